@@ -1,0 +1,66 @@
+# The one command surface. `make` alone prints the targets.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: help setup lock demo test lint format types schemas bench bench-tailer chaos up down status doctor clean ci
+
+help: ## print the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python >= 3.11 is needed; set PYTHON=/path/to/python3.11"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { echo "python3 -m venv does not work here: on Debian and Ubuntu install python3-venv"; exit 1; }
+	@test -x $(BIN)/uv || $(BIN)/pip --disable-pip-version-check -q install --require-hashes --no-deps -r <(sed -n '/^uv==/,/^[^ ]/{/^uv==/p;/^ /p}' requirements.lock | sed '/^ *#/d;$$s/ *\\$$//')
+	@VIRTUAL_ENV=.venv $(BIN)/uv pip sync --require-hashes requirements.lock
+	@VIRTUAL_ENV=.venv $(BIN)/uv pip install -q --no-deps --no-build-isolation -e .
+	@touch $@
+
+setup: $(STAMP) ## install everything, pinned, into .venv
+
+lock: setup ## resolve requirements.lock anew
+	$(BIN)/uv pip compile pyproject.toml --extra local --group dev --universal --python-version 3.11 --generate-hashes --no-header -q -o requirements.lock
+
+up: setup ## start MongoDB and Kafka locally (they stay up)
+	@$(BIN)/eden up
+
+down: setup ## stop what `up` started
+	@$(BIN)/eden down
+
+status: setup ## say what runs and where
+	@$(BIN)/eden status
+
+doctor: setup ## check versions, permissions, settings and topics
+	@$(BIN)/eden doctor
+
+demo: setup ## start the servers, write a demo conversation, show it arriving
+	@$(BIN)/eden demo
+
+test: setup ## run the whole suite against real servers
+	@$(BIN)/pytest
+
+lint: setup ## ruff and the import contract
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/lint-imports
+
+format: setup ## let ruff write the files
+	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
+
+types: setup ## pyright, strict
+	@$(BIN)/pyright
+
+schemas: setup ## export the JSON Schemas and the AsyncAPI document
+	@$(BIN)/eden schemas export
+
+bench: bench-tailer ## all benchmarks
+
+bench-tailer: setup ## the tailer against its bounds
+	@$(BIN)/python -m tests.bench.tailer
+
+chaos: setup ## faults from a seed under load: ROUNDS=200 SEED=1
+	@$(BIN)/python -m tests.chaos.tailer --faults $${ROUNDS:-200} --seed $${SEED:-1}
+
+clean: ## stop the servers and remove everything that make created
+	@if test -x $(BIN)/eden; then $(BIN)/eden down; fi
+	@rm -rf .venv .eden .pytest_cache .ruff_cache .hypothesis .import_linter_cache

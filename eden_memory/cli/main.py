@@ -1,0 +1,29 @@
+"""The `eden` command: one line a command family; each family stands in a file of its own."""
+
+import sys
+
+import typer
+
+from eden_memory.cli import demo, doctor, run, schemas, servers, topics
+
+app = typer.Typer(
+    name="eden",
+    help="Long-term memory for AI agents, formed in the background from chat writes.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+servers.register(app)
+app.command("doctor")(doctor.doctor)
+app.command("run")(run.run)
+app.command("demo")(demo.demo)
+app.add_typer(topics.app, name="topics")
+app.add_typer(schemas.app, name="schemas")
+
+
+def main() -> None:
+    """Entry point: an EdenError becomes a sentence, and a stack trace only with `--debug`."""
+    app()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Pure logic: no input, no output, no clock of its own."""

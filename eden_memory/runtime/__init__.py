@@ -1,0 +1,1 @@
+"""What runs processors: topics, lanes, ledger, tailing, metrics."""

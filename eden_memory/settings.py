@@ -1,0 +1,127 @@
+"""Every setting, typed, with its default; read once from the environment and `eden.toml`.
+
+`EDEN_<GROUP>_<NAME>` sets one of them (`EDEN_KAFKA_BOOTSTRAP`, `EDEN_MESSAGES_COLLECTION`); the same names
+stand in `eden.toml` as `[kafka] bootstrap = …`. The environment wins.
+"""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, SecretStr
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+Role = Literal["user", "assistant", "tool", "system", "other"]
+
+
+class Group(BaseModel):
+    """One group of settings; a name that it does not know is an error, not silence."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class MongoSettings(Group):
+    """Where MongoDB is, and where memory is kept in it."""
+
+    uri: SecretStr | None = Field(None, description="connection string; unset: the local server is used")
+    database: str = Field("eden", description="database of the memory collections")
+    prefix: str = Field("memory_", description="prefix of the memory collections")
+    tls_ca_file: Path | None = None
+    tls_certificate_key_file: Path | None = None
+
+
+class KafkaSettings(Group):
+    """Where Kafka is, how to authenticate to it, and how its topics are named."""
+
+    bootstrap: str | None = Field(None, description="host:port,…; unset: the local server is used")
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
+    sasl_username: str | None = None
+    sasl_password: SecretStr | None = None
+    ssl_ca_file: Path | None = None
+    ssl_certificate_file: Path | None = None
+    ssl_key_file: Path | None = None
+    ssl_key_password: SecretStr | None = None
+    topic_prefix: str = Field("", description="put before every topic's name")
+    group_prefix: str = Field("eden.", description="put before every consumer group's name")
+    replication_factor: PositiveInt = 1
+    min_insync_replicas: PositiveInt = 1
+
+
+class SourceSettings(Group):
+    """The application's database; `memory_inbox` stands beside its messages."""
+
+    database: str | None = Field(None, description="unset: the same database as the memory collections")
+
+
+class MessagesSettings(Group):
+    """The application's messages: collection and (dotted) field paths."""
+
+    collection: str = "messages"
+    session_id: str = "session_id"
+    role: str = "role"
+    content: str = "content"
+    user_id: str = "user_id"
+    created_at: str = "created_at"
+    roles: dict[str, Role] = Field(
+        default_factory=dict[str, Role], description="the application's role names, mapped to ours"
+    )
+
+
+class TailerSettings(Group):
+    """The change-stream tailer."""
+
+    backfill_since: str | None = Field(None, description="ISO date: older messages are not read in at the first start")
+    lease_seconds: PositiveFloat = Field(6.0, description="a leader silent for so long is replaced")
+    commit_seconds: PositiveFloat = Field(5.0, description="Kafka transaction and stream position are saved so often")
+    watermark_seconds: PositiveFloat = Field(10.0, description="time between two Watermark records of a partition")
+    batch_messages: PositiveInt = Field(4_000, description="change events asked for at once")
+    text_limit: PositiveInt = Field(8_000, description="characters of one message's text that are kept")
+
+
+class LocalSettings(Group):
+    """The local servers."""
+
+    folder: Path = Field(Path(".eden"), description="data, logs and state of the local servers")
+
+
+class Settings(BaseSettings):
+    """All groups."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="EDEN_",
+        env_nested_delimiter="_",
+        env_nested_max_split=1,
+        toml_file="eden.toml",
+        extra="ignore",
+        frozen=True,
+    )
+
+    mongodb: MongoSettings = MongoSettings()  # pyright: ignore[reportCallIssue]
+    kafka: KafkaSettings = KafkaSettings()  # pyright: ignore[reportCallIssue]
+    source: SourceSettings = SourceSettings()  # pyright: ignore[reportCallIssue]
+    messages: MessagesSettings = MessagesSettings()
+    tailer: TailerSettings = TailerSettings()  # pyright: ignore[reportCallIssue]
+    local: LocalSettings = LocalSettings()  # pyright: ignore[reportCallIssue]
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Arguments first, then the environment, then `eden.toml`."""
+        del dotenv_settings, file_secret_settings
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+
+    @property
+    def source_database(self) -> str:
+        """The database that holds the application's messages and `memory_inbox`."""
+        return self.source.database or self.mongodb.database

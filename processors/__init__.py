@@ -1,0 +1,1 @@
+"""One file per consumer group, in flow order; they meet in topics only."""

@@ -1,0 +1,1 @@
+"""The contract: envelope, events, stored documents. Pydantic only."""

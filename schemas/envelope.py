@@ -1,0 +1,110 @@
+"""The envelope of every record: CloudEvents 1.0 in Kafka's binary binding.
+
+Attributes stand in `ce_*` headers; the value is the event's JSON alone (`content-type: application/json`).
+A tombstone has no value: its headers say which entity ended, at which version and why.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+SPEC_VERSION = "1.0"
+CONTENT_TYPE = "application/json"
+TYPE_PREFIX = "eden."
+SCHEMA_PREFIX = "urn:eden-memory:schema:"
+
+Headers = list[tuple[str, bytes]]
+
+
+class EnvelopeError(ValueError):
+    """The headers are not those of a CloudEvent that this program can read."""
+
+
+def event_type(name: str, version: int) -> str:
+    """The `ce_type` of a version of an event: `eden.MessageRecorded.v1`."""
+    return f"{TYPE_PREFIX}{name}.v{version}"
+
+
+def data_schema(name: str, version: int) -> str:
+    """The `ce_dataschema`: a URN that ends as the exported file's name does, `…:MessageRecorded.v1`."""
+    return f"{SCHEMA_PREFIX}{name}.v{version}"
+
+
+def parse_type(ce_type: str) -> tuple[str, int]:
+    """Name and version out of a `ce_type`; an EnvelopeError if it is not one of ours."""
+    name, dot, number = ce_type.removeprefix(TYPE_PREFIX).rpartition(".v")
+    if not ce_type.startswith(TYPE_PREFIX) or not dot or not number.isdecimal():
+        raise EnvelopeError(f"unknown event type {ce_type!r}")
+    return name, int(number)
+
+
+def rfc3339(moment: datetime) -> str:
+    """A UTC time with milliseconds, as `ce_time` and every event write it: `2026-01-02T03:04:05.678Z`."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """The attributes of one record; `id` is deterministic, from what caused the event and the stage."""
+
+    id: str
+    name: str
+    version: int
+    source: str
+    time: datetime
+    subject: str
+    ordering_key: str
+    traceparent: str | None = None
+    entity_version: str | None = None
+    """Tombstones: the version at which the entity ended."""
+    scope: str | None = None
+    """Tombstones: the session or scope key that the entity was in, where known."""
+    reason: str | None = None
+    """Tombstones: why the entity ended."""
+
+    def headers(self) -> Headers:
+        """As Kafka headers, in a fixed order."""
+        pairs = [
+            ("ce_specversion", SPEC_VERSION),
+            ("ce_id", self.id),
+            ("ce_type", event_type(self.name, self.version)),
+            ("ce_source", self.source),
+            ("ce_time", rfc3339(self.time)),
+            ("ce_subject", self.subject),
+            ("ce_dataschema", data_schema(self.name, self.version)),
+            ("ce_orderingkey", self.ordering_key),
+            ("content-type", CONTENT_TYPE),
+            ("traceparent", self.traceparent),
+            ("ce_entityversion", self.entity_version),
+            ("ce_scope", self.scope),
+            ("ce_reason", self.reason),
+        ]
+        return [(name, value.encode()) for name, value in pairs if value is not None]
+
+    @classmethod
+    def of_headers(cls, headers: Iterable[tuple[str, bytes | None]]) -> "Envelope":
+        """Read back from Kafka headers; unknown ones are ignored, a missing attribute is an EnvelopeError."""
+        try:
+            found = {name: value.decode() for name, value in headers if value is not None}
+            name, version = parse_type(found["ce_type"])
+            if found["ce_specversion"] != SPEC_VERSION:
+                raise EnvelopeError(f"CloudEvents {found['ce_specversion']} is not read, only {SPEC_VERSION}")
+            return cls(
+                id=found["ce_id"],
+                name=name,
+                version=version,
+                source=found["ce_source"],
+                time=datetime.fromisoformat(found["ce_time"]),
+                subject=found.get("ce_subject", ""),
+                ordering_key=found.get("ce_orderingkey", ""),
+                traceparent=found.get("traceparent"),
+                entity_version=found.get("ce_entityversion"),
+                scope=found.get("ce_scope"),
+                reason=found.get("ce_reason"),
+            )
+        except KeyError as missing:
+            raise EnvelopeError(f"header {missing.args[0]} is missing") from None
+        except UnicodeDecodeError as error:
+            raise EnvelopeError(f"a header is not UTF-8: {error}") from None
+        except ValueError as error:
+            raise EnvelopeError(str(error)) from None

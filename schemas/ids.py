@@ -1,0 +1,41 @@
+"""Ids as they stand in keys and events: typed, percent-encoded strings, so that 5 and "5" never meet.
+
+`s.` string, `i.` integer, `u.` UUID, `o.` ObjectId (hex). What stands behind the dot is percent-encoded
+except for letters, digits, `_`, `.`, `-` and `~`, so `:`, `@` and `#` can join ids into keys.
+"""
+
+from typing import Annotated
+from urllib.parse import quote, unquote
+from uuid import UUID
+
+from pydantic import StringConstraints
+
+EntityId = Annotated[str, StringConstraints(pattern=r"^[siuo]\.[A-Za-z0-9_.~%-]*$", max_length=1_024)]
+"""An id with its type, as :func:`encode` writes it."""
+
+Version = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
+"""A cluster time as 16 hexadecimal digits (8 of seconds, 8 of the counter): compares as text does."""
+
+
+def encode(value: str | int | UUID) -> str:
+    """The typed form of an id that is text, an integer or a UUID; a TypeError for anything else."""
+    if isinstance(value, str):
+        return "s." + quote(value, safe="")
+    if isinstance(value, UUID):
+        return "u." + str(value)
+    if type(value) is int or (isinstance(value, int) and not isinstance(value, bool)):
+        return f"i.{value:d}"
+    raise TypeError(f"an id is text, an integer, a UUID or an ObjectId, not {type(value).__name__}")
+
+
+def encode_object_id(hexadecimal: str) -> str:
+    """The typed form of an ObjectId given as its 24 hexadecimal digits."""
+    return "o." + hexadecimal
+
+
+def split(encoded: str) -> tuple[str, str]:
+    """The type letter and the decoded text of a typed id: `("s", "a b")` for `s.a%20b`."""
+    kind, dot, rest = encoded.partition(".")
+    if not dot or kind not in ("s", "i", "u", "o"):
+        raise ValueError(f"not a typed id: {encoded!r}")
+    return kind, unquote(rest)
