@@ -48,6 +48,7 @@ class KafkaSettings(Group):
     ssl_key_password: SecretStr | None = None
     topic_prefix: str = Field("", description="put before every topic's name")
     group_prefix: str = Field("eden.", description="put before every consumer group's name")
+    partitions: PositiveInt | None = Field(None, description="of new topics; unset: as in topics.yaml")
     replication_factor: PositiveInt = 1
     min_insync_replicas: PositiveInt = 1
 
@@ -75,10 +76,16 @@ class MessagesSettings(Group):
 class TailerSettings(Group):
     """The change-stream tailer."""
 
-    backfill_since: str | None = Field(None, description="ISO date: older messages are not read in at the first start")
+    backfill_since: str | None = Field(
+        None, description="ISO date: older messages are not read in at the first start"
+    )
     lease_seconds: PositiveFloat = Field(6.0, description="a leader silent for so long is replaced")
-    commit_seconds: PositiveFloat = Field(5.0, description="Kafka transaction and stream position are saved so often")
-    watermark_seconds: PositiveFloat = Field(10.0, description="time between two Watermark records of a partition")
+    commit_seconds: PositiveFloat = Field(
+        5.0, description="Kafka transaction and stream position are saved so often"
+    )
+    watermark_seconds: PositiveFloat = Field(
+        10.0, description="time between two Watermark records of a partition"
+    )
     batch_messages: PositiveInt = Field(4_000, description="change events asked for at once")
     text_limit: PositiveInt = Field(8_000, description="characters of one message's text that are kept")
 

@@ -17,13 +17,13 @@ Version = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
 """A cluster time as 16 hexadecimal digits (8 of seconds, 8 of the counter): compares as text does."""
 
 
-def encode(value: str | int | UUID) -> str:
+def encode(value: object) -> str:
     """The typed form of an id that is text, an integer or a UUID; a TypeError for anything else."""
     if isinstance(value, str):
         return "s." + quote(value, safe="")
     if isinstance(value, UUID):
         return "u." + str(value)
-    if type(value) is int or (isinstance(value, int) and not isinstance(value, bool)):
+    if isinstance(value, int) and not isinstance(value, bool):
         return f"i.{value:d}"
     raise TypeError(f"an id is text, an integer, a UUID or an ObjectId, not {type(value).__name__}")
 

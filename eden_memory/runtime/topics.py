@@ -1,0 +1,203 @@
+"""topics.yaml, read and checked: names, partitions, settings, events, producers and groups of every topic."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, ValidationError
+
+from eden_memory.domain.errors import EdenError
+from eden_memory.settings import KafkaSettings
+
+DEAD = ".dead"
+TombstoneReason = Literal["deleted", "missing", "moved", "dropped", "renamed", "opted_out", "forgotten"]
+"""`ce_reason` of a tombstone."""
+
+
+class _Declared(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+def _as_text(value: object) -> object:
+    return str(value) if isinstance(value, int) else value
+
+
+Config = dict[str, Annotated[str, BeforeValidator(_as_text)]]
+"""Settings of a topic, as the broker spells them."""
+
+
+class _Configured(_Declared):
+    config: Config = Field(default_factory=dict[str, str])
+
+
+class Tombstones(_Declared):
+    """Records without a value: which entity they end, and why."""
+
+    of: str
+    reasons: list[TombstoneReason] = Field(min_length=1)
+
+
+class Program(_Declared):
+    """What writes or reads topics."""
+
+    does: str
+    later: bool = False
+    """Its processor does not exist yet."""
+
+
+class DeadLetters(_Configured):
+    """How every `<topic>.dead` is kept."""
+
+    partitions: PositiveInt
+    kept: str
+
+
+class Declaration(_Declared):
+    """One topic as topics.yaml declares it."""
+
+    description: str
+    key: str
+    ordering_key: str
+    events: list[str] = Field(min_length=1)
+    tombstones: Tombstones | None = None
+    kept: str
+    shared: bool = False
+    """The same in every namespace."""
+    producers: list[str] = Field(min_length=1)
+    groups: list[str] = Field(min_length=1)
+
+
+class TopicsFile(_Configured):
+    """topics.yaml."""
+
+    partitions: PositiveInt
+    kept: dict[str, Config]
+    dead: DeadLetters
+    programs: dict[str, Program]
+    topics: dict[str, Declaration]
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as the broker should have it; `dead_of` is set for a dead-letter topic."""
+
+    name: str
+    """With the prefix."""
+    partitions: int
+    replication_factor: int
+    config: Mapping[str, str]
+    """Every setting that this program owns; it touches no others."""
+    declaration: Declaration | None
+    dead_of: str | None = None
+
+    @property
+    def compacted(self) -> bool:
+        """Whether a key must keep its partition for ever."""
+        return "compact" in self.config["cleanup.policy"].split(",")
+
+
+class Topics:
+    """All topics of one installation, with their prefix."""
+
+    def __init__(self, file: TopicsFile, kafka: KafkaSettings) -> None:
+        self.file = file
+        self.prefix = kafka.topic_prefix
+        self.group_prefix = kafka.group_prefix
+        self._kafka = kafka
+        self._of_event = {event: name for name, topic in file.topics.items() for event in topic.events}
+
+    def name(self, short: str) -> str:
+        """The full name of a declared topic: `chat.messages` with the prefix before it."""
+        if short not in self.file.topics:
+            raise KeyError(f"{short} is not in topics.yaml")
+        return self.prefix + short
+
+    def topic_of(self, event: str) -> str:
+        """The full name of the topic that an event is published to, by the event's name."""
+        return self.prefix + self._of_event[event]
+
+    def dead_of(self, topic: str) -> str:
+        """The dead-letter topic beside a topic (full name in, full name out)."""
+        return topic + DEAD
+
+    def group(self, program: str) -> str:
+        """The consumer group of a program, with the groups' prefix."""
+        if program not in self.file.programs:
+            raise KeyError(f"{program} is not in topics.yaml")
+        return self.group_prefix + program
+
+    def read_by(self, program: str) -> list[str]:
+        """Full names of the topics that a program's group reads, in the order of topics.yaml."""
+        return [self.name(short) for short, topic in self.file.topics.items() if program in topic.groups]
+
+    def written_by(self, program: str) -> list[str]:
+        """Full names of the topics that a program writes."""
+        return [self.name(short) for short, topic in self.file.topics.items() if program in topic.producers]
+
+    def __iter__(self) -> Iterator[Topic]:
+        """Every topic as the broker should have it, each followed by its dead letters."""
+        for short, declaration in self.file.topics.items():
+            name = self.prefix + short
+            yield self._topic(name, self.partitions, declaration.kept, {}, declaration=declaration)
+            dead = self.file.dead
+            yield self._topic(name + DEAD, dead.partitions, dead.kept, dead.config, dead_of=name)
+
+    @property
+    def partitions(self) -> int:
+        """Partitions that a topic is created with (dead letters apart)."""
+        return self._kafka.partitions or self.file.partitions
+
+    def _topic(
+        self,
+        name: str,
+        partitions: int,
+        kept: str,
+        config: Mapping[str, str],
+        *,
+        declaration: Declaration | None = None,
+        dead_of: str | None = None,
+    ) -> Topic:
+        insync = {"min.insync.replicas": str(self._kafka.min_insync_replicas)}
+        owned = {**self.file.config, **self.file.kept[kept], **config, **insync}
+        return Topic(name, partitions, self._kafka.replication_factor, owned, declaration, dead_of)
+
+
+def topics_path() -> Path:
+    """Where topics.yaml is: beside the packages in a checkout, inside `schemas` when installed."""
+    package = Path(str(files("schemas")))
+    return next(path for path in (package / "topics.yaml", package.parent / "topics.yaml") if path.exists())
+
+
+def read_topics(path: Path) -> TopicsFile:
+    """topics.yaml, checked; an EdenError that names the line or the name that is wrong."""
+    try:
+        file = TopicsFile.model_validate(yaml.safe_load(path.read_text()))
+    except (yaml.YAMLError, ValidationError) as error:
+        raise EdenError(f"{path} cannot be read: {error}", "Correct it there.") from None
+    wrong = list(_unresolved(file))
+    if wrong:
+        raise EdenError(f"{path}: {'; '.join(wrong)}", "Correct the names there.")
+    return file
+
+
+def _unresolved(file: TopicsFile) -> Iterator[str]:
+    """Every name in the file that points to nothing, and every event that two topics claim."""
+    events = [event for topic in file.topics.values() for event in topic.events]
+    yield from (f"{event} stands in two topics" for event in sorted(set(events)) if events.count(event) > 1)
+    if file.dead.kept not in file.kept:
+        yield f"dead: kept {file.dead.kept!r} is not declared"
+    for name, topic in file.topics.items():
+        if topic.kept not in file.kept:
+            yield f"{name}: kept {topic.kept!r} is not declared"
+        for program in sorted({*topic.producers, *topic.groups} - set(file.programs)):
+            yield f"{name}: program {program!r} is not declared"
+        if topic.tombstones and topic.tombstones.of not in topic.events:
+            yield f"{name}: tombstones of {topic.tombstones.of!r}, which is not one of its events"
+
+
+def load_topics(kafka: KafkaSettings) -> Topics:
+    """The topics of this installation."""
+    return Topics(read_topics(topics_path()), kafka)

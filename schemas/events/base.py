@@ -1,0 +1,47 @@
+"""What every event is: a closed, immutable record that knows its key, its order and its subject."""
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+from schemas.fields import EventId, Ordinal, Part
+
+
+class Event(Part):
+    """One record of a topic.
+
+    Written closed (an unknown field is an error), read tolerantly (an unknown field is ignored). `NAME` is
+    the class's name and with `VERSION` makes the `ce_type`.
+    """
+
+    NAME: ClassVar[str]
+    VERSION: ClassVar[int] = 1
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        cls.NAME = cls.__name__
+
+    @abstractmethod
+    def key(self) -> str:
+        """The Kafka key: what the record *is*; compaction keeps one of each."""
+
+    @abstractmethod
+    def ordering_key(self) -> str:
+        """What it must stay in order with: partition = murmur2 of it."""
+
+    @abstractmethod
+    def subject(self) -> str:
+        """The entity it is about (`ce_subject`)."""
+
+    def json_bytes(self) -> bytes:
+        """The record's value: compact JSON, fields in declared order, nulls spelled out."""
+        return self.model_dump_json().encode()
+
+
+class Derived(Part):
+    """What every record that a stage derives says about its making."""
+
+    cause: EventId
+    """`ce_id` of the event that led to it."""
+    attempt: Ordinal = 1
+    """1, and one more whenever a dead letter was sent again."""

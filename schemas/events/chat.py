@@ -1,0 +1,98 @@
+"""The records of `chat.messages`: what the tailer read from the application's database."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from schemas.events.base import Event
+from schemas.fields import Count, Moment
+from schemas.ids import EntityId, Version
+
+Role = Literal["user", "assistant", "tool", "system", "other"]
+Origin = Literal["stream", "backfill", "merge", "added"]
+
+
+class MessageRecorded(Event):
+    """A chat message as it stands since `version`; the record with the highest version counts."""
+
+    message_id: EntityId
+    session_id: EntityId
+    version: Version
+    role: Role
+    user_id: EntityId | None
+    """The author, if a user."""
+    text: str
+    """Up to 8,000 characters; beyond that, head and tail. Empty for a message without content."""
+    characters: Count
+    """Length of the text before it was cut."""
+    truncated: bool
+    created_at: Moment | None
+    """The application's own time, where it gave one."""
+    origin: Origin
+    """stream: as it was written; backfill: read at the first start; merge: after a lost position;
+    added: a text given without a chat."""
+
+    def key(self) -> str:
+        """The message."""
+        return self.message_id
+
+    def ordering_key(self) -> str:
+        """Its session."""
+        return self.session_id
+
+    def subject(self) -> str:
+        """The message."""
+        return self.message_id
+
+
+class _Control(Event):
+    """Something asked of a session, at its place among the session's messages."""
+
+    inbox_id: EntityId
+    """The `memory_inbox` document that asked."""
+    session_id: EntityId
+    version: Version
+    """Cluster time of the asking."""
+    asked_by: str | None = Field(max_length=256)
+    """Who asked, where known."""
+
+    def key(self) -> str:
+        """The inbox document."""
+        return self.inbox_id
+
+    def ordering_key(self) -> str:
+        """The session."""
+        return self.session_id
+
+    def subject(self) -> str:
+        """The session."""
+        return self.session_id
+
+
+class SessionEnded(_Control):
+    """The session is over: what is pending is formed, then its memory is consolidated."""
+
+
+class FormationAsked(_Control):
+    """Form what is pending in the session now, however little."""
+
+
+class Watermark(Event):
+    """Everything up to `version` is published to this partition. Sent to the partition that it names."""
+
+    partition: Count
+    time: Moment
+    version: Version
+    """The same cluster time as `time`, exactly."""
+
+    def key(self) -> str:
+        """`watermark:<partition>`."""
+        return f"watermark:{self.partition}"
+
+    def ordering_key(self) -> str:
+        """The partition: a watermark belongs to no session."""
+        return self.key()
+
+    def subject(self) -> str:
+        """The partition."""
+        return self.key()

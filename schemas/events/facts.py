@@ -1,0 +1,152 @@
+"""`memory.candidates` and `memory.facts`: what is proposed and asked of facts, and what was decided."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from schemas.events.base import Derived, Event
+from schemas.fields import KeyText, Moment, Ordinal, Part
+from schemas.ids import EntityId, Version
+from schemas.provenance import Call, Embedding, SourceMessage, Statement
+from schemas.scopes import Scope
+
+Action = Literal["add", "edit", "retire", "reembed", "unmerge"]
+"""unmerge: take the fact back to what its sources still support after some were forgotten."""
+
+By = Literal[
+    "person", "application", "mirror", "import", "expiry", "limit", "duplicate", "model_change", "forgetting"
+]
+"""Who wants a change: reform applies again what person, application, mirror and import asked."""
+
+Decision = Literal["ADD", "UPDATE", "DELETE", "NONE", "EDIT", "RETIRE", "REEMBED", "UNMERGE"]
+"""The first four answer a proposal (a fact retired for a contradiction says DELETE, and so does its
+successor); the others carry out a command."""
+
+
+class FactsProposed(Event, Derived):
+    """The facts that one formation found for one scope."""
+
+    formation_id: KeyText
+    session_id: EntityId
+    scope: Scope
+    facts: tuple[Statement, ...] = Field(min_length=1)
+    formed_at: Moment
+    """The window's time."""
+    settings_version: str
+
+    def key(self) -> str:
+        """`<formation>/<scope key>`."""
+        return f"{self.formation_id}/{self.scope.key}"
+
+    def ordering_key(self) -> str:
+        """The scope."""
+        return self.scope.key
+
+    def subject(self) -> str:
+        """The formation."""
+        return self.formation_id
+
+
+class FactCommanded(Event):
+    """A change of one fact that no conversation led to: decided in its scope's order, without a model."""
+
+    command_id: KeyText
+    scope: Scope
+    action: Action
+    fact_id: KeyText | None = None
+    """Null when a fact is added."""
+    expected_version: Ordinal | None = None
+    """Carried out only if the fact still stands at this version; null: whatever it is."""
+    text: str | None = None
+    """The new text of add and edit."""
+    sources: tuple[SourceMessage, ...] = ()
+    """Messages that an added fact rests on, where it rests on any."""
+    expires_at: Moment | None = None
+    by: By
+    asked_by: str | None = Field(None, max_length=256)
+    """Name of the person, key or program that asked, where known."""
+    reason: str | None = None
+    asked_at: Moment
+    version: Version | None = None
+    """Cluster time of the inbox document; null for commands that the program gives itself."""
+    forgotten: tuple[KeyText, ...] = ()
+    """unmerge: keys of the Forgotten records that led to it."""
+
+    def key(self) -> str:
+        """The command."""
+        return self.command_id
+
+    def ordering_key(self) -> str:
+        """The scope."""
+        return self.scope.key
+
+    def subject(self) -> str:
+        """The fact, or the command that adds one."""
+        return self.fact_id or self.command_id
+
+
+class CommandRef(Part):
+    """The command behind a change."""
+
+    command_id: KeyText
+    action: Action
+    by: By
+    asked_by: str | None = None
+
+
+class Considered(Part):
+    """A stored fact that the decision was shown."""
+
+    fact_id: KeyText
+    version: Ordinal
+    similarity: float
+    """(1 + cosine) / 2."""
+
+
+class FactChanged(Event, Derived):
+    """The whole state of one version of a fact; earlier texts are in the earlier versions' records."""
+
+    fact_id: KeyText
+    version: Ordinal
+    outcome: Ordinal
+    """The number of the decision in this scope (`KEY#n`)."""
+    scope: Scope
+    text: str
+    hash: str = Field(pattern=r"^[0-9a-f]{64}$")
+    """SHA-256 of the normalised text."""
+    embedding: Embedding | None = None
+    """Null in a retired version."""
+    decision: Decision
+    reason: str | None = None
+    statement: Statement | None = None
+    """What was stated and led to this version; null for commands that state nothing."""
+    command: CommandRef | None = None
+    """The command that led to this version; null when a formation did."""
+    call: Call | None = None
+    """The decision's call; null when none was needed."""
+    considered: tuple[Considered, ...] = ()
+    sources: tuple[SourceMessage, ...] = ()
+    """Every message that the fact rests on, over all versions."""
+    replaces: KeyText | None = None
+    """The fact that this one contradicted and replaced."""
+    replaced_by: KeyText | None = None
+    """The fact that replaced this one."""
+    formed_at: Moment
+    """Time of the window or command that first stated it."""
+    valid_from: Moment
+    """Time since which this version holds."""
+    expires_at: Moment | None = None
+    retired_at: Moment | None = None
+    retired_because: Literal["contradicted", "asked", "expired", "limit", "duplicate"] | None = None
+
+    def key(self) -> str:
+        """`<fact>@<version>`."""
+        return f"{self.fact_id}@{self.version}"
+
+    def ordering_key(self) -> str:
+        """The scope."""
+        return self.scope.key
+
+    def subject(self) -> str:
+        """The fact."""
+        return self.fact_id

@@ -1,0 +1,59 @@
+"""`memory.forgotten`: what is never to be remembered again, and how far that reaches. Ids only, no text."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from schemas.events.base import Event
+from schemas.fields import EventId, Moment
+from schemas.ids import EntityId, Version
+from schemas.scopes import ScopeKey
+
+Forgettable = Literal["message", "session", "user", "fact", "reflection", "blob"]
+Reach = Literal["up_to_version", "created_up_to", "for_ever"]
+
+ForgottenId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.~%:/@-]+$", max_length=4_096)]
+"""A message's, session's or user's id; `ID@5` for one version of a fact, `KEY@5` for one of a blob."""
+
+
+class Forgotten(Event):
+    """An id is forgotten. Who meets a record that is it, or names it as its source, drops that record."""
+
+    kind: Forgettable
+    id: ForgottenId
+    reach: Reach
+    """up_to_version: a message seen deleted, in versions up to `version`; created_up_to: a session or user,
+    what was created up to `until`; for_ever: what was asked for by hand, and derived records."""
+    version: Version | None = None
+    until: Moment | None = None
+    because: Literal["deleted", "asked", "derived", "opted_out"]
+    """derived: it rested on forgotten sources alone, or absorbed what did."""
+    caused_by: EventId | None = None
+    """`ce_id` of the Forgotten record that it follows from."""
+    session_id: EntityId | None = None
+    """The session of a message, where known."""
+    scope: ScopeKey | None = None
+    """The scope of a fact, reflection or blob."""
+    inbox_id: EntityId | None = None
+    asked_by: str | None = Field(None, max_length=256)
+    forgotten_at: Moment
+
+    @model_validator(mode="after")
+    def _reach_has_its_bound(self) -> Self:
+        if (self.reach == "up_to_version") != (self.version is not None):
+            raise ValueError("up_to_version goes with a version, and only that")
+        if (self.reach == "created_up_to") != (self.until is not None):
+            raise ValueError("created_up_to goes with a time, and only that")
+        return self
+
+    def key(self) -> str:
+        """`<kind>:<id>/<reach>`: a narrower reach never takes the place of a wider one in the log."""
+        return f"{self.subject()}/{self.reach}"
+
+    def ordering_key(self) -> str:
+        """What is forgotten, whatever the reach."""
+        return self.subject()
+
+    def subject(self) -> str:
+        """`<kind>:<id>`."""
+        return f"{self.kind}:{self.id}"

@@ -1,0 +1,105 @@
+"""`memory.formations` and `memory.extractions`: closed windows, and the facts found in them."""
+
+from typing import Literal
+
+from schemas.events.base import Derived, Event
+from schemas.fields import Count, KeyText, Moment, Ordinal, Part, Usd
+from schemas.ids import EntityId
+from schemas.provenance import Call, MessageRef, Statement
+from schemas.scopes import Scope, ScopeKind
+
+ClosedBecause = Literal["messages", "tokens", "cold", "stale", "ended", "asked"]
+
+
+class Window(Part):
+    """The messages of a session that one formation covers. No text."""
+
+    formation_id: KeyText
+    session_id: EntityId
+    seq: Ordinal
+    """Its place among the session's windows."""
+    agent_id: EntityId
+    group_id: EntityId | None = None
+    users: tuple[EntityId, ...]
+    """The session's users."""
+    participants: tuple[EntityId, ...]
+    """The session's users and the authors of the window's messages."""
+    private_users: tuple[EntityId, ...] = ()
+    """Participants whose memory is never propagated."""
+    tier: Count = 0
+    """The highest tier among the session's users; 0 is free."""
+    scopes: tuple[Scope, ...]
+    """Where memory may go, from broad to narrow; shards after their agent."""
+    messages: tuple[MessageRef, ...]
+    """In the session's order; empty when a session ended with nothing pending."""
+    characters: Count
+    weighted_tokens: float
+    first_at: Moment | None = None
+    last_at: Moment | None = None
+    """Times of the first and the last message; null in an empty window."""
+    closed_because: ClosedBecause
+    closed_at: Moment
+    """Time of the record that closed it (`ce_time`), not of any wall clock."""
+    control_id: EntityId | None = None
+    """The inbox document that closed it, where one did."""
+    asked_by: str | None = None
+    settings_version: str
+    """Hash of the settings and streams in force when it closed."""
+
+
+class FormationRequested(Event, Window):
+    """A window is closed: form memory from it. The only record of which messages it holds, kept for ever."""
+
+    estimated_usd: Usd | None = None
+    """What its formation is expected to cost (budgets); null where prices are unknown."""
+
+    def key(self) -> str:
+        """The formation."""
+        return self.formation_id
+
+    def ordering_key(self) -> str:
+        """The session."""
+        return self.session_id
+
+    def subject(self) -> str:
+        """The formation."""
+        return self.formation_id
+
+    def window(self) -> Window:
+        """The window alone, as later records carry it."""
+        return Window(**{name: getattr(self, name) for name in Window.model_fields})
+
+
+class ExtractedFact(Statement):
+    """A fact that the extraction found, and where it belongs."""
+
+    scope: Scope
+    demoted_from: ScopeKind | None = None
+    """The broader scope that it was taken out of, because it held personal identifiers."""
+
+
+class FactsExtracted(Event, Derived):
+    """What a window's fact extraction gave: exactly one per formation, also when empty or failed."""
+
+    window: Window
+    outcome: Literal["extracted", "empty", "failed"]
+    reason: str | None = None
+    """Why it failed; never content."""
+    facts: tuple[ExtractedFact, ...] = ()
+    cut: Count = 0
+    """Facts beyond the limit, left out."""
+    dropped: Count = 0
+    """Facts left out because no scope may hold them."""
+    call: Call | None = None
+
+    def key(self) -> str:
+        """The formation."""
+        return self.window.formation_id
+
+    def ordering_key(self) -> str:
+        """The session."""
+        return self.window.session_id
+
+    def subject(self) -> str:
+        """The formation."""
+        return self.window.formation_id

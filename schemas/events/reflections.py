@@ -1,0 +1,116 @@
+"""`memory.reflections` and `memory.consolidations`: reflections, a session's last word, and blobs."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from schemas.events.base import Derived, Event
+from schemas.fields import Count, KeyText, Moment, Ordinal, Part
+from schemas.ids import EntityId
+from schemas.provenance import Call, SourceMessage
+from schemas.scopes import Scope, ScopeKind
+
+
+class Propagated(Part):
+    """The reflection of a narrower scope that this one was made from."""
+
+    reflection_id: KeyText
+    scope: Scope
+
+
+class ReflectionFormed(Event, Derived):
+    """One reflection; it never changes, and is in its scope's buffer until a blob lists it as absorbed."""
+
+    reflection_id: KeyText
+    scope: Scope
+    text: str
+    position: Ordinal
+    """Its place among the reflections of its formation and scope."""
+    formation_id: KeyText | None = None
+    """Null for what was propagated, added or imported."""
+    session_id: EntityId | None = None
+    origin: Literal["formed", "propagated", "added", "imported"]
+    sources: tuple[SourceMessage, ...] = ()
+    whole_window: bool = False
+    """True where the model named no valid message, so all of the window count."""
+    call: Call | None = None
+    formed_at: Moment
+    """The window's time."""
+    private: bool = False
+    """Never propagated."""
+    demoted_from: ScopeKind | None = None
+    """The broader scope that it was taken out of, because it held personal identifiers."""
+    propagated_from: Propagated | None = None
+    asked_by: str | None = Field(None, max_length=256)
+    """Who added or imported it."""
+
+    def key(self) -> str:
+        """The reflection."""
+        return self.reflection_id
+
+    def ordering_key(self) -> str:
+        """The scope."""
+        return self.scope.key
+
+    def subject(self) -> str:
+        """The reflection."""
+        return self.reflection_id
+
+
+class SessionClosed(Event, Derived):
+    """The last reflections of a session stand before this: consolidate its scope, whatever the buffer."""
+
+    scope: Scope
+    """The session's."""
+    formation_id: KeyText
+    """The final window's."""
+    reflections: Count
+    """How many the final window added to the session's scope."""
+    closed_at: Moment
+
+    def key(self) -> str:
+        """`closed:<formation>`."""
+        return f"closed:{self.formation_id}"
+
+    def ordering_key(self) -> str:
+        """The scope."""
+        return self.scope.key
+
+    def subject(self) -> str:
+        """The scope."""
+        return self.scope.key
+
+
+class ScopeConsolidated(Event, Derived):
+    """A scope's blob of one version."""
+
+    scope: Scope
+    version: Ordinal
+    based_on: Count
+    """The version that it was made from; 0 for none."""
+    text: str
+    words: Count
+    word_limit: Ordinal
+    cut: bool = False
+    """True where the answer was over the limit twice and was cut at a sentence's end."""
+    absorbed: tuple[KeyText, ...]
+    """The reflections that this version took in."""
+    private: bool = False
+    """True where any of them is private."""
+    because: Literal["threshold", "closed", "asked", "forgotten", "imported"]
+    call: Call | None = None
+    consolidated_at: Moment
+    """Time of the newest reflection absorbed; no wall clock."""
+    settings_version: str
+
+    def key(self) -> str:
+        """`<scope key>@<version>`."""
+        return f"{self.scope.key}@{self.version}"
+
+    def ordering_key(self) -> str:
+        """The scope."""
+        return self.scope.key
+
+    def subject(self) -> str:
+        """The scope."""
+        return self.scope.key

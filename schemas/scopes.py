@@ -1,0 +1,100 @@
+"""Scopes: whom a memory is for, and the key that names one memory space."""
+
+from typing import Annotated, Literal, Self
+from urllib.parse import quote
+
+from pydantic import StringConstraints, model_validator
+
+from schemas.fields import Ordinal, Part
+from schemas.ids import EntityId
+
+ScopeKind = Literal["session", "user", "group", "agent", "shard"]
+"""From narrow to broad; a shard is a named part of an agent's memory."""
+
+_ID = r"[siuo]\.[A-Za-z0-9_.~%-]*"
+ScopeKey = Annotated[
+    str,
+    StringConstraints(
+        pattern=rf"^(session:{_ID}(:[1-9][0-9]*)?|(user|group):{_ID}:{_ID}|agent:{_ID}|shard:{_ID}:[A-Za-z0-9_.~%-]+)$",
+        max_length=4_096,
+    ),
+]
+"""`session:S`, `session:S:2` (its audience grew), `user:A:U`, `group:A:G`, `agent:A`, `shard:A:NAME`."""
+
+
+class Scope(Part):
+    """One memory space with the ids that make it; `key` follows from the rest and is checked against it."""
+
+    kind: ScopeKind
+    key: ScopeKey
+    agent_id: EntityId
+    group_id: EntityId | None = None
+    user_id: EntityId | None = None
+    session_id: EntityId | None = None
+    shard: str | None = None
+    """The shard's name."""
+    generation: Ordinal | None = None
+    """Session scopes: 1, and one more whenever a user joined and session memory began anew."""
+    audience: tuple[EntityId, ...] = ()
+    """Session scopes: the users who may see it."""
+
+    @model_validator(mode="after")
+    def _key_follows(self) -> Self:
+        if self.key != _key(self):
+            raise ValueError("the scope key does not follow from the kind and the ids")
+        return self
+
+    @classmethod
+    def of_session(
+        cls, agent_id: EntityId, session_id: EntityId, audience: tuple[EntityId, ...], generation: int = 1
+    ) -> Self:
+        """A session's memory, for the users who were in it."""
+        key = f"session:{session_id}" + (f":{generation}" if generation > 1 else "")
+        return cls(
+            kind="session",
+            key=key,
+            agent_id=agent_id,
+            session_id=session_id,
+            generation=generation,
+            audience=audience,
+        )
+
+    @classmethod
+    def of_user(cls, agent_id: EntityId, user_id: EntityId) -> Self:
+        """What an agent knows of one user."""
+        return cls(kind="user", key=f"user:{agent_id}:{user_id}", agent_id=agent_id, user_id=user_id)
+
+    @classmethod
+    def of_group(cls, agent_id: EntityId, group_id: EntityId) -> Self:
+        """What an agent knows of a group of users."""
+        return cls(kind="group", key=f"group:{agent_id}:{group_id}", agent_id=agent_id, group_id=group_id)
+
+    @classmethod
+    def of_agent(cls, agent_id: EntityId) -> Self:
+        """What an agent knows whomever it talks to."""
+        return cls(kind="agent", key=f"agent:{agent_id}", agent_id=agent_id)
+
+    @classmethod
+    def of_shard(cls, agent_id: EntityId, name: str) -> Self:
+        """A named part of an agent's memory, formed by instructions of its own."""
+        return cls(
+            kind="shard", key=f"shard:{agent_id}:{quote(name, safe='')}", agent_id=agent_id, shard=name
+        )
+
+
+def _key(scope: Scope) -> str | None:
+    """The key that kind and ids call for; None where an id is missing or too many are given."""
+    given = (scope.group_id, scope.user_id, scope.session_id, scope.shard, scope.generation)
+    match scope.kind, given:
+        case "session", (None, None, str() as session, None, int() as generation):
+            return f"session:{session}" + (f":{generation}" if generation > 1 else "")
+        case "user", (None, str() as user, None, None, None):
+            return f"user:{scope.agent_id}:{user}"
+        case "group", (str() as group, None, None, None, None):
+            return f"group:{scope.agent_id}:{group}"
+        case "shard", (None, None, None, str() as name, None):
+            return f"shard:{scope.agent_id}:{quote(name, safe='')}"
+        case "agent", (None, None, None, None, None):
+            return f"agent:{scope.agent_id}"
+        case _:
+            return None
