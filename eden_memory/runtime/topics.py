@@ -11,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt,
 
 from eden_memory.domain.errors import EdenError
 from eden_memory.settings import KafkaSettings
+from schemas.events import Event
 
 DEAD = ".dead"
 TombstoneReason = Literal["deleted", "missing", "moved", "dropped", "renamed", "opted_out", "forgotten"]
@@ -34,9 +35,10 @@ class _Configured(_Declared):
 
 
 class Tombstones(_Declared):
-    """Records without a value: which entity they end, and why."""
+    """Records without a value: which entity they end, who writes them, and why."""
 
     of: str
+    by: list[str] = Field(min_length=1)
     reasons: list[TombstoneReason] = Field(min_length=1)
 
 
@@ -66,8 +68,14 @@ class Declaration(_Declared):
     kept: str
     shared: bool = False
     """The same in every namespace."""
-    producers: list[str] = Field(min_length=1)
+    producers: dict[str, list[str]] = Field(min_length=1)
+    """Program → the events that it publishes here."""
     groups: list[str] = Field(min_length=1)
+
+    def writers(self) -> list[str]:
+        """Programs that publish events or tombstones here."""
+        by = self.tombstones.by if self.tombstones else []
+        return [*self.producers, *(program for program in by if program not in self.producers)]
 
 
 class TopicsFile(_Configured):
@@ -115,9 +123,9 @@ class Topics:
             raise KeyError(f"{short} is not in topics.yaml")
         return self.prefix + short
 
-    def topic_of(self, event: str) -> str:
-        """The full name of the topic that an event is published to, by the event's name."""
-        return self.prefix + self._of_event[event]
+    def topic_of(self, event: str | type[Event]) -> str:
+        """The full name of the topic that an event is published to, by the event's class or name."""
+        return self.prefix + self._of_event[event if isinstance(event, str) else event.NAME]
 
     def dead_of(self, topic: str) -> str:
         """The dead-letter topic beside a topic (full name in, full name out)."""
@@ -135,7 +143,7 @@ class Topics:
 
     def written_by(self, program: str) -> list[str]:
         """Full names of the topics that a program writes."""
-        return [self.name(short) for short, topic in self.file.topics.items() if program in topic.producers]
+        return [self.name(short) for short, topic in self.file.topics.items() if program in topic.writers()]
 
     def __iter__(self) -> Iterator[Topic]:
         """Every topic as the broker should have it, each followed by its dead letters."""
@@ -168,14 +176,15 @@ class Topics:
 def topics_path() -> Path:
     """Where topics.yaml is: beside the packages in a checkout, inside `schemas` when installed."""
     package = Path(str(files("schemas")))
-    return next(path for path in (package / "topics.yaml", package.parent / "topics.yaml") if path.exists())
+    installed = package / "topics.yaml"
+    return installed if installed.exists() else package.parent / "topics.yaml"
 
 
 def read_topics(path: Path) -> TopicsFile:
     """topics.yaml, checked; an EdenError that names the line or the name that is wrong."""
     try:
         file = TopicsFile.model_validate(yaml.safe_load(path.read_text()))
-    except (yaml.YAMLError, ValidationError) as error:
+    except (OSError, yaml.YAMLError, ValidationError) as error:
         raise EdenError(f"{path} cannot be read: {error}", "Correct it there.") from None
     wrong = list(_unresolved(file))
     if wrong:
@@ -192,8 +201,10 @@ def _unresolved(file: TopicsFile) -> Iterator[str]:
     for name, topic in file.topics.items():
         if topic.kept not in file.kept:
             yield f"{name}: kept {topic.kept!r} is not declared"
-        for program in sorted({*topic.producers, *topic.groups} - set(file.programs)):
+        for program in sorted({*topic.writers(), *topic.groups} - set(file.programs)):
             yield f"{name}: program {program!r} is not declared"
+        if {event for events in topic.producers.values() for event in events} != set(topic.events):
+            yield f"{name}: the producers' events are not those of the topic"
         if topic.tombstones and topic.tombstones.of not in topic.events:
             yield f"{name}: tombstones of {topic.tombstones.of!r}, which is not one of its events"
 
