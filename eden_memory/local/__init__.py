@@ -1,1 +1,1 @@
-"""Real MongoDB and Kafka as plain processes, out of Python packages (development and tests)."""
+"""Real MongoDB and Apache Kafka out of Python packages, as plain local processes (development and tests)."""

@@ -1,0 +1,152 @@
+"""Apache Kafka's jars: exactly those of `kafka-jars.lock`, fetched once, verified by sha256 every time."""
+
+import hashlib
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from jgo.maven import MavenContext, PythonResolver
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+from eden_memory.domain.errors import EdenError
+from eden_memory.local.state import exclusively
+
+LOCK_FILE = Path(__file__).with_name("kafka-jars.lock")
+REPOSITORY = "https://repo.maven.apache.org/maven2"
+THREADS = 8
+ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Jar:
+    """One line of the lock file: Maven coordinate, sha256 in hexadecimal, size in bytes."""
+
+    group: str
+    artifact: str
+    version: str
+    sha256: str
+    size: int
+
+    @property
+    def file_name(self) -> str:
+        """The jar's name in the cache folder."""
+        return f"{self.artifact}-{self.version}.jar"
+
+    @property
+    def line(self) -> str:
+        """The jar as the lock file writes it."""
+        return f"{self.group}:{self.artifact}:{self.version} {self.sha256} {self.size}"
+
+
+def locked() -> list[Jar]:
+    """The jars of the lock file."""
+    lines = LOCK_FILE.read_text().splitlines()
+    return [_parse(line) for line in lines if line and not line.startswith("#")]
+
+
+def ensure(folder: Path, jars: Sequence[Jar] | None = None, repository: str = REPOSITORY) -> Path:
+    """Have every locked jar, verified, in `folder`, fetching what is missing; returns the folder.
+
+    Raises EdenError when a jar cannot be fetched or is not the one that was locked.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with exclusively(folder / ".lock", 300.0, "fetching Kafka's jars"):
+        missing = [jar for jar in jars or locked() if not _is_intact(folder / jar.file_name, jar)]
+        if missing:
+            _fetch(missing, folder, repository)
+    return folder
+
+
+def _parse(line: str) -> Jar:
+    coordinate, sha256, size = line.split()
+    group, artifact, version = coordinate.split(":")
+    return Jar(group, artifact, version, sha256, int(size))
+
+
+def _fetch(missing: Sequence[Jar], folder: Path, repository: str) -> None:
+    total = sum(jar.size for jar in missing)
+    with (
+        TemporaryDirectory(dir=folder, prefix=".partial-") as partial,
+        _progress(total) as advance,
+        ThreadPoolExecutor(THREADS) as pool,
+    ):
+        download = Download(Path(partial), folder, repository, advance)
+        for done in [pool.submit(download, jar) for jar in missing]:
+            done.result()
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """Fetches one jar beside the cache and moves it in when it is the locked one."""
+
+    partial: Path
+    folder: Path
+    repository: str
+    advance: Callable[[int], None]
+
+    def __call__(self, jar: Jar) -> None:
+        """Fetch, verify, move in."""
+        fetched = self._in_attempts(jar)
+        verify(fetched, jar)
+        fetched.replace(self.folder / jar.file_name)
+
+    def _in_attempts(self, jar: Jar) -> Path:
+        for attempt in range(1, ATTEMPTS):
+            with suppress(OSError, RuntimeError):
+                return self._from_repository(jar, self.partial / str(attempt))
+        try:
+            return self._from_repository(jar, self.partial / str(ATTEMPTS))
+        except (OSError, RuntimeError) as error:
+            raise _not_fetched(jar, self.repository, error) from error
+
+    def _from_repository(self, jar: Jar, cache: Path) -> Path:
+        resolver = PythonResolver(progress_callback=self._progress)
+        context = MavenContext(
+            resolver, repo_cache=cache, local_repos=[], remote_repos={"central": self.repository}, timeout=30
+        )
+        return context.project(jar.group, jar.artifact).at_version(jar.version).artifact().resolve()
+
+    @contextmanager
+    def _progress(self, name: str, total: int) -> Generator[Callable[[int], None]]:
+        del name, total
+        yield self.advance
+
+
+def verify(file: Path, jar: Jar) -> None:
+    """Remove a file that is not the locked jar, and say so by an EdenError."""
+    found = _sha256(file)
+    if found == jar.sha256:
+        return
+    file.unlink()
+    raise EdenError(
+        f"{jar.file_name} has sha256 {found}, but {jar.sha256} is locked; the file was removed",
+        "Try again. If it stays so, what your network (proxy, mirror) delivers is not what Apache published.",
+    )
+
+
+def _is_intact(file: Path, jar: Jar) -> bool:
+    return file.exists() and file.stat().st_size == jar.size and _sha256(file) == jar.sha256
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _not_fetched(jar: Jar, repository: str, error: BaseException) -> EdenError:
+    return EdenError(
+        f"{jar.file_name} could not be fetched from {repository}: {error}",
+        "Check the network, the proxy (HTTPS_PROXY) and the disk; what has arrived is kept. "
+        "Or set EDEN_KAFKA_BOOTSTRAP to a Kafka that runs already.",
+    )
+
+
+@contextmanager
+def _progress(total: int) -> Generator[Callable[[int], None]]:
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns) as bar:
+        task = bar.add_task("Apache Kafka", total=total)
+        yield lambda size: bar.update(task, advance=size)

@@ -1,0 +1,101 @@
+"""A detached server process: started, known again by its command line, signalled, ended."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import psutil
+
+POLL_SECONDS = 0.05
+
+_children: dict[int, subprocess.Popen[bytes]] = {}
+"""Servers that this very process started: reaped when they end, so none is left as a zombie."""
+
+
+def spawn(command: Sequence[str], log: Path, folder: Path) -> int:
+    """Start a command in its own session with its output appended to `log`; its pid."""
+    with log.open("ab") as output:
+        child = subprocess.Popen(
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    _children[child.pid] = child
+    return child.pid
+
+
+def is_server(pid: int, program: str, marker: str) -> bool:
+    """Whether this pid is a live `program` that has `marker` among its arguments: a recycled pid is not."""
+    _reap(pid)
+    try:
+        command = psutil.Process(pid).cmdline()
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return False
+    return bool(command) and Path(command[0]).name.startswith(program) and marker in command[1:]
+
+
+def find(program: str, marker: str) -> int | None:
+    """The pid of a running server by its command line, for when its state file is lost."""
+    for process in psutil.process_iter():
+        if is_server(process.pid, program, marker):
+            return process.pid
+    return None
+
+
+def end(pid: int, is_alive: Callable[[], bool], seconds: float) -> None:
+    """Ask a process to end (SIGTERM) and, past the deadline, kill it; returns when it is gone."""
+    send(pid, signal.SIGTERM)
+    send(pid, signal.SIGCONT)
+    if not wait_until(lambda: not is_alive(), seconds):
+        kill(pid, is_alive)
+
+
+def kill(pid: int, is_alive: Callable[[], bool]) -> None:
+    """SIGKILL, and wait until the process is gone."""
+    send(pid, signal.SIGKILL)
+    wait_until(lambda: not is_alive(), 10.0)
+
+
+def send(pid: int, number: signal.Signals) -> None:
+    """Send a signal; a process that is already gone is no error."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        _reap(pid)
+
+
+def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
+    """Poll a condition until it holds (True) or the seconds are over (False)."""
+    return any(condition() for _ in ticks(seconds))
+
+
+def ticks(seconds: float) -> Iterator[float]:
+    """The seconds left, again and again with a short pause, until none are; at least once."""
+    until = time.monotonic() + seconds
+    while True:
+        yield until - time.monotonic()
+        if time.monotonic() >= until:
+            return
+        time.sleep(POLL_SECONDS)
+
+
+def last_lines(log: Path, count: int = 12, width: int = 400) -> str:
+    """The end of a log file, for messages to people; empty when there is none."""
+    if not log.exists():
+        return ""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - 64_000))
+        lines = file.read().decode(errors="replace").splitlines()
+    return "\n".join(line[:width] for line in lines[-count:])
+
+
+def _reap(pid: int) -> None:
+    child = _children.get(pid)
+    if child is not None and child.poll() is not None:
+        del _children[pid]

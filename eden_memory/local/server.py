@@ -1,0 +1,259 @@
+"""What the local servers have in common: start, stop, kill, freeze, restart, in any folder, never a hang."""
+
+import os
+import shutil
+import signal
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+from eden_memory.domain.errors import EdenError
+from eden_memory.local import ports, process
+from eden_memory.local.state import ServerState, exclusively, load, save
+
+START_SECONDS = 60.0
+STOP_SECONDS = 30.0
+PORT_SECONDS = 2.0
+LOCK_SECONDS = 180.0
+NEEDED_BYTES = 300_000_000
+OTHER_FOLDER = "EDEN_LOCAL_FOLDER names another folder."
+LOG_BYTES = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """How a start went: whether the server ran already, and what had to be repaired."""
+
+    already: bool
+    notes: Sequence[str] = ()
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """One start under way."""
+
+    ports: dict[str, int]
+    notes: list[str] = field(default_factory=list[str])
+
+
+class LocalServer(ABC):
+    """One server in one folder: data, log, configuration and `server.json` stand there.
+
+    Calls block; from asyncio use `asyncio.to_thread`. What goes wrong is an EdenError that ends in the log's
+    last lines.
+    """
+
+    name: ClassVar[str]
+    program: ClassVar[str]
+    port_names: ClassVar[Sequence[str]]
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.absolute()
+        self.log = self.folder / "server.log"
+        self._state_file = self.folder / "server.json"
+
+    @property
+    @abstractmethod
+    def marker(self) -> str:
+        """The argument that tells this folder's server from any other process."""
+
+    @property
+    @abstractmethod
+    def endpoint(self) -> str:
+        """Where clients connect to."""
+
+    @abstractmethod
+    def _prepare(self, chosen: Mapping[str, int], notes: list[str]) -> Sequence[str]:
+        """Write configuration and data folder for these ports; the command that starts the server."""
+
+    @abstractmethod
+    def _probe(self) -> str | None:
+        """The server's version once it does its work, None until then."""
+
+    @property
+    def state(self) -> ServerState:
+        """What `server.json` holds."""
+        return load(self._state_file)
+
+    @property
+    def port(self) -> int:
+        """The port for clients; an EdenError when it was never started."""
+        chosen = self.state.ports
+        if not chosen:
+            raise EdenError(f"{self.name} has never been started in {self.folder}", "Run `eden up`.")
+        return chosen[self.port_names[0]]
+
+    @property
+    def pid(self) -> int | None:
+        """The pid of the running server, also when the state file lies; None when it does not run."""
+        remembered = self.state.pid
+        if remembered is not None and process.is_server(remembered, self.program, self.marker):
+            return remembered
+        return process.find(self.program, self.marker) if self.folder.exists() else None
+
+    @property
+    def running(self) -> bool:
+        """Whether the server's process is alive (it may be frozen or busy)."""
+        return self.pid is not None
+
+    def start(self, seconds: float = START_SECONDS) -> Started:
+        """Start the server and wait until it serves; one that runs already is kept."""
+        self._make_folder()
+        with self._exclusively("starting"):
+            pid = self.pid
+            return self._keep(pid, seconds) if pid is not None else self._boot(seconds)
+
+    def stop(self, seconds: float = STOP_SECONDS) -> bool:
+        """End the server cleanly (killed past the deadline); False when it did not run."""
+        if not self.folder.exists():
+            return False
+        with self._exclusively("stopping"):
+            pid = self.pid
+            if pid is not None:
+                process.end(pid, lambda: self._is_mine(pid), seconds)
+                self._await_ports()
+            self._remember(pid=None, started_at=None)
+            return pid is not None
+
+    def kill(self) -> None:
+        """`kill -9`, as a crash would: nothing is flushed and the state file is left stale."""
+        pid = self._running_pid()
+        process.kill(pid, lambda: self._is_mine(pid))
+        self._await_ports()
+
+    def restart(self, seconds: float = START_SECONDS) -> Started:
+        """Stop cleanly, then start on the same ports and data."""
+        self.stop()
+        return self.start(seconds)
+
+    def freeze(self) -> None:
+        """SIGSTOP: the process lives on and does nothing."""
+        process.send(self._running_pid(), signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT: a frozen process goes on."""
+        process.send(self._running_pid(), signal.SIGCONT)
+
+    def _keep(self, pid: int, seconds: float) -> Started:
+        notes = [] if self.state.pid == pid else [f"{self.name} ran as pid {pid}, which was not remembered"]
+        if not self.state.ports:
+            raise EdenError(
+                f"{self.name} runs as pid {pid} but {self._state_file} is lost, so its ports are unknown",
+                "Run `eden down`, then `eden up`.",
+            )
+        self._remember(pid=pid)
+        self._wait_until_ready(pid, seconds)
+        return Started(already=True, notes=notes)
+
+    def _boot(self, seconds: float) -> Started:
+        attempt = self._choose_ports()
+        self._note_stale_pid(attempt)
+        for retries in (2, 1, 0):
+            try:
+                return self._launch(attempt, seconds)
+            except EdenError:
+                if retries == 0 or all(ports.is_free(port) for port in attempt.ports.values()):
+                    raise
+                attempt = self._choose_ports(attempt.notes)
+        raise AssertionError("unreachable")
+
+    def _launch(self, attempt: _Attempt, seconds: float) -> Started:
+        command = self._prepare(attempt.ports, attempt.notes)
+        self._rotate_log()
+        pid = process.spawn(command, self.log, self.folder)
+        save(self._state_file, ServerState(ports=attempt.ports, pid=pid, started_at=time.time()))
+        try:
+            self._wait_until_ready(pid, seconds)
+        except BaseException:
+            process.kill(pid, lambda: self._is_mine(pid))
+            raise
+        return Started(already=False, notes=tuple(attempt.notes))
+
+    def _wait_until_ready(self, pid: int, seconds: float) -> None:
+        for _ in process.ticks(seconds):
+            if not self._is_mine(pid):
+                raise self._failure("ended while it was starting")
+            version = self._probe()
+            if version is not None:
+                self._remember(version=version)
+                return
+        raise self._failure(f"(pid {pid}) does not answer after {seconds:.0f} s")
+
+    def _failure(self, what: str) -> EdenError:
+        lines = process.last_lines(self.log)
+        return EdenError(
+            f"{self.name} {what}; the end of {self.log}:\n{lines}",
+            f"Run `eden down`, put right what the log says, then `eden up`. {self.folder} holds its data.",
+        )
+
+    def _choose_ports(self, notes: list[str] | None = None) -> _Attempt:
+        attempt = _Attempt({}, notes if notes is not None else [])
+        remembered = self.state.ports
+        for name in self.port_names:
+            attempt.ports[name] = self._choose_port(name, remembered.get(name), attempt.notes)
+        return attempt
+
+    def _choose_port(self, name: str, remembered: int | None, notes: list[str]) -> int:
+        if remembered is not None and process.wait_until(lambda: ports.is_free(remembered), PORT_SECONDS):
+            return remembered
+        port = ports.choose()
+        if remembered is not None:
+            notes.append(
+                f"port {remembered} ({name}) is taken by another program: {self.name} moves to {port}"
+            )
+        return port
+
+    def _await_ports(self) -> None:
+        """A process is gone a moment before the system has closed its sockets."""
+        process.wait_until(lambda: all(map(ports.is_free, self.state.ports.values())), PORT_SECONDS)
+
+    def _note_stale_pid(self, attempt: _Attempt) -> None:
+        stale = self.state.pid
+        if stale is not None:
+            attempt.notes.append(
+                f"{self.name} (pid {stale}) was not stopped cleanly; started again on its data"
+            )
+
+    def _make_folder(self) -> None:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            free = shutil.disk_usage(self.folder).free
+        except OSError as error:
+            raise EdenError(
+                f"cannot use {self.folder}: {error.strerror}", "EDEN_LOCAL_FOLDER names another."
+            ) from error
+        if not os.access(self.folder, os.W_OK):
+            raise EdenError(f"cannot write to {self.folder}", "EDEN_LOCAL_FOLDER names another folder.")
+        if free < NEEDED_BYTES and not self.running:
+            raise EdenError(
+                f"only {free // 1_000_000} MB are free on the disk of {self.folder}; "
+                f"{self.name} needs {NEEDED_BYTES // 1_000_000} MB to start",
+                "Free some space, or name a folder on another disk with EDEN_LOCAL_FOLDER.",
+            )
+
+    def _rotate_log(self) -> None:
+        if self.log.exists() and self.log.stat().st_size > LOG_BYTES:
+            self.log.replace(self.log.with_suffix(".log.1"))
+
+    def _remember(self, **changed: object) -> None:
+        state = self.state
+        if state.model_copy(update=changed) != state:
+            save(self._state_file, state.model_copy(update=changed))
+
+    def _is_mine(self, pid: int) -> bool:
+        return process.is_server(pid, self.program, self.marker)
+
+    def _running_pid(self) -> int:
+        pid = self.pid
+        if pid is None:
+            raise EdenError(f"{self.name} does not run in {self.folder}")
+        return pid
+
+    @contextmanager
+    def _exclusively(self, doing: str) -> Generator[None]:
+        with exclusively(self.folder / ".lock", LOCK_SECONDS, f"{doing} {self.name}"):
+            yield

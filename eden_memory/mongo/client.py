@@ -1,0 +1,49 @@
+"""The connection to MongoDB, with the options that durability and real clusters need."""
+
+from typing import Any
+
+from pymongo import AsyncMongoClient, ReadPreference
+from pymongo.driver_info import DriverInfo
+
+from eden_memory.settings import MongoSettings
+
+APP_NAME = "eden-memory"
+
+
+def connect(settings: MongoSettings, uri: str) -> AsyncMongoClient[dict[str, Any]]:
+    """A client for this connection string: journaled majority writes, aware datetimes, bounded waits.
+
+    What the connection string says itself (timeouts, write concern, TLS) wins. No I/O here.
+    """
+    return AsyncMongoClient(uri, driver=DriverInfo(APP_NAME), **_unless_in(uri, _options(settings)))
+
+
+def _options(settings: MongoSettings) -> dict[str, Any]:
+    return {
+        "appname": APP_NAME,
+        "tz_aware": True,
+        "uuidRepresentation": "standard",
+        "w": "majority",
+        "journal": True,
+        "readConcernLevel": "majority",
+        "read_preference": ReadPreference.PRIMARY,
+        "retryWrites": True,
+        "retryReads": True,
+        "serverSelectionTimeoutMS": 15_000,
+        "connectTimeoutMS": 10_000,
+        "socketTimeoutMS": 60_000,
+        "wTimeoutMS": 30_000,
+        **_tls(settings),
+    }
+
+
+def _tls(settings: MongoSettings) -> dict[str, Any]:
+    files = {"tlsCAFile": settings.tls_ca_file, "tlsCertificateKeyFile": settings.tls_certificate_key_file}
+    named = {option: str(path) for option, path in files.items() if path is not None}
+    return {"tls": True, **named} if named else {}
+
+
+def _unless_in(uri: str, options: dict[str, Any]) -> dict[str, Any]:
+    named = {pair.partition("=")[0].lower() for pair in uri.partition("?")[2].replace(";", "&").split("&")}
+    aliases = {"read_preference": "readpreference"}
+    return {name: value for name, value in options.items() if aliases.get(name, name.lower()) not in named}

@@ -1,0 +1,96 @@
+"""Connection options for aiokafka (data) and confluent-kafka (administration), from the same settings."""
+
+import ssl
+from typing import Any
+
+from aiokafka.helpers import create_ssl_context
+
+from eden_memory.domain.errors import EdenError
+from eden_memory.settings import KafkaSettings
+
+CLIENT_ID = "eden-memory"
+
+
+def client_kwargs(settings: KafkaSettings, bootstrap: str) -> dict[str, Any]:
+    """Keyword arguments that every aiokafka client takes: addresses, TLS context, SASL.
+
+    Reads the certificate files; an EdenError when one of them cannot be used.
+    """
+    options: dict[str, Any] = {
+        "bootstrap_servers": bootstrap,
+        "client_id": CLIENT_ID,
+        "security_protocol": settings.security_protocol,
+    }
+    if settings.security_protocol.endswith("SSL"):
+        options["ssl_context"] = ssl_context(settings)
+    if settings.security_protocol.startswith("SASL"):
+        username, password = _credentials(settings)
+        options["sasl_mechanism"] = _mechanism(settings)
+        options["sasl_plain_username"], options["sasl_plain_password"] = username, password
+    return options
+
+
+def admin_config(settings: KafkaSettings, bootstrap: str) -> dict[str, str | int | float | bool]:
+    """The configuration of confluent-kafka's AdminClient (librdkafka's names)."""
+    files = {
+        "ssl.ca.location": settings.ssl_ca_file,
+        "ssl.certificate.location": settings.ssl_certificate_file,
+        "ssl.key.location": settings.ssl_key_file,
+    }
+    config: dict[str, str | int | float | bool] = {
+        "bootstrap.servers": bootstrap,
+        "client.id": CLIENT_ID,
+        "security.protocol": settings.security_protocol,
+        "socket.timeout.ms": "15000",
+    }
+    if settings.security_protocol.endswith("SSL"):
+        config |= {name: str(path) for name, path in files.items() if path is not None}
+        if settings.ssl_key_password is not None:
+            config["ssl.key.password"] = settings.ssl_key_password.get_secret_value()
+    if settings.security_protocol.startswith("SASL"):
+        username, password = _credentials(settings)
+        config |= {
+            "sasl.mechanism": _mechanism(settings),
+            "sasl.username": username,
+            "sasl.password": password,
+        }
+    return config
+
+
+def ssl_context(settings: KafkaSettings) -> ssl.SSLContext:
+    """A context that checks the broker's certificate against the CA file (or the system's) and shows ours."""
+    certificate, key, password = (
+        settings.ssl_certificate_file,
+        settings.ssl_key_file,
+        settings.ssl_key_password,
+    )
+    try:
+        return create_ssl_context(
+            cafile=str(settings.ssl_ca_file) if settings.ssl_ca_file else None,
+            certfile=str(certificate) if certificate else None,
+            keyfile=str(key) if key else None,
+            password=password.get_secret_value() if password else None,
+        )
+    except OSError as error:
+        raise EdenError(
+            f"Kafka's TLS files cannot be used: {error}",
+            "Check EDEN_KAFKA_SSL_CA_FILE, _SSL_CERTIFICATE_FILE, _SSL_KEY_FILE and _SSL_KEY_PASSWORD.",
+        ) from error
+
+
+def _mechanism(settings: KafkaSettings) -> str:
+    if settings.sasl_mechanism is None:
+        raise EdenError(
+            f"Kafka's security protocol is {settings.security_protocol} but no SASL mechanism is set",
+            "Set EDEN_KAFKA_SASL_MECHANISM to PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.",
+        )
+    return settings.sasl_mechanism
+
+
+def _credentials(settings: KafkaSettings) -> tuple[str, str]:
+    if settings.sasl_username is None or settings.sasl_password is None:
+        raise EdenError(
+            f"Kafka's security protocol is {settings.security_protocol} but user or password is missing",
+            "Set EDEN_KAFKA_SASL_USERNAME and EDEN_KAFKA_SASL_PASSWORD.",
+        )
+    return settings.sasl_username, settings.sasl_password.get_secret_value()

@@ -1,0 +1,96 @@
+"""What every test stands on: real servers for the session, a namespace of its own, no network, no keys."""
+
+import os
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVariableType]
+from pydantic import SecretStr
+from pymongo import MongoClient
+from pytest_socket import socket_allow_hosts
+
+from eden_memory.runtime.kafka import admin_config
+from eden_memory.settings import KafkaSettings, LocalSettings, MongoSettings, Settings
+from tests.servers import Namespace, TestServers, running_servers, wait_until
+
+KEYS = ("OPENAI_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY", "ANTHROPIC_API_KEY", "AZURE_OPENAI_API_KEY")
+LOOPBACK = ["127.0.0.1", "::1", "localhost"]
+
+
+def pytest_configure() -> None:
+    """Keep the addresses of given servers, then clear the settings of the machine."""
+    given = {name: os.environ.get(name) for name in ("EDEN_MONGODB_URI", "EDEN_KAFKA_BOOTSTRAP")}
+    GIVEN.update({name: value for name, value in given.items() if value})
+    for name in list(os.environ):
+        if name in KEYS or (name.startswith("EDEN_") and not name.startswith("EDEN_TEST_")):
+            del os.environ[name]
+    Settings.model_config["toml_file"] = None
+
+
+GIVEN: dict[str, str] = {}
+
+
+@pytest.fixture(autouse=True)
+def only_loopback() -> None:
+    """Sockets reach this machine only (pytest-socket lifts it after each test)."""
+    socket_allow_hosts(LOOPBACK, allow_unix_socket=True)
+
+
+@pytest.fixture(scope="session")
+def jars_folder(pytestconfig: pytest.Config) -> Path:
+    """The checkout's verified jars."""
+    return pytestconfig.rootpath / ".eden" / "jars"
+
+
+@pytest.fixture(scope="session")
+def servers(jars_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Generator[TestServers]:
+    """MongoDB and Kafka for the whole session: those given by the environment, else private ones."""
+    with running_servers(GIVEN, tmp_path_factory.mktemp("servers"), jars_folder) as running:
+        yield running
+
+
+@pytest.fixture
+def namespace(servers: TestServers) -> Generator[Namespace]:
+    """Names that belong to this test alone; what was made under them is removed afterwards."""
+    mine = Namespace(f"t{uuid4().hex[:12]}")
+    yield mine
+    _drop_databases(servers, mine)
+    _drop_kafka(servers, mine)
+
+
+@pytest.fixture
+def settings(servers: TestServers, namespace: Namespace, tmp_path: Path) -> Settings:
+    """Settings for the session's servers and this test's namespace."""
+    return Settings(
+        mongodb=MongoSettings(uri=SecretStr(servers.mongodb_uri), database=namespace.database),  # pyright: ignore[reportCallIssue]
+        kafka=KafkaSettings(  # pyright: ignore[reportCallIssue]
+            bootstrap=servers.kafka_bootstrap,
+            topic_prefix=namespace.topic_prefix,
+            group_prefix=namespace.group_prefix,
+        ),
+        local=LocalSettings(folder=tmp_path / "eden"),  # pyright: ignore[reportCallIssue]
+    )
+
+
+def _drop_databases(servers: TestServers, mine: Namespace) -> None:
+    with MongoClient[dict[str, object]](servers.mongodb_uri) as client:
+        for name in client.list_database_names():
+            if name.startswith(mine.database):
+                client.drop_database(name)
+
+
+def _drop_kafka(servers: TestServers, mine: Namespace) -> None:
+    admin: Any = AdminClient(admin_config(KafkaSettings(), servers.kafka_bootstrap))  # pyright: ignore
+    listed = [group.group_id for group in admin.list_consumer_groups().result(10).valid]
+    groups = [name for name in listed if name.startswith(mine.group_prefix)]
+    topics = [name for name in admin.list_topics(timeout=10).topics if name.startswith(mine.topic_prefix)]
+    removals: dict[str, Any] = {
+        **(admin.delete_consumer_groups(groups) if groups else {}),
+        **(admin.delete_topics(topics) if topics else {}),
+    }
+    for removal in removals.values():
+        removal.exception(30)
+    wait_until(lambda: not set(topics) & set(admin.list_topics(timeout=10).topics), "topics deleted")
