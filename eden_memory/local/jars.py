@@ -73,8 +73,9 @@ def _fetch(missing: Sequence[Jar], folder: Path, repository: str) -> None:
         _progress(total) as advance,
         ThreadPoolExecutor(THREADS) as pool,
     ):
+        largest_first = sorted(missing, key=lambda jar: -jar.size)
         download = Download(Path(partial), folder, repository, advance)
-        for done in [pool.submit(download, jar) for jar in missing]:
+        for done in [pool.submit(download, jar) for jar in largest_first]:
             done.result()
 
 

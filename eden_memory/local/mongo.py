@@ -82,7 +82,10 @@ class LocalMongo(LocalServer):
             },
             "storage": {"dbPath": str(data), "wiredTiger": {"engineConfig": {"cacheSizeGB": self._cache_gb}}},
             "replication": {"replSetName": REPLICA_SET, "oplogSizeMB": 2_048},
-            "setParameter": {"diagnosticDataCollectionEnabled": False},
+            "setParameter": {
+                "diagnosticDataCollectionEnabled": False,
+                "shutdownTimeoutMillisForSignaledShutdown": 500,
+            },
         }
         for section, values in self._options.items():
             configuration[section] = {**configuration.get(section, {}), **values}
