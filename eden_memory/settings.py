@@ -71,6 +71,10 @@ class MessagesSettings(Group):
     roles: dict[str, Role] = Field(
         default_factory=dict[str, Role], description="the application's role names, mapped to ours"
     )
+    on_delete: Literal["forget", "keep"] | None = Field(
+        None,
+        description="what a deleted message means for memory; unset: forget, and a TTL index asks for a choice",
+    )
 
 
 class TailerSettings(Group):

@@ -1,0 +1,65 @@
+"""`eden doctor`: what people get wrong, looked at on the servers in use."""
+
+import asyncio
+import json
+from dataclasses import asdict
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from eden_memory.doctor.examine import Examination, examine
+from eden_memory.doctor.finding import Finding, failed
+from eden_memory.settings import Settings
+
+MARKS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red")}
+
+
+def doctor(
+    as_json: bool = typer.Option(False, "--json", help="one JSON object on standard output"),
+    rights: bool = typer.Option(False, "--rights", help="print the MongoDB role and the Kafka ACLs as well"),
+) -> None:
+    """Check versions, replica set, permissions, clock, retention, topics, indexes and the field mapping."""
+    examination = asyncio.run(examine(Settings()))
+    if as_json:
+        typer.echo(json.dumps(asdict(examination), indent=2, ensure_ascii=False))
+    else:
+        _print(examination, rights=rights or _about_rights(examination.findings))
+    if failed(examination.findings):
+        raise typer.Exit(1)
+
+
+def _about_rights(findings: list[Finding]) -> bool:
+    return any(one.check.endswith("permissions") and one.state == "fail" for one in findings)
+
+
+def _print(examination: Examination, *, rights: bool) -> None:
+    console = Console(highlight=False)
+    console.print(_table(examination.findings))
+    if rights:
+        plain = Console(soft_wrap=True, highlight=False, markup=False)
+        plain.print(f"\nThe least that MongoDB has to allow (mongosh):\n\n{examination.mongodb_role}")
+        plain.print(f"\nThe least that Kafka has to allow:\n\n{examination.kafka_acls}")
+    console.print(_verdict(examination.findings, rights=rights))
+
+
+def _table(findings: list[Finding]) -> Table:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(width=1)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for finding in findings:
+        mark, colour = MARKS[finding.state]
+        said = Text(finding.what)
+        if finding.hint and finding.state != "ok":
+            said.append(f"\n→ {finding.hint}", style="dim")
+        table.add_row(Text(mark, style=colour), finding.check, said)
+    return table
+
+
+def _verdict(findings: list[Finding], *, rights: bool) -> str:
+    failures = sum(one.state == "fail" for one in findings)
+    warnings = sum(one.state == "warn" for one in findings)
+    more = "" if rights else "  (--rights prints the MongoDB role and the Kafka ACLs)"
+    return f"\n{failures} to put right, {warnings} to think about, {len(findings)} checked{more}"

@@ -1,0 +1,136 @@
+"""All checks, in the order in which a person would put things right."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from aiokafka.errors import KafkaError
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from pymongo.errors import PyMongoError
+
+from eden_memory.doctor import kafka, mapping, mongodb, source, topics
+from eden_memory.doctor.finding import Finding
+from eden_memory.doctor.libraries import libraries
+from eden_memory.doctor.privileges import COLLECTIONS, kafka_commands, mongodb_commands, needed
+from eden_memory.domain.errors import EdenError
+from eden_memory.local.servers import endpoints, without_password
+from eden_memory.mongo.client import connect
+from eden_memory.runtime.kafka import admin_config, client_kwargs
+from eden_memory.runtime.topic_admin import TopicAdmin
+from eden_memory.runtime.topics import load_topics
+from eden_memory.settings import Settings
+
+SECONDS = 20.0
+"""For one check; a server that does not answer in it is a finding of its own."""
+
+Found = Finding | list[Finding]
+Check = tuple[str, Callable[[], Awaitable[Found]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """What was found, and the least rights as commands to copy."""
+
+    findings: list[Finding]
+    mongodb_role: str
+    kafka_acls: str
+
+
+async def examine(settings: Settings) -> Examination:
+    """Look at everything that can be reached; what cannot be is a finding, never an exception."""
+    try:
+        found = endpoints(settings)
+    except EdenError as error:
+        return _examination(
+            settings, [libraries(), Finding("servers", "fail", error.what, error.hint)], "HOST:9092"
+        )
+    of_mongodb, of_kafka = await asyncio.gather(
+        _mongodb(settings, found.mongodb), _kafka(settings, found.kafka)
+    )
+    return _examination(settings, [libraries(), *of_mongodb, *of_kafka], found.kafka)
+
+
+def _examination(settings: Settings, findings: list[Finding], bootstrap: str) -> Examination:
+    acls = kafka_commands(settings, bootstrap, list(load_topics(settings.kafka).file.topics))
+    return Examination(findings, mongodb_commands(needed(settings, COLLECTIONS)), acls)
+
+
+async def _mongodb(settings: Settings, uri: str) -> list[Finding]:
+    client = connect(settings.mongodb, uri)
+    database, messages = client[settings.source_database], settings.messages
+    checks: list[Check] = [
+        ("MongoDB version", lambda: mongodb.server_version(client)),
+        ("replica set", lambda: mongodb.replica_set(client)),
+        ("clock", lambda: mongodb.clock(client)),
+        ("oplog window", lambda: mongodb.oplog_window(client)),
+        ("MongoDB permissions", lambda: mongodb.permissions(client, needed(settings, COLLECTIONS))),
+        ("messages collection", lambda: source.messages_collection(database, messages)),
+        ("field mapping", lambda: mapping.field_mapping(database, settings)),
+        ("backfill index", lambda: source.backfill_index(database, messages)),
+        ("TTL index", lambda: source.ttl_index(database, messages)),
+        ("pre-images", lambda: source.pre_images(database, messages)),
+    ]
+    try:
+        async with asyncio.timeout(SECONDS):
+            await client.admin.command("ping")
+        return await _all(checks)
+    except (PyMongoError, TimeoutError) as error:
+        hint = "Is it running, is EDEN_MONGODB_URI right, may this machine reach it?"
+        return [Finding("MongoDB", "fail", f"{without_password(uri)}: {_short(error)}", hint)]
+    finally:
+        await client.close()
+
+
+async def _kafka(settings: Settings, bootstrap: str) -> list[Finding]:
+    try:
+        config = admin_config(settings.kafka, bootstrap)
+        connection = client_kwargs(settings.kafka, bootstrap)
+        admin: Any = AdminClient({**config, "log_level": 0})
+        await asyncio.to_thread(admin.list_topics, timeout=kafka.SECONDS)
+    except EdenError as error:
+        return [Finding("Kafka", "fail", error.what, error.hint)]
+    except KafkaException as error:
+        hint = "Is it running, is EDEN_KAFKA_BOOTSTRAP right, may this machine reach it?"
+        return [Finding("Kafka", "fail", f"{bootstrap}: {_short(error)}", hint)]
+    declared = load_topics(settings.kafka)
+    names = [topic.name for topic in declared]
+    return await _all(
+        [
+            ("Kafka version", lambda: kafka.broker_version(connection)),
+            ("brokers", lambda: asyncio.to_thread(kafka.brokers, admin, settings.kafka)),
+            ("broker settings", lambda: asyncio.to_thread(_broker, admin)),
+            ("topics", lambda: asyncio.to_thread(topics.topic_settings, TopicAdmin(config), declared)),
+            ("Kafka permissions", lambda: asyncio.to_thread(kafka.permissions, admin, names)),
+        ]
+    )
+
+
+def _broker(admin: Any) -> list[Finding]:
+    settings = kafka.broker_settings(admin)
+    return [kafka.offsets_retention(settings), kafka.auto_create(settings)]
+
+
+async def _all(checks: list[Check]) -> list[Finding]:
+    findings: list[Finding] = []
+    for name, check in checks:
+        found = await _guarded(name, check)
+        findings += found if isinstance(found, list) else [found]
+    return findings
+
+
+async def _guarded(name: str, check: Callable[[], Awaitable[Found]]) -> Found:
+    """A check that cannot be made is a warning: the user may lack a right that only the check needs."""
+    try:
+        async with asyncio.timeout(SECONDS):
+            return await check()
+    except EdenError as error:
+        return Finding(name, "warn", f"could not be looked at: {error.what}", error.hint)
+    except (PyMongoError, KafkaException, KafkaError, OSError) as error:
+        return Finding(name, "warn", f"could not be looked at: {_short(error)}")
+
+
+def _short(error: BaseException) -> str:
+    """The first sentence; drivers append the whole topology."""
+    return str(error).splitlines()[0].split(", Timeout:")[0][:200] if str(error) else "no answer"

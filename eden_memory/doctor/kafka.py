@@ -1,0 +1,115 @@
+"""The Kafka cluster: version, brokers, how long offsets and topics are kept, permissions."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from aiokafka.conn import create_conn  # pyright: ignore[reportUnknownVariableType]
+from aiokafka.protocol.admin import ApiVersionRequest
+from confluent_kafka import TopicCollection
+from confluent_kafka.admin import AclOperation, ConfigResource  # pyright: ignore[reportPrivateImportUsage]
+
+from eden_memory.doctor.finding import Finding
+from eden_memory.settings import KafkaSettings
+
+SECONDS = 10.0
+YEAR, WEEK = timedelta(days=365), timedelta(days=7)
+DESCRIBE_TRANSACTIONS, PRODUCE = 65, 0
+"""Request kinds by which a version shows: the first came with 3.0, old forms of the second left with 4.0."""
+WORK = (AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE)
+
+
+async def broker_version(connection: Mapping[str, Any]) -> Finding:
+    """Brokers do not tell their version: it is read off the requests that they understand."""
+    host, _, port = str(connection["bootstrap_servers"]).split(",")[0].rpartition(":")
+    options = {name: value for name, value in connection.items() if name != "bootstrap_servers"}
+    conn: Any = await create_conn(host, int(port), request_timeout_ms=int(SECONDS * 1000), **options)
+    try:
+        answer = await conn.send(ApiVersionRequest())
+    finally:
+        conn.close()
+    return judge_requests({kind: oldest for kind, oldest, _ in answer.api_versions})
+
+
+def judge_requests(oldest_form: Mapping[int, int]) -> Finding:
+    """Of the oldest form that the broker understands, by request kind."""
+    if DESCRIBE_TRANSACTIONS not in oldest_form:
+        return Finding("Kafka version", "fail", "older than 3.0", "Upgrade to Kafka 3.x or newer.")
+    return Finding("Kafka version", "ok", "4.0 or newer" if oldest_form[PRODUCE] >= 3 else "3.x")
+
+
+def brokers(admin: Any, kafka: KafkaSettings) -> Finding:
+    """As many brokers as copies of each partition are wanted."""
+    return judge_brokers(len(admin.list_topics(timeout=SECONDS).brokers), kafka)
+
+
+def judge_brokers(count: int, kafka: KafkaSettings) -> Finding:
+    """Of the number of brokers."""
+    what = f"{count} broker{'s' if count != 1 else ''}, replication factor {kafka.replication_factor}"
+    if kafka.replication_factor > count:
+        return Finding("brokers", "fail", what, "Lower EDEN_KAFKA_REPLICATION_FACTOR or add brokers.")
+    if kafka.min_insync_replicas > kafka.replication_factor:
+        hint = "EDEN_KAFKA_MIN_INSYNC_REPLICAS is above the replication factor: nothing could be written."
+        return Finding("brokers", "fail", what, hint)
+    if count > 1 and kafka.replication_factor == 1:
+        return Finding(
+            "brokers", "warn", what, "EDEN_KAFKA_REPLICATION_FACTOR=3 survives the loss of a broker."
+        )
+    return Finding("brokers", "ok", what)
+
+
+def broker_settings(admin: Any) -> dict[str, str]:
+    """The settings of one broker, by name."""
+    broker = next(iter(admin.list_topics(timeout=SECONDS).brokers))
+    resource = ConfigResource(ConfigResource.Type.BROKER, str(broker))
+    entries = admin.describe_configs([resource])[resource].result(SECONDS)
+    return {name: entry.value for name, entry in entries.items() if entry.value is not None}
+
+
+def offsets_retention(settings: Mapping[str, str]) -> Finding:
+    """A group whose offsets expired would have to begin anew; the program refuses to and stops."""
+    name = "offsets.retention.minutes"
+    if name not in settings:
+        return Finding("offset retention", "warn", "the broker does not tell", f"Set {name} to a year.")
+    kept = timedelta(minutes=int(settings[name]))
+    hint = f"Set {name}=525600 on every broker (Amazon MSK and others: in the cluster's configuration)."
+    what = f"offsets of a stopped group are kept for {kept.days} days"
+    if kept < WEEK:
+        return Finding("offset retention", "fail", what, hint)
+    return Finding("offset retention", "warn" if kept < YEAR else "ok", what, hint if kept < YEAR else "")
+
+
+def auto_create(settings: Mapping[str, str]) -> Finding:
+    """With it on, a misspelt name becomes a topic of one partition, silently."""
+    if settings.get("auto.create.topics.enable", "false") == "false":
+        return Finding("topics made by accident", "ok", "auto.create.topics.enable is off")
+    return Finding(
+        "topics made by accident",
+        "warn",
+        "auto.create.topics.enable is on: whoever asks for a topic makes it, with the wrong settings",
+        "Set auto.create.topics.enable=false on every broker.",
+    )
+
+
+def permissions(admin: Any, topics: Sequence[str]) -> Finding:
+    """What the connection's principal may do with the topics that exist, as the broker says."""
+    existing = admin.list_topics(timeout=SECONDS).topics
+    named = [name for name in topics if name in existing]
+    if not named:
+        hint = "Run `eden topics apply`, or let an administrator do it."
+        return Finding("Kafka permissions", "warn", "none of our topics can be seen", hint)
+    asked = admin.describe_topics(TopicCollection(named), include_authorized_operations=True)
+    return judge_operations({name: _operations(done.result(SECONDS)) for name, done in asked.items()})
+
+
+def judge_operations(allowed: Mapping[str, set[AclOperation]]) -> Finding:
+    """Of what is allowed, by topic."""
+    lacking = {name: [one.name.lower() for one in WORK if one not in may] for name, may in allowed.items()}
+    wrong = [f"{name}: {', '.join(names)}" for name, names in lacking.items() if names]
+    if wrong:
+        return Finding("Kafka permissions", "fail", f"not allowed: {'; '.join(wrong)}", "Add the ACLs below.")
+    return Finding("Kafka permissions", "ok", f"{len(allowed)} topics can be read and written")
+
+
+def _operations(description: Any) -> set[AclOperation]:
+    return set(description.authorized_operations or ())

