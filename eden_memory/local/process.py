@@ -6,37 +6,45 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import IO
 
 import psutil
 
 POLL_SECONDS = 0.05
 
-_children: dict[int, subprocess.Popen[bytes]] = {}
+
+class _Detached(subprocess.Popen[bytes]):
+    """A child that may outlive this program: no warning when it does."""
+
+    def __init__(self, arguments: Sequence[str], log: IO[bytes], folder: Path) -> None:
+        super().__init__(
+            arguments,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self.arguments = tuple(arguments)
+
+    def __del__(self) -> None: ...
+
+
+_children: dict[int, _Detached] = {}
 """Servers that this very process started: reaped when they end, so none is left as a zombie."""
 
 
 def spawn(command: Sequence[str], log: Path, folder: Path) -> int:
     """Start a command in its own session with its output appended to `log`; its pid."""
     with log.open("ab") as output:
-        child = subprocess.Popen(
-            command,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        child = _Detached(command, output, folder)
     _children[child.pid] = child
     return child.pid
 
 
 def is_server(pid: int, program: str, marker: str) -> bool:
     """Whether this pid is a live `program` that has `marker` among its arguments: a recycled pid is not."""
-    _reap(pid)
-    try:
-        command = psutil.Process(pid).cmdline()
-    except (psutil.NoSuchProcess, psutil.AccessDenied):
-        return False
+    command = _command_of(pid)
     return bool(command) and Path(command[0]).name.startswith(program) and marker in command[1:]
 
 
@@ -67,7 +75,7 @@ def send(pid: int, number: signal.Signals) -> None:
     try:
         os.kill(pid, number)
     except ProcessLookupError:
-        _reap(pid)
+        return
 
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
@@ -95,7 +103,14 @@ def last_lines(log: Path, count: int = 12, width: int = 400) -> str:
     return "\n".join(line[:width] for line in lines[-count:])
 
 
-def _reap(pid: int) -> None:
+def _command_of(pid: int) -> list[str]:
+    """A live process's command line; empty when it is gone. Reaps a child of ours that has ended."""
     child = _children.get(pid)
-    if child is not None and child.poll() is not None:
-        del _children[pid]
+    if child is not None and child.poll() is None:
+        # Not from the system: for a moment after its start a process has no command line there.
+        return list(child.arguments)
+    _children.pop(pid, None)
+    try:
+        return psutil.Process(pid).cmdline()
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return []
