@@ -1,0 +1,221 @@
+"""Memory itself: facts, reflections, blobs, streams, snapshots, ready contexts, access counts."""
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field, model_validator
+
+from schemas.documents.base import Document
+from schemas.events.facts import CommandRef, Decision
+from schemas.fields import Count, KeyText, Moment, Ordinal, Part, Vector
+from schemas.ids import EntityId
+from schemas.provenance import Call, SourceMessage
+from schemas.scopes import ScopeKey, ScopeKind
+
+HISTORY = 20
+"""Versions that a fact or blob keeps."""
+
+
+class _Scoped(Document):
+    """The scope, spread out so that indexes and search filters reach it."""
+
+    scope: ScopeKind
+    scope_key: ScopeKey
+    agent_id: EntityId
+    group_id: EntityId | None = None
+    user_id: EntityId | None = None
+
+
+class FactVersion(Part):
+    """An earlier version of a fact."""
+
+    version: Ordinal
+    content: str
+    decision: Decision
+    reason: str | None = None
+    valid_from: Moment
+    command: CommandRef | None = None
+    call: Call | None = None
+
+
+class Fact(_Scoped):
+    """A fact in its newest version."""
+
+    COLLECTION: ClassVar[str] = "facts"
+
+    id: KeyText = Field(alias="_id")
+    content: str
+    hash: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    """SHA-256 of the normalised text; unique among the active facts of a scope."""
+    embedding: Vector | None = None
+    embedding_model: str | None = None
+    active: bool
+    """False once retired; a filter of the vector index."""
+    version: Ordinal
+    previous_content: str | None = None
+    history: Annotated[tuple[FactVersion, ...], Field(max_length=HISTORY)] = ()
+    """The last 20 versions before this one, newest first."""
+    decision: Decision
+    reason: str | None = None
+    command: CommandRef | None = None
+    call: Call | None = None
+    session_ids: tuple[EntityId, ...] = ()
+    message_ids: tuple[EntityId, ...] = ()
+    sources: tuple[SourceMessage, ...] = ()
+    formed_at: Moment
+    valid_from: Moment
+    expires_at: Moment | None = None
+    retired_at: Moment | None = None
+    retired_because: str | None = None
+    replaces: KeyText | None = None
+    replaced_by: KeyText | None = None
+
+
+class Reflection(_Scoped):
+    """A reflection; `absorbed` and what follows are derived from the blobs of its scope."""
+
+    COLLECTION: ClassVar[str] = "reflections"
+
+    id: KeyText = Field(alias="_id")
+    content: str
+    session_ids: tuple[EntityId, ...] = ()
+    message_ids: tuple[EntityId, ...] = ()
+    sources: tuple[SourceMessage, ...] = ()
+    formation_id: KeyText | None = None
+    position: Ordinal
+    formed_at: Moment
+    absorbed: bool = False
+    absorbed_at: Moment | None = None
+    absorbed_into: Ordinal | None = None
+    """The version of the blob."""
+    propagated_from: KeyText | None = None
+    private: bool = False
+
+
+class BlobVersion(Part):
+    """An earlier version of a blob."""
+
+    version: Ordinal
+    content: str
+    absorbed: tuple[KeyText, ...]
+    consolidated_at: Moment
+
+
+class Consolidated(_Scoped):
+    """A scope's blob in its newest version."""
+
+    COLLECTION: ClassVar[str] = "consolidated"
+
+    id: ScopeKey = Field(alias="_id")
+    content: str
+    version: Ordinal
+    word_limit: Ordinal
+    absorbed: tuple[KeyText, ...]
+    """Reflections that this version took in."""
+    history: Annotated[tuple[BlobVersion, ...], Field(max_length=HISTORY)] = ()
+    last_consolidated_at: Moment
+
+
+class Stream(Document):
+    """How one scope of an agent, or one shard, is formed. A shard is nothing but such a document."""
+
+    COLLECTION: ClassVar[str] = "streams"
+    WRITTEN_BY = "people"
+
+    id: KeyText = Field(alias="_id")
+    """`<agent id>/<scope>` or `<agent id>/shard/<name>`."""
+    agent_id: EntityId
+    scope: ScopeKind
+    shard: str | None = None
+    active: bool = True
+    extraction_guidance: str | None = None
+    consolidation_guidance: str | None = None
+    threshold: Ordinal | None = None
+    """Reflections in the buffer at which the scope consolidates; null: the default of its kind."""
+    word_limit: Ordinal | None = None
+    item_word_limit: Ordinal | None = None
+    min_items: Count | None = None
+    max_items: Count | None = None
+    extraction_model: str | None = None
+    consolidation_model: str | None = None
+    fifo_limit: Ordinal | None = None
+    """Active facts beyond it are retired, oldest first."""
+    retention_days: Ordinal | None = None
+    """Facts expire so long after they were formed; null: never."""
+
+    @model_validator(mode="after")
+    def _a_shard_has_a_name(self) -> "Stream":
+        if (self.scope == "shard") != (self.shard is not None):
+            raise ValueError("a shard has a name, and nothing else has")
+        return self
+
+
+class BufferedReflection(Part):
+    """A reflection that no blob has absorbed."""
+
+    reflection_id: KeyText
+    content: str
+    formed_at: Moment
+    private: bool = False
+
+
+class RecentFact(Part):
+    """One of the newest active facts of a scope."""
+
+    fact_id: KeyText
+    version: Ordinal
+    content: str
+    formed_at: Moment
+
+
+class Snapshot(_Scoped):
+    """All that a context needs of one scope, in one read."""
+
+    COLLECTION: ClassVar[str] = "snapshots"
+
+    id: ScopeKey = Field(alias="_id")
+    session_id: EntityId | None = None
+    audience: tuple[EntityId, ...] = ()
+    """Session scopes: the users who may see it."""
+    revision: Count
+    """Grows with every commit that changed something."""
+    blob: str | None = None
+    blob_version: Count = 0
+    consolidated_at: Moment | None = None
+    buffer: tuple[BufferedReflection, ...] = ()
+    recent_facts: tuple[RecentFact, ...] = ()
+    active_facts: Count = 0
+    applied: Count = 0
+    """The highest decision number that is in, with all before it (`KEY#n`)."""
+    highest_blob_version: Count = 0
+    """Ever given, forgotten ones included: versions are never used twice."""
+    closed: bool = False
+    changed_at: Moment
+
+
+class Context(Document):
+    """The ready context of one active session and user: an application reads it by one find."""
+
+    COLLECTION: ClassVar[str] = "contexts"
+
+    id: KeyText = Field(alias="_id")
+    """`<session id>/<user id>`."""
+    session_id: EntityId
+    user_id: EntityId | None = None
+    agent_id: EntityId
+    xml: str
+    scopes: dict[ScopeKey, Count]
+    """Scope key → revision of the snapshot that went in."""
+    built_at: Moment
+    active_until: Moment
+    """The session counts as active, and the context is kept fresh, until then."""
+
+
+class Access(Document):
+    """How often a fact was found by a search."""
+
+    COLLECTION: ClassVar[str] = "access"
+
+    id: KeyText = Field(alias="_id")
+    """The fact."""
+    access_count: Count
+    last_accessed_at: Moment

@@ -1,0 +1,172 @@
+"""What the machinery keeps: outcomes, answers, positions, leases, forgotten ids, usage, budgets, keys."""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, WithJsonSchema
+
+from schemas.documents.base import Document
+from schemas.events.forgetting import Forgettable, ForgottenId, Reach
+from schemas.fields import Count, EventId, KeyText, Moment, Ordinal, Part, Usd
+from schemas.ids import EntityId, Version
+
+Bytes = Annotated[bytes, WithJsonSchema({"type": "string", "contentEncoding": "base64"})]
+Opaque = Annotated[Any, WithJsonSchema({"description": "The driver's own value, kept and handed back."})]
+
+
+class OutcomeRecord(Part):
+    """A record ready for Kafka, byte for byte."""
+
+    topic: str
+    ordering_key: Bytes
+    key: Bytes | None
+    value: Bytes | None
+    headers: tuple[tuple[str, Bytes], ...]
+
+
+class Outcome(Document):
+    """One decision of a stage: stored once, before it is published."""
+
+    COLLECTION: ClassVar[str] = "outcomes"
+
+    id: str = Field(alias="_id")
+    """The decision key."""
+    stage: str
+    members: tuple[str, ...]
+    """`ce_id` of every input event decided together; unique per stage."""
+    writes: tuple[str, ...]
+    """Entity versions that it creates (`fact:ID@5`); unique."""
+    kinds: tuple[str, ...] = ()
+    """Names of the events; they stay when the records are removed."""
+    records: tuple[OutcomeRecord, ...]
+    topic: str
+    partition: Count
+    offset: Count
+    decided_at: Moment
+    dead: str | None = None
+    removed: bool = False
+    """Only keys are left: every consumer is past it."""
+
+
+class Answer(Document):
+    """A model's answer, kept the moment it arrived under the hash of what was asked."""
+
+    COLLECTION: ClassVar[str] = "answers"
+
+    id: Annotated[str, Field(alias="_id", pattern=r"^[0-9a-f]{64}$")]
+    """SHA-256 of model, parameters and prompt."""
+    call_id: KeyText
+    operation: Literal["chat", "embeddings"]
+    model: str
+    prompt: str | None = None
+    text: str | None = None
+    vectors: tuple[Bytes, ...] = ()
+    input_tokens: Count = 0
+    output_tokens: Count = 0
+    cost_usd: Usd | None = None
+    invalid: str | None = None
+    """Why it was judged invalid; such an answer is not used again."""
+    answered_at: Moment
+
+
+class Position(Document):
+    """How far a tailer has carried one source."""
+
+    COLLECTION: ClassVar[str] = "positions"
+
+    id: str = Field(alias="_id")
+    """The source."""
+    epoch: Count
+    """Of the lease under which it was saved; a lower one can no longer save."""
+    token: str | None = None
+    version: Version | None = None
+    phase: str | None = None
+    page: Opaque = None
+    read: Count = 0
+    saved_at: Moment | None = None
+
+
+class Lease(Document):
+    """Who may act, until when by the server's clock."""
+
+    COLLECTION: ClassVar[str] = "leases"
+
+    id: str = Field(alias="_id")
+    holder: str | None = None
+    epoch: Count
+    """One more at every change of hands."""
+    until: Moment
+
+
+class ForgottenMark(Document):
+    """A forgotten id, as every stage looks it up."""
+
+    COLLECTION: ClassVar[str] = "forgotten"
+
+    id: str = Field(alias="_id")
+    """`<kind>:<id>/<reach>`, the record's key."""
+    kind: Forgettable
+    target: ForgottenId
+    reach: Reach
+    version: Version | None = None
+    until: Moment | None = None
+    event_id: EventId
+    forgotten_at: Moment
+
+
+class UsageTotal(Document):
+    """Tokens and cost of one day, agent, user, stage and model."""
+
+    COLLECTION: ClassVar[str] = "usage"
+
+    id: str = Field(alias="_id")
+    namespace: str
+    day: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
+    """In UTC."""
+    agent_id: EntityId | None = None
+    user_id: EntityId | None = None
+    stage: str
+    model: str
+    calls: Count
+    failed_calls: Count = 0
+    input_tokens: Count
+    cached_tokens: Count = 0
+    output_tokens: Count
+    cost_usd: Usd
+    """Of the calls whose price is known."""
+    unpriced_calls: Count = 0
+
+
+class Budget(Document):
+    """A limit of what formation may spend."""
+
+    COLLECTION: ClassVar[str] = "budgets"
+
+    id: str = Field(alias="_id")
+    agent_id: EntityId | None = None
+    user_id: EntityId | None = None
+    per: Literal["day", "month"]
+    limit_usd: Usd
+    period: str
+    """The day or month that the figures below are of."""
+    spent_usd: Usd
+    reserved_usd: Usd
+    """Estimates of windows published and not yet complete."""
+
+
+class ApiKey(Document):
+    """A key of our own doors; only its hash is stored."""
+
+    COLLECTION: ClassVar[str] = "api_keys"
+
+    id: Annotated[str, Field(alias="_id", pattern=r"^[0-9a-f]{64}$")]
+    """SHA-256 of the key."""
+    name: str
+    agents: tuple[EntityId, ...] | None = None
+    """Null: every agent."""
+    users: tuple[EntityId, ...] | None = None
+    """Null: every user."""
+    rights: tuple[Literal["read", "write", "admin"], ...]
+    requests_per_minute: Ordinal | None = None
+    created_at: Moment
+    last_used_at: Moment | None = None
+    revoked_at: Moment | None = None
