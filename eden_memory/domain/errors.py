@@ -1,0 +1,13 @@
+"""What the program tells people when it cannot go on."""
+
+
+class EdenError(Exception):
+    """What happened and where, and what to do next; shown without a stack trace unless `--debug` is given."""
+
+    def __init__(self, what: str, hint: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.what}\n{self.hint}" if self.hint else self.what

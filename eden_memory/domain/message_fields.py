@@ -1,0 +1,91 @@
+"""Reading one chat message out of an application's document: dotted paths, content of several shapes, times."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, cast
+
+Getter = Callable[[Mapping[str, Any]], Any]
+
+TEXT_PARTS = frozenset({None, "text", "input_text", "output_text"})
+"""`type` of the parts whose text counts: OpenAI's, Anthropic's and Google's names."""
+CUT = "\n[…]\n"
+MILLISECONDS_FROM = 100_000_000_000
+"""A number above it counts milliseconds since the epoch, below it seconds (the year 5138)."""
+
+
+class Unusable(ValueError):  # noqa: N818 - a verdict on a document, not a fault of the program
+    """Why a document cannot become a message; says which field, never its content."""
+
+
+def getter(path: str) -> Getter:
+    """Reads a dotted path; None where a part of it is missing."""
+    if "." not in path:
+        return lambda document: document.get(path)
+    names = path.split(".")
+
+    def read(document: Mapping[str, Any]) -> Any:
+        value: Any = document
+        for name in names:
+            value = cast(Mapping[str, Any], value).get(name) if isinstance(value, Mapping) else None
+        return value
+
+    return read
+
+
+def text_of(content: Any) -> str:
+    """The text of a message's content: itself, or its text parts joined by line breaks; "" for none."""
+    if isinstance(content, str):
+        return content
+    if content is None:
+        return ""
+    if isinstance(content, Sequence) and not isinstance(content, bytes):
+        return "\n".join(filter(None, map(_part_text, cast(Sequence[Any], content))))
+    raise Unusable(f"content is {type(content).__name__}, not text or a list of parts")
+
+
+def _part_text(part: Any) -> str:
+    if isinstance(part, str):
+        return part
+    if not isinstance(part, Mapping):
+        return ""
+    fields = cast(Mapping[str, Any], part)
+    text = fields.get("text")
+    return text if isinstance(text, str) and fields.get("type") in TEXT_PARTS else ""
+
+
+def cut(text: str, limit: int) -> str:
+    """Head and tail of a text longer than `limit` characters, a mark between them; `limit` long in all."""
+    if len(text) <= limit:
+        return text
+    tail = (limit - len(CUT)) // 3
+    if tail < 1:
+        return text[:limit]
+    return text[: limit - len(CUT) - tail] + CUT + text[-tail:]
+
+
+def moment_of(value: Any) -> str | None:
+    """RFC 3339 in UTC with milliseconds, of a date, ISO text, or a number of (milli)seconds; else None."""
+    if isinstance(value, str):
+        value = _parsed(value)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        value = _counted(value)
+    if not isinstance(value, datetime):
+        return None
+    if value.tzinfo is not None:
+        value = value.astimezone(UTC).replace(tzinfo=None)
+    return value.isoformat(timespec="milliseconds") + "Z"
+
+
+def _parsed(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def _counted(number: float) -> datetime | None:
+    seconds = number / 1000 if abs(number) >= MILLISECONDS_FROM else number
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None

@@ -1,0 +1,207 @@
+"""One change stream over some collections of a database, read as whole batches by plain commands.
+
+`watch()` costs a task switch and several objects an event; a cursor that is read command by command gives the
+server's batch as it is, and the position after it (`postBatchResumeToken`) also when nothing has happened.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from bson import Timestamp
+from bson.codec_options import CodecOptions, DatetimeConversion
+from pymongo import AsyncMongoClient
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.errors import OperationFailure, PyMongoError
+
+from eden_memory.domain.changes import Change, ChangeBatch, version_of
+from eden_memory.mongo.tokens import token_time
+from eden_memory.ports import PositionLost, SourceFailed
+
+PLAIN: CodecOptions[dict[str, Any]] = CodecOptions(
+    tz_aware=False,
+    uuid_representation=4,
+    unicode_decode_error_handler="replace",
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO,
+)
+LOST_CODES = frozenset({260, 280, 286, 40585, 50811})
+"""InvalidResumeToken, ChangeStreamFatalError, ChangeStreamHistoryLost, and what older servers say for them."""
+ANSWER_SECONDS = 15.0
+"""A server that does not answer for so long is taken for frozen."""
+
+
+class ChangeStream:
+    """Reads changes of `fields` (dotted paths) of the collections named, in the stream's order."""
+
+    def __init__(
+        self,
+        client: AsyncMongoClient[dict[str, Any]],
+        database: str,
+        fields: Mapping[str, Sequence[str]],
+        *,
+        kept_before: Sequence[str] = (),
+        batch: int = 4_000,
+        wait_seconds: float = 1.0,
+    ) -> None:
+        self._client, self._database = client, client.get_database(database, codec_options=PLAIN)
+        self._collections = list(fields)
+        self._project = _projection(fields, kept_before)
+        self._batch, self._wait_ms = batch, int(wait_seconds * 1000)
+        self._session: AsyncClientSession | None = None
+        self._cursor: tuple[int, str] | None = None
+        self._position: str | None = None
+
+    async def now(self) -> ChangeBatch:
+        """The position of this moment, without changes: everything older is before it."""
+        await self.close()
+        batch = await self._aggregate({})
+        await self.close()
+        return batch._replace(changes=())
+
+    async def next(self, after: str) -> ChangeBatch:
+        """The batch after a position; empty when nothing happened for a while. Opens or reopens as needed."""
+        if self._cursor is None or self._position != after:
+            await self.close()
+            batch = await self._aggregate({"resumeAfter": {"_data": after}})
+        else:
+            batch = await self._get_more(*self._cursor)
+        self._position = batch.position
+        return batch
+
+    async def close(self) -> None:
+        """Give the cursor back; a later `next` opens another."""
+        cursor, self._cursor = self._cursor, None
+        session, self._session = self._session, None
+        if session is None:
+            return
+        try:
+            if cursor is not None:
+                async with asyncio.timeout(2):
+                    await self._database.command("killCursors", cursor[1], cursors=[cursor[0]], session=session)
+            await session.end_session()
+        except (PyMongoError, TimeoutError):
+            return
+
+    async def _aggregate(self, resume: dict[str, Any]) -> ChangeBatch:
+        stage = {
+            "fullDocument": "updateLookup",
+            "fullDocumentBeforeChange": "whenAvailable",
+            **resume,
+        }
+        named = {"$or": [{"ns.coll": {"$in": self._collections}}, {"to.coll": {"$in": self._collections}}]}
+        everything_gone = {"operationType": {"$in": ["dropDatabase", "invalidate"]}}
+        pipeline = [
+            {"$changeStream": stage},
+            {"$match": {"$or": [named, everything_gone]}},
+            {"$project": self._project},
+        ]
+        self._session = self._client.start_session(causal_consistency=False)
+        return await self._command(
+            {
+                "aggregate": 1,
+                "pipeline": pipeline,
+                "cursor": {"batchSize": self._batch},
+                "readConcern": {"level": "majority"},
+            }
+        )
+
+    async def _get_more(self, cursor: int, collection: str) -> ChangeBatch:
+        return await self._command(
+            {"getMore": cursor, "collection": collection, "batchSize": self._batch, "maxTimeMS": self._wait_ms}
+        )
+
+    async def _command(self, command: dict[str, Any]) -> ChangeBatch:
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                reply = await self._database.command(command, session=self._session, codec_options=PLAIN)
+        except OperationFailure as error:
+            await self.close()
+            raise _what_it_means(error) from error
+        except (PyMongoError, TimeoutError) as error:
+            self._cursor = None
+            await self.close()
+            raise SourceFailed(f"change stream: {error or 'no answer'}") from error
+        except asyncio.CancelledError:
+            self._cursor = None
+            raise
+        cursor = reply["cursor"]
+        if cursor["id"]:
+            self._cursor = cursor["id"], cursor["ns"].partition(".")[2]
+        else:
+            self._cursor = None
+        events = cursor["firstBatch"] if "firstBatch" in cursor else cursor["nextBatch"]
+        position: str = cursor["postBatchResumeToken"]["_data"]
+        seconds, counter = token_time(position)
+        return ChangeBatch(
+            changes=[_change(event) for event in events],
+            position=position,
+            version=version_of(seconds, max(counter - 1, 0)),
+            time=datetime.fromtimestamp(seconds, UTC),
+        )
+
+
+def _what_it_means(error: OperationFailure) -> Exception:
+    labels = error.has_error_label("ResumableChangeStreamError") or error.has_error_label("TransientTransactionError")
+    if error.code in LOST_CODES and not labels:
+        return PositionLost(f"MongoDB no longer has the change stream's position: {error}")
+    return SourceFailed(f"change stream: {error}")
+
+
+def _change(event: dict[str, Any]) -> Change:
+    moment: Timestamp = event["clusterTime"]
+    seconds = moment.time
+    key = event.get("documentKey")
+    touched = event.get("touched")
+    return Change(
+        event["operationType"],
+        event["ns"]["coll"] if "ns" in event else "",
+        key["_id"] if key else None,
+        event.get("fullDocument"),
+        event.get("fullDocumentBeforeChange"),
+        touched,
+        f"{seconds:08x}{moment.inc:08x}",
+        _moment(seconds),
+    )
+
+
+_last_moment = (0, datetime.fromtimestamp(0, UTC))
+
+
+def _moment(seconds: int) -> datetime:
+    global _last_moment
+    if _last_moment[0] != seconds:
+        _last_moment = (seconds, datetime.fromtimestamp(seconds, UTC))
+    return _last_moment[1]
+
+
+def _projection(fields: Mapping[str, Sequence[str]], kept_before: Sequence[str]) -> dict[str, Any]:
+    """Only what is mapped crosses the wire: other fields, however large, stay in the server."""
+    wanted = sorted({path for paths in fields.values() for path in paths} | {"_id"})
+    before = sorted(set(kept_before) | {"_id"})
+    names = {
+        "$concatArrays": [
+            _keys("$updateDescription.updatedFields"),
+            {"$ifNull": ["$updateDescription.removedFields", []]},
+            {"$map": {"input": {"$ifNull": ["$updateDescription.truncatedArrays", []]}, "in": "$$this.field"}},
+        ]
+    }
+    return {
+        "operationType": 1,
+        "clusterTime": 1,
+        "documentKey._id": 1,
+        "ns.coll": 1,
+        **{f"fullDocument.{path}": 1 for path in _without_nested(wanted)},
+        **{f"fullDocumentBeforeChange.{path}": 1 for path in _without_nested(before)},
+        "touched": {"$cond": [{"$eq": ["$operationType", "update"]}, names, "$$REMOVE"]},
+    }
+
+
+def _keys(document: str) -> dict[str, Any]:
+    pairs = {"$objectToArray": {"$ifNull": [document, {}]}}
+    return {"$map": {"input": pairs, "in": "$$this.k"}}
+
+
+def _without_nested(paths: Sequence[str]) -> list[str]:
+    """A projection may not name both a field and something inside it: the outer one is enough."""
+    return [path for path in paths if not any(path.startswith(outer + ".") for outer in paths)]

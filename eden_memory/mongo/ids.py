@@ -1,0 +1,28 @@
+"""The application's ids (BSON) to and from the typed text of `schemas.ids`."""
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from bson import Int64, ObjectId
+
+from schemas import ids
+
+
+def encode_id(value: Any) -> str:
+    """Typed text of an ObjectId, string, int or UUID; a TypeError for anything else."""
+    if type(value) is ObjectId:
+        return "o." + str(value)
+    return ids.encode(value)
+
+
+def decode_id(encoded: str) -> Any:
+    """The BSON value behind a typed id; a ValueError if it is none."""
+    kind, text = ids.split(encoded)
+    parsers: dict[str, Callable[[str], Any]] = {"s": str, "i": _integer, "u": UUID, "o": ObjectId}
+    return parsers[kind](text)
+
+
+def _integer(text: str) -> int:
+    number = int(text)
+    return number if -(2**31) <= number < 2**31 else Int64(number)

@@ -1,0 +1,107 @@
+"""A lease in MongoDB, timed by the server's clock: one holder at a time, each with an epoch above all before."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import uuid4
+
+from pymongo import ReturnDocument
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.errors import DuplicateKeyError, PyMongoError
+
+from eden_memory.ports import LeaseLost
+
+
+class MongoLease:
+    """`name` is the lease's id; a holder that has not renewed it for `seconds` is replaced."""
+
+    def __init__(self, leases: AsyncCollection[dict[str, Any]], name: str, seconds: float) -> None:
+        self._leases, self._name, self._seconds = leases, name, seconds
+        self._holder = uuid4().hex
+
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[int]:
+        """Wait for the lease, keep it inside, give it back; losing it cancels the body: LeaseLost."""
+        epoch = await self._acquired()
+        body = asyncio.current_task()
+        assert body is not None
+        cancelled_before = body.cancelling()
+        lost = asyncio.Event()
+        keeper = asyncio.create_task(self._keep(epoch, body, lost))
+        try:
+            yield epoch
+        except asyncio.CancelledError:
+            if lost.is_set() and body.uncancel() <= cancelled_before:
+                raise LeaseLost(f"the lease {self._name} was lost: another process may have taken over") from None
+            raise
+        finally:
+            keeper.cancel()
+            await asyncio.gather(keeper, return_exceptions=True)
+            await self._release(epoch)
+
+    async def _acquired(self) -> int:
+        while True:
+            try:
+                async with asyncio.timeout(self._seconds):
+                    epoch = await self._try()
+                if epoch is not None:
+                    return epoch
+            except (PyMongoError, TimeoutError):
+                pass  # the server is away: waiting for the lease and waiting for the server are the same
+            await asyncio.sleep(min(0.4, self._seconds / 5))
+
+    async def _try(self) -> int | None:
+        free = {"_id": self._name, "$expr": {"$lt": ["$until", "$$NOW"]}}
+        taken = await self._leases.find_one_and_update(
+            free,
+            [{"$set": {"holder": self._holder, "epoch": {"$add": ["$epoch", 1]}, "until": self._until()}}],
+            return_document=ReturnDocument.AFTER,
+        )
+        if taken is not None:
+            return int(taken["epoch"])
+        try:
+            await self._leases.update_one(
+                {"_id": self._name},
+                [{"$set": {"epoch": {"$ifNull": ["$epoch", 0]}, "until": {"$ifNull": ["$until", "$$NOW"]}}}],
+                upsert=True,
+            )
+        except DuplicateKeyError:
+            return None
+        return None
+
+    def _until(self) -> dict[str, Any]:
+        return {"$add": ["$$NOW", int(self._seconds * 1000)]}
+
+    async def _keep(self, epoch: int, body: asyncio.Task[Any], lost: asyncio.Event) -> None:
+        good_until = time.monotonic() + self._seconds
+        while True:
+            await asyncio.sleep(self._seconds / 4)
+            asked = time.monotonic()
+            try:
+                async with asyncio.timeout(max(good_until - asked, 0.001)):
+                    ours = await self._renew(epoch)
+            except PyMongoError:
+                ours = None
+            except TimeoutError:
+                ours = False
+            if ours:
+                good_until = asked + self._seconds
+            elif ours is False or time.monotonic() >= good_until:
+                lost.set()
+                body.cancel()
+                return
+
+    async def _renew(self, epoch: int) -> bool:
+        mine = {"_id": self._name, "holder": self._holder, "epoch": epoch}
+        result = await self._leases.update_one(mine, [{"$set": {"until": self._until()}}])
+        return result.matched_count == 1
+
+    async def _release(self, epoch: int) -> None:
+        mine = {"_id": self._name, "holder": self._holder, "epoch": epoch}
+        try:
+            async with asyncio.timeout(2):
+                await self._leases.update_one(mine, [{"$set": {"until": "$$NOW"}}])
+        except (PyMongoError, TimeoutError):
+            return  # it runs out by itself

@@ -1,0 +1,107 @@
+"""The few Protocols between what the program decides and what it stands on."""
+
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from eden_memory.domain.changes import ChangeBatch, Document, Page
+from eden_memory.domain.errors import EdenError
+
+
+class SourceFailed(EdenError):
+    """The source did not answer or refused; trying again from the same position may help."""
+
+
+class PositionLost(EdenError):
+    """The source no longer knows the position; only a merge of the whole collection closes the gap."""
+
+
+class LeaseLost(EdenError):
+    """Another process has taken over; what this one still holds unpublished is not its to publish."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a tailer has come."""
+
+    token: str
+    """Where to follow the stream from, once everything older has been read in."""
+    version: str
+    phase: str = "stream"
+    """`backfill` (reading the collection), `merge` (against what the topic knows) or `stream`."""
+    page: Any = None
+    """The page that the reading has come to."""
+    read: int = 0
+    """Messages read in so far."""
+
+
+class ChangeSource(Protocol):
+    """The application's database, as the tailer needs it."""
+
+    async def now(self) -> ChangeBatch:
+        """The stream's position at this moment, without changes: everything older is before it."""
+        ...
+
+    async def next(self, after: str) -> ChangeBatch:
+        """The batch after a position; SourceFailed, PositionLost."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of the server's cursor."""
+        ...
+
+
+class Messages(Protocol):
+    """The application's messages collection, read as a whole."""
+
+    async def count(self) -> int:
+        """About how many messages there are (from `since` on)."""
+        ...
+
+    def pages(self, after: Any) -> AsyncGenerator[Page, None]:
+        """All messages in (created_at, _id) order, from a page's `last` on."""
+        ...
+
+    async def originals(self, ids: Sequence[Any]) -> Sequence[Document]:
+        """Whole documents by id, for dead letters; those that are gone are left out."""
+        ...
+
+    async def existing(self, encoded_ids: Sequence[str]) -> set[str]:
+        """Which of these typed ids still have a document."""
+        ...
+
+
+class Inbox(Protocol):
+    """`memory_inbox`: what applications asked for, erased once carried."""
+
+    async def waiting(self) -> Sequence[Document]:
+        """All documents there, oldest first."""
+        ...
+
+    async def erase(self, ids: Iterable[Any]) -> None:
+        """Remove carried documents."""
+        ...
+
+
+class Positions(Protocol):
+    """Where a tailer's position is kept; only the holder of the newest lease can move it."""
+
+    async def claim(self, epoch: int) -> Position | None:
+        """Shut out older holders, then read; None before the first start."""
+        ...
+
+    async def save(self, epoch: int, position: Position) -> None:
+        """Store; LeaseLost if a newer holder has claimed it."""
+        ...
+
+
+class Lease(Protocol):
+    """One holder at a time, by the server's clock."""
+
+    def held(self) -> AbstractAsyncContextManager[int]:
+        """Wait for the lease, keep it renewed inside, give it back at the end; yields the holder's epoch.
+
+        Losing it cancels the body, and LeaseLost is raised in its place.
+        """
+        ...

@@ -1,0 +1,108 @@
+"""Following the change stream: one batch in, its records out, a watermark now and then."""
+
+import asyncio
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from eden_memory.domain.changes import ChangeBatch
+from eden_memory.domain.mapped import Mapped
+from eden_memory.domain.message_mapping import TOPIC
+from eden_memory.ports import PositionLost, SourceFailed
+from eden_memory.runtime import metrics
+from eden_memory.runtime.leading import Leading
+
+log = structlog.get_logger("eden.tailer")
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
+
+
+class Following:
+    """The stream from `leading.position` on, until it is told to stop or the position is lost."""
+
+    def __init__(self, leading: Leading, watermark_seconds: float) -> None:
+        self._leading, self._seconds = leading, watermark_seconds
+        self._watermarked = -watermark_seconds
+        self._orphans: set[Any] = set()
+        self._orphans_until = ""
+
+    async def run(self) -> None:
+        """PositionLost when the stream cannot go on from here."""
+        leading = self._leading
+        assert leading.position is not None
+        await self._find_orphans()
+        coming = asyncio.create_task(self._patiently(leading.position.token))
+        try:
+            while (batch := await coming) is not None and not leading.stopping.is_set():
+                coming = asyncio.create_task(self._patiently(batch.position))
+                await asyncio.sleep(0)  # the question leaves before the work begins
+                await self._carry_on(batch)
+        finally:
+            coming.cancel()
+            await asyncio.gather(coming, return_exceptions=True)
+
+    async def _carry_on(self, batch: ChangeBatch) -> None:
+        leading = self._leading
+        assert leading.position is not None
+        mapped = leading.mapping.changes(batch.changes)
+        self._orphans.difference_update(mapped.carried)
+        await leading.publish(mapped, batch.time, "stream")
+        _count(batch)
+        self._release_orphans(batch)
+        await self._mark(batch)
+        await leading.advance(replace(leading.position, token=batch.position, version=batch.version))
+        metrics.TAILER_LAG.set(max((datetime.now(UTC) - batch.time).total_seconds(), 0.0))
+        if mapped.gone is not None:
+            await leading.settle()
+            raise PositionLost(f"the messages collection cannot be followed any further: {mapped.gone}")
+
+    async def _mark(self, batch: ChangeBatch) -> None:
+        now = time.monotonic()
+        if now - self._watermarked < self._seconds:
+            return
+        leading = self._leading
+        count = await leading.publisher.partitions(TOPIC)
+        marks = [leading.mapping.watermark(number, batch.version, batch.time) for number in range(count)]
+        await leading.publish(Mapped(marks), batch.time, "watermark")
+        self._watermarked = now
+
+    async def _patiently(self, token: str) -> ChangeBatch | None:
+        """The next batch, however often the source has to be asked; None when told to stop meanwhile."""
+        pause = FIRST_PAUSE
+        while not self._leading.stopping.is_set():
+            try:
+                return await self._leading.source.changes.next(token)
+            except SourceFailed as error:
+                log.log(
+                    40 if error.refused else 30,
+                    "asks the database again",
+                    reason=error.what,
+                    in_seconds=pause,
+                )
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    async def _find_orphans(self) -> None:
+        """Inbox documents that a leader carried and did not live to erase: those there now that the stream,
+        up to now, does not bring again.
+        """
+        waiting = await self._leading.source.inbox.waiting()
+        self._orphans = {document["_id"] for document in waiting}
+        if self._orphans:
+            self._orphans_until = (await self._leading.source.changes.now()).version
+
+    def _release_orphans(self, batch: ChangeBatch) -> None:
+        if self._orphans and batch.version >= self._orphans_until:
+            self._leading.erase_later(list(self._orphans))
+            self._orphans.clear()
+
+
+def _count(batch: ChangeBatch) -> None:
+    counts: dict[str, int] = {}
+    for change in batch.changes:
+        counts[change.operation] = counts.get(change.operation, 0) + 1
+    for operation, number in counts.items():
+        metrics.TAILER_EVENTS.labels(operation).inc(number)

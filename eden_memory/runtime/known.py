@@ -1,0 +1,135 @@
+"""What `chat.messages` already knows of every message: read once, before a merge, into a file beside memory.
+
+A million messages would not fit into the memory that a tailer may use, so they go to a temporary SQLite file.
+"""
+
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from hashlib import blake2b
+from tempfile import NamedTemporaryFile
+from typing import Any, NamedTuple
+
+import orjson
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from eden_memory.domain.records import Outgoing
+
+WATERMARKS = b"watermark:"
+ENDED = b"-"
+"""The digest of a tombstone."""
+NOT_CONTENT = ("version", "origin")
+
+Consumers = Callable[[str], AIOKafkaConsumer]
+"""isolation level → a consumer without a group."""
+
+
+class Place(NamedTuple):
+    """A message that the topic holds, and the partition it stands in."""
+
+    key: bytes
+    partition: int
+
+
+class Known:
+    """Messages of the topic: what a leader committed, and what one left behind uncommitted, told apart."""
+
+    def __init__(self) -> None:
+        self._file = NamedTemporaryFile(prefix="eden-known-", suffix=".sqlite")  # noqa: SIM115 - closed in close()
+        self._database = sqlite3.connect(self._file.name, isolation_level=None)
+        self._database.executescript(
+            """PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -16000;
+            CREATE TABLE known (key BLOB, partition INT, seen BLOB, committed BLOB, met INT DEFAULT 0,
+                                PRIMARY KEY (key, partition)) WITHOUT ROWID;"""
+        )
+
+    def close(self) -> None:
+        """Remove the file."""
+        self._database.close()
+        self._file.close()
+
+    async def read(self, consumers: Consumers, topic: str) -> int:
+        """Read the whole topic, once as consumers see it and once as it was committed; returns how many keys."""
+        for column, isolation in (("seen", "read_uncommitted"), ("committed", "read_committed")):
+            async for rows in _rows(consumers(isolation), topic):
+                self._database.execute("BEGIN")
+                self._database.executemany(
+                    f"INSERT INTO known (key, partition, {column}) VALUES (?, ?, ?) "  # noqa: S608 - a constant
+                    f"ON CONFLICT DO UPDATE SET {column} = excluded.{column}",
+                    rows,
+                )
+                self._database.execute("COMMIT")
+        return int(self._database.execute("SELECT count(*) FROM known").fetchone()[0])
+
+    def compare(
+        self, records: Sequence[Outgoing], partitions: Sequence[int]
+    ) -> list[tuple[Outgoing, list[int]] | None]:
+        """For each record of a document: None if the topic has it so; else the record, and the other partitions
+        where the message still stands. Marks the messages as met.
+        """
+        self._database.execute("BEGIN")
+        verdicts = [
+            self._one(record, partition) for record, partition in zip(records, partitions, strict=True)
+        ]
+        self._database.execute("COMMIT")
+        return verdicts
+
+    def _one(self, record: Outgoing, partition: int) -> tuple[Outgoing, list[int]] | None:
+        rows = self._database.execute(
+            "SELECT partition, seen, committed FROM known WHERE key = ?", (record.key,)
+        ).fetchall()
+        self._database.execute("UPDATE known SET met = 1 WHERE key = ?", (record.key,))
+        digest = digest_of(record.value)
+        same = any(row == (partition, digest, digest) for row in rows)
+        elsewhere = [row[0] for row in rows if row[0] != partition and not row[1] == row[2] == ENDED]
+        return None if same and not elsewhere else (record, elsewhere)
+
+    def unmet(self, size: int = 1_000) -> Iterator[list[Place]]:
+        """Messages that the topic holds and no document was met for."""
+        rows = self._database.execute(
+            "SELECT key, partition FROM known WHERE met = 0 AND NOT (seen IS ? AND committed IS ?)",
+            (ENDED, ENDED),
+        )
+        while chunk := rows.fetchmany(size):
+            yield [Place(bytes(key), int(partition)) for key, partition in chunk]
+
+    def is_empty(self) -> bool:
+        """Whether the topic holds no message at all."""
+        return self._database.execute("SELECT 1 FROM known LIMIT 1").fetchone() is None
+
+
+def digest_of(value: bytes | None) -> bytes:
+    """A digest of a MessageRecorded's content: what it says apart from when and how it came."""
+    if value is None:
+        return ENDED
+    fields = orjson.loads(value)
+    for name in NOT_CONTENT:
+        fields.pop(name, None)
+    return blake2b(orjson.dumps(fields, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
+
+
+async def _rows(consumer: AIOKafkaConsumer, topic: str) -> AsyncIterator[list[tuple[bytes, int, bytes]]]:
+    """Batches of (key, partition, digest) of every message record up to the end that the topic has now."""
+    await consumer.start()
+    try:
+        numbers = consumer.partitions_for_topic(topic) or set()
+        partitions = [TopicPartition(topic, number) for number in sorted(numbers)]
+        consumer.assign(partitions)
+        await consumer.seek_to_beginning(*partitions)
+        ends = await consumer.end_offsets(partitions)
+        while any([await consumer.position(one) < ends[one] for one in partitions]):
+            found = await consumer.getmany(timeout_ms=500, max_records=5_000)
+            yield [
+                (record.key, record.partition, digest_of(record.value))
+                for records in found.values()
+                for record in records
+                if _is_message(record)
+            ]
+    finally:
+        await consumer.stop()
+
+
+def _is_message(record: Any) -> bool:
+    if record.key is None or record.key.startswith(WATERMARKS):
+        return False
+    types = [value for name, value in record.headers if name == "ce_type"]
+    return bool(types) and types[0].startswith(b"eden.MessageRecorded.")

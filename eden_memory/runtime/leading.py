@@ -1,0 +1,135 @@
+"""One leadership of the tailer: its place in the stream, and the order in which things become final.
+
+records → Kafka's commit → position → inbox documents erased. Whatever dies in between is done again, from the
+position, by the next leader; a record that comes twice is the same record.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+import structlog
+
+from eden_memory.domain.changes import Change, Document, Page
+from eden_memory.domain.mapped import Mapped
+from eden_memory.domain.message_mapping import Origin
+from eden_memory.domain.records import Outgoing
+from eden_memory.ports import ChangeSource, Inbox, Messages, Position, Positions, SourceFailed
+from eden_memory.runtime import metrics
+from eden_memory.runtime.transactions import TransactionalPublisher
+
+log = structlog.get_logger("eden.tailer")
+
+
+class Mapping(Protocol):
+    """The pure part (processors/tailer.py)."""
+
+    def changes(self, changes: Sequence[Change]) -> Mapped:
+        """Records of a batch of changes."""
+        ...
+
+    def page(self, page: Page, origin: Origin) -> Mapped:
+        """Records of a page of messages."""
+        ...
+
+    def carry(self, mapped: Mapped, document: Document, version: str, time: datetime) -> None:
+        """Add what an inbox document asks for."""
+        ...
+
+    def dead(self, mapped: Mapped, originals: Sequence[Document], time: datetime) -> list[Outgoing]:
+        """Dead letters of the documents that could not be mapped."""
+        ...
+
+    def ended(self, key: bytes, version: str, time: datetime, reason: str, partition: int) -> Outgoing:
+        """The tombstone of a message in a partition where it stands."""
+        ...
+
+    def watermark(self, partition: int, version: str, time: datetime) -> Outgoing:
+        """Everything up to a cluster time is published to a partition."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a leadership reads, and where it keeps its place."""
+
+    changes: ChangeSource
+    messages: Messages
+    inbox: Inbox
+    positions: Positions
+
+
+class Leading:
+    """What the phases of a leadership share: publishing, and making final what was published."""
+
+    def __init__(
+        self,
+        epoch: int,
+        source: Source,
+        mapping: Mapping,
+        publisher: TransactionalPublisher,
+        commit_seconds: float,
+        stopping: asyncio.Event,
+    ) -> None:
+        self._epoch, self._commit_seconds = epoch, commit_seconds
+        self.source, self.mapping, self.publisher = source, mapping, publisher
+        self.stopping = stopping
+        self.position: Position | None = None
+        self._saved: Position | None = None
+        self._committed = time.monotonic()
+        self._carried: list[Any] = []
+
+    async def claim(self) -> None:
+        """Shut out older leaders, in Kafka and in MongoDB, and take over the position."""
+        await self.publisher.start()
+        self.position = self._saved = await self.source.positions.claim(self._epoch)
+
+    async def publish(self, mapped: Mapped, now: datetime, origin: str) -> None:
+        """Send what a batch became; the documents that became nothing go to the dead letters, whole."""
+        if mapped.unmapped:
+            mapped.records.extend(await self._dead(mapped, now))
+        await self.publisher.send(mapped.records)
+        self._carried.extend(mapped.carried)
+        metrics.TAILER_RECORDS.labels(origin).inc(len(mapped.records))
+        metrics.TAILER_EMPTY.inc(mapped.empty)
+
+    async def _dead(self, mapped: Mapped, now: datetime) -> list[Outgoing]:
+        metrics.TAILER_UNMAPPED.inc(len(mapped.unmapped))
+        for one in mapped.unmapped[:3]:
+            log.warning(
+                "document cannot be used", collection=one.collection, id=repr(one.document["_id"])[:80], reason=one.reason
+            )
+        originals = await self.source.messages.originals([one.document["_id"] for one in mapped.unmapped])
+        return self.mapping.dead(mapped, originals, now)
+
+    async def advance(self, position: Position) -> None:
+        """Everything before `position` was handed to `publish`; made final when it is time."""
+        self.position = position
+        if time.monotonic() - self._committed >= self._commit_seconds:
+            await self.settle()
+
+    async def settle(self) -> None:
+        """Make final what was published: commit, save the position, erase the inbox documents carried."""
+        if self.publisher.dirty:
+            await self.publisher.commit()
+            metrics.TAILER_COMMITS.inc()
+        self._committed = time.monotonic()
+        try:
+            await self._save()
+        except SourceFailed as error:  # it stays behind, which is safe, and is saved the next time
+            log.warning("position not saved", reason=error.what)
+
+    async def _save(self) -> None:
+        if self.position is not None and self.position != self._saved:
+            await self.source.positions.save(self._epoch, self.position)
+            self._saved = self.position
+        if self._carried:
+            await self.source.inbox.erase(self._carried)
+            self._carried.clear()
+
+    def erase_later(self, ids: Sequence[Any]) -> None:
+        """Inbox documents that are already carried, to be erased at the next settling."""
+        self._carried.extend(ids)

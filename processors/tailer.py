@@ -1,0 +1,172 @@
+"""messages, memory_inbox → chat.messages, and what the inbox asks of other topics: the pure mapping.
+
+The loop around it (lease, position, transactions, backfill, merge) is `eden_memory.runtime.tailing`.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from eden_memory.domain.changes import COLLECTION_GONE, DELETE, INSERT, REPLACE, UPDATE, Change, Document, Page
+from eden_memory.domain.inbox_mapping import InboxMapping
+from eden_memory.domain.mapped import Mapped, Unmapped
+from eden_memory.domain.message_fields import Unusable
+from eden_memory.domain.message_mapping import TOPIC, MessageMapping, Origin, Reason, watermark
+from eden_memory.domain.records import Outgoing
+from schemas.envelope import rfc3339
+
+DEAD_HEADERS = "__connect.errors."
+LONGEST_ORIGINAL = 3_500_000
+LONGEST_KEY = 1_024
+
+ToJson = Callable[[Document], bytes]
+"""A document as (extended) JSON."""
+
+
+class Tailer:
+    """Changes and pages of two collections → records, in order."""
+
+    def __init__(
+        self, messages: MessageMapping, asked: InboxMapping, collection: str, inbox: str, to_json: ToJson
+    ) -> None:
+        self._map, self._ask, self._to_json = messages, asked, to_json
+        self._collection, self._inbox = collection, inbox
+
+    def changes(self, changes: Sequence[Change]) -> Mapped:
+        """Records of a batch of changes; of several updates of one message in a row only the last."""
+        mapped = Mapped()
+        superseded = self._superseded(changes)
+        for index, change in enumerate(changes):
+            if change.operation in COLLECTION_GONE:
+                if change.collection == self._collection or not change.collection:
+                    mapped.gone = change.operation
+            elif change.collection == self._collection:
+                if index not in superseded:
+                    self._message(mapped, change)
+            elif change.operation == INSERT and change.document is not None:
+                self.carry(mapped, change.document, change.version, change.time)
+        return mapped
+
+    def page(self, page: Page, origin: Origin) -> Mapped:
+        """Records of a page of messages that were read, not streamed."""
+        mapped = Mapped()
+        for document in page.documents:
+            time = self._map.written_at(document, page.time)
+            self._record(mapped, document, page.version, time, origin)
+        return mapped
+
+    def carry(self, mapped: Mapped, document: Document, version: str, time: datetime) -> None:
+        """Add what an inbox document asks for."""
+        mapped.carried.append(document["_id"])
+        try:
+            mapped.records.append(self._ask.record(document, version, time))
+        except Unusable as error:
+            mapped.unmapped.append(Unmapped(self._inbox, document, str(error), version))
+
+    def dead(self, mapped: Mapped, originals: Sequence[Document], time: datetime) -> list[Outgoing]:
+        """Dead letters of what could not be mapped, each with its original as far as there still is one."""
+        whole = {repr(document["_id"]): document for document in originals}
+        return [self._dead(one, whole.get(repr(one.document["_id"]), one.document), time) for one in mapped.unmapped]
+
+    def _dead(self, one: Unmapped, document: Document, time: datetime) -> Outgoing:
+        original = self._to_json(document)
+        headers = {
+            "topic": TOPIC,
+            "partition": "-1",
+            "offset": "-1",
+            "stage": "tailer",
+            "collection": one.collection,
+            "exception.class.name": "Unusable",
+            "exception.message": one.reason,
+            "attempts": "1",
+            "time": rfc3339(time),
+            "version": one.version,
+            **({"cut": str(len(original))} if len(original) > LONGEST_ORIGINAL else {}),
+        }
+        key = self._to_json({"_id": document["_id"]})[:LONGEST_KEY]
+        pairs = [(DEAD_HEADERS + name, value.encode()) for name, value in headers.items()]
+        return Outgoing(TOPIC + ".dead", key, original[:LONGEST_ORIGINAL], pairs, key)
+
+    def ended(self, key: bytes, version: str, time: datetime, reason: Reason, partition: int) -> Outgoing:
+        """The tombstone of a message in a partition where it stands."""
+        return self._map.tombstone(key.decode(), version, time, reason, partition=partition)
+
+    def watermark(self, partition: int, version: str, time: datetime) -> Outgoing:
+        """Everything up to a cluster time is published to a partition."""
+        return watermark(partition, version, time, self._map.source)
+
+    def _message(self, mapped: Mapped, change: Change) -> None:
+        if change.operation == DELETE:
+            self._ended(mapped, change)
+        elif change.document is None:
+            return  # gone since: its own event follows
+        elif change.operation == INSERT:
+            self._record(mapped, change.document, change.version, self._map.second(change.time), "stream")
+        elif change.operation == REPLACE or self._matters(change):
+            self._moved(mapped, change)
+            time = self._map.second(change.time)
+            self._record(mapped, change.document, change.version, time, "stream", even_empty=True)
+
+    def _record(
+        self, mapped: Mapped, document: Document, version: str, time: bytes, origin: Origin, *, even_empty: bool = False
+    ) -> None:
+        try:
+            if even_empty or self._map.has_text(document):
+                mapped.records.append(self._map.record(document, version, time, origin))
+            else:
+                mapped.empty += 1
+        except Unusable as error:
+            mapped.unmapped.append(Unmapped(self._collection, document, str(error), version))
+
+    def _ended(self, mapped: Mapped, change: Change) -> None:
+        try:
+            message_id = self._map.message_id(change.id)
+        except Unusable:
+            return  # it was never recorded
+        session = self._map.session_id(change.before)
+        mapped.records.append(
+            self._map.tombstone(message_id, change.version, change.time, "deleted", session_id=session)
+        )
+
+    def _moved(self, mapped: Mapped, change: Change) -> None:
+        """A tombstone where the message was, if it may have changed its session."""
+        if change.operation == UPDATE and not self._touches(change, self._map.paths.session_id):
+            return
+        before, now = self._map.session_id(change.before), self._map.session_id(change.document)
+        if before == now and now is not None:
+            return
+        try:
+            message_id = self._map.message_id(change.id)
+        except Unusable:
+            return
+        mapped.records.append(
+            self._map.tombstone(message_id, change.version, change.time, "moved", session_id=before, moved_to=now)
+        )
+
+    def _matters(self, change: Change) -> bool:
+        return any(self._touches(change, path) for path in self._map.paths)
+
+    @staticmethod
+    def _touches(change: Change, path: str) -> bool:
+        return change.touched is None or any(_overlap(name, path) for name in change.touched)
+
+    def _superseded(self, changes: Sequence[Change]) -> set[int]:
+        """Updates that a later one of the same message repeats; one that may move it stays, as does all before it."""
+        waiting: dict[str, int] = {}
+        superseded: set[int] = set()
+        for index, change in enumerate(changes):
+            update = change.operation == UPDATE
+            if not update and not waiting:
+                continue
+            name = f"{change.collection}/{change.id!r}"
+            if update and not self._touches(change, self._map.paths.session_id):
+                if self._matters(change):
+                    if name in waiting:
+                        superseded.add(waiting[name])
+                    waiting[name] = index
+            else:
+                waiting.pop(name, None)
+        return superseded
+
+
+def _overlap(touched: str, mapped: str) -> bool:
+    return touched == mapped or touched.startswith(mapped + ".") or mapped.startswith(touched + ".")
