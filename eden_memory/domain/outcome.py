@@ -1,0 +1,59 @@
+"""What a stage has decided, as it is stored before it is published, and published again on a redelivery."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """A record ready for Kafka, byte for byte; its partition follows from the ordering key."""
+
+    topic: str
+    ordering_key: bytes
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes of key, value and headers."""
+        parts = sum(len(name) + len(value) for name, value in self.headers)
+        return len(self.key or b"") + len(self.value or b"") + parts
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One decision: written once, never changed; only its records are removed when all have consumed them.
+
+    `members` are the ids of the input events decided together; `topic`, `partition` and `offset` say how far
+    the stage's group must have committed for them to count as consumed.
+    """
+
+    key: str
+    stage: str
+    members: tuple[str, ...]
+    writes: tuple[str, ...]
+    records: tuple[StoredRecord, ...]
+    topic: str
+    partition: int
+    offset: int
+    decided_at: datetime
+    kinds: tuple[str, ...] = ()
+    """Names of the events among the records; they stay when the records are removed."""
+    dead: str | None = None
+    """Why the input was given up, if it was."""
+    removed: bool = False
+    """Only the keys are left: consumed by everyone, nothing to publish."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of its records."""
+        return sum(record.size for record in self.records)
+
+
+class Reread(Exception):  # noqa: N818 - it is a direction, not an error
+    """Another decision took one of the members or writes: read anew and decide again."""
+
+
+class OutcomeTooLarge(Exception):  # noqa: N818
+    """The records of one decision exceed the limit."""

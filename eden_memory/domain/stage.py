@@ -1,0 +1,131 @@
+"""A stage as its author writes it: what a handler is given, what it may give back, and how it is run.
+
+A handler is a function from deliveries to events. It publishes nothing and commits nothing itself.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from schemas.envelope import Envelope
+from schemas.events import Event
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One record as a handler sees it; `event` is None for a tombstone (the envelope says of what)."""
+
+    envelope: Envelope
+    event: Event | None
+    topic: str
+    key: str
+    attempt: int = 1
+    asks_anew: bool = False
+    """A dead letter sent again: answers stored at earlier attempts are not to be reused."""
+
+    @property
+    def id(self) -> str:
+        """The event's deterministic id."""
+        return self.envelope.id
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """An event to be published, with what caused it; without a cause it is the last delivery of the unit."""
+
+    event: Event
+    cause: Delivery | None = None
+    time: datetime | None = None
+    """`ce_time`; without one, the cause's (so that a repeat is the same record)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Erase:
+    """A tombstone to be published: the entity `key` of `of`'s topic has ended."""
+
+    of: type[Event]
+    key: str
+    ordering_key: str
+    subject: str
+    reason: str
+    entity_version: str | None = None
+    scope: str | None = None
+    cause: Delivery | None = None
+
+
+Outgoing = Event | Emit | Erase
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Events with what makes the decision unique.
+
+    `writes` are the entity versions that it creates (`fact:ID@5`): no other decision can create them too.
+    `key` replaces the decision key, which otherwise is the stage and the first event's id.
+    """
+
+    events: Sequence[Outgoing]
+    writes: tuple[str, ...] = ()
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Try again, in the same lane and order; `after` in seconds, None: by the stage's backoff."""
+
+    reason: str
+    after: float | None = None
+    split: bool = False
+    """Try the halves of what was taken together each on their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """Give this up now; of several taken together only those that fail alone are given up."""
+
+    reason: str
+
+
+Result = Sequence[Outgoing] | Decision | Retry | Dead
+Handler = Callable[[Sequence[Delivery]], Awaitable[Result]]
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """Capped exponential backoff with full jitter; times in seconds."""
+
+    first: float = 0.5
+    cap: float = 60.0
+    attempts: int = 6
+    """A unit is given up after so many failed attempts, unless the stage as a whole is failing."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One consumer group: its handler, what it reads and writes, and how much of it runs at once."""
+
+    name: str
+    handler: Handler
+    reads: tuple[type[Event], ...]
+    writes: tuple[type[Event], ...] = ()
+    at_once: int = 200
+    """Handlers that run at the same time in one process."""
+    together: int = 1
+    """Waiting records of one ordering key that a handler may take at once."""
+    together_first: Callable[[Sequence[Delivery]], int] | None = None
+    """How many of the first deliveries belong together (at least 1); None: all that were taken."""
+    batch: int = 0
+    """Above 0, the batch form: up to so many records of a partition at once, whatever their keys."""
+    decides: bool = True
+    """Outcomes are stored before they are published; False for stages that may be repeated at will."""
+    timeout: float = 300.0
+    """Seconds until a handler that does not return counts as failed."""
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    on_dead: Callable[[Delivery, str], Sequence[Outgoing]] | None = None
+    """What is published in place of a result that a later stage counts on, given the reason."""
+    dead_share: float = 0.2
+    """The stage pauses itself when more than this share of its last records was dead-lettered."""
+
+    def __post_init__(self) -> None:
+        if self.batch and self.together > 1:
+            raise ValueError(f"stage {self.name}: `batch` and `together` exclude each other")

@@ -1,0 +1,164 @@
+"""The ledger of outcomes: written once, acknowledged by a majority, one insert per decision."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from bson import Binary
+from pymongo import ASCENDING, ReadPreference
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import DuplicateKeyError
+from pymongo.read_concern import ReadConcern
+from pymongo.write_concern import WriteConcern
+
+from eden_memory.domain.outcome import Outcome, OutcomeTooLarge, Reread, StoredRecord
+
+LIMIT_BYTES = 4_000_000
+Document = dict[str, Any]
+
+
+class MongoLedger:
+    """The collection `<prefix>outcomes`.
+
+    `_id` is the decision key; `members` (`stage:event id`) and `writes` are each unique over all documents.
+    """
+
+    def __init__(self, database: AsyncDatabase[Document], prefix: str, limit: int = LIMIT_BYTES) -> None:
+        self._outcomes: AsyncCollection[Document] = database.get_collection(
+            f"{prefix}outcomes",
+            read_preference=ReadPreference.PRIMARY,
+            read_concern=ReadConcern("majority"),
+            write_concern=WriteConcern("majority", j=True),
+        )
+        self._limit = limit
+        self._asked: dict[str, asyncio.Future[Outcome | None]] = {}
+        self._asking: set[asyncio.Task[None]] = set()
+
+    async def prepare(self) -> None:
+        """Create the indexes."""
+        await self._outcomes.create_index("members", unique=True)
+        await self._outcomes.create_index("writes", unique=True, sparse=True)
+        await self._outcomes.create_index(
+            [("stage", ASCENDING), ("topic", ASCENDING), ("partition", ASCENDING), ("offset", ASCENDING)],
+            partialFilterExpression={"records": {"$exists": True}},
+        )
+
+    async def find(self, stage: str, members: Sequence[str]) -> Mapping[str, Outcome]:
+        """The outcomes that the members were decided in; requests of the same moment share one query."""
+        asked = {member: self._ask(f"{stage}:{member}") for member in members}
+        found = {member: await future for member, future in asked.items()}
+        return {member: outcome for member, outcome in found.items() if outcome is not None}
+
+    async def store(self, outcome: Outcome) -> Outcome:
+        """Insert it, or return what is stored under its key; Reread if a member or write is another's."""
+        if outcome.dead is None and outcome.size > self._limit:
+            raise OutcomeTooLarge(f"{outcome.key}: {outcome.size} bytes of events, {self._limit} are allowed")
+        try:
+            await self._outcomes.insert_one(_document(outcome))
+        except DuplicateKeyError as error:
+            stored = await self._outcomes.find_one({"_id": outcome.key})
+            if stored is None:
+                raise Reread(f"{outcome.key}: {_taken(error)} belongs to another decision") from None
+            return _outcome(stored)
+        return outcome
+
+    async def remove_consumed(self, stage: str, topic: str, partition: int, before: int) -> int:
+        """Remove the records of outcomes whose input ends below an offset; keys stay. How many there were."""
+        consumed = {"stage": stage, "topic": topic, "partition": partition, "offset": {"$lt": before}}
+        result = await self._outcomes.update_many(
+            {**consumed, "records": {"$exists": True}}, {"$unset": {"records": ""}}
+        )
+        return result.modified_count
+
+    def _ask(self, member: str) -> "asyncio.Future[Outcome | None]":
+        future = self._asked.get(member)
+        if future is None:
+            future = self._asked[member] = asyncio.get_running_loop().create_future()
+            if len(self._asked) == 1:
+                task = asyncio.create_task(self._answer())
+                self._asking.add(task)
+                task.add_done_callback(self._asking.discard)
+        return asyncio.shield(future)
+
+    async def _answer(self) -> None:
+        asked, self._asked = self._asked, {}
+        try:
+            async for document in self._outcomes.find({"members": {"$in": list(asked)}}):
+                outcome = _outcome(document)
+                for member in document["members"]:
+                    if member in asked and not asked[member].done():
+                        asked[member].set_result(outcome)
+        except Exception as error:  # noqa: BLE001 - handed to all who asked
+            _end(asked.values(), error)
+        _end(asked.values(), None)
+
+
+def _end(futures: Any, error: Exception | None) -> None:
+    for future in futures:
+        if future.done():
+            continue
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)
+            future.exception()
+
+
+def _taken(error: DuplicateKeyError) -> str:
+    return str((error.details or {}).get("keyValue", "a member or write"))
+
+
+def _document(outcome: Outcome) -> Document:
+    document: Document = {
+        "_id": outcome.key,
+        "stage": outcome.stage,
+        "members": [f"{outcome.stage}:{member}" for member in outcome.members],
+        "kinds": list(outcome.kinds),
+        "topic": outcome.topic,
+        "partition": outcome.partition,
+        "offset": outcome.offset,
+        "at": outcome.decided_at,
+        "records": [_packed(record) for record in outcome.records],
+    }
+    if outcome.writes:
+        document["writes"] = list(outcome.writes)
+    if outcome.dead is not None:
+        document["dead"] = outcome.dead
+    return document
+
+
+def _packed(record: StoredRecord) -> Document:
+    headers = [[name, Binary(value)] for name, value in record.headers]
+    return {
+        "t": record.topic,
+        "o": record.ordering_key,
+        "k": record.key,
+        "v": record.value,
+        "h": headers,
+    }
+
+
+def _outcome(document: Mapping[str, Any]) -> Outcome:
+    stage: str = document["stage"]
+    decided_at: datetime = document["at"]
+    return Outcome(
+        key=document["_id"],
+        stage=stage,
+        members=tuple(member.removeprefix(f"{stage}:") for member in document["members"]),
+        writes=tuple(document.get("writes", ())),
+        records=tuple(_unpacked(record) for record in document.get("records", ())),
+        topic=document["topic"],
+        partition=document["partition"],
+        offset=document["offset"],
+        decided_at=decided_at,
+        kinds=tuple(document["kinds"]),
+        dead=document.get("dead"),
+        removed="records" not in document,
+    )
+
+
+def _unpacked(record: Mapping[str, Any]) -> StoredRecord:
+    headers = tuple((name, bytes(value)) for name, value in record["h"])
+    return StoredRecord(record["t"], record["o"], record["k"], record["v"], headers)

@@ -1,0 +1,119 @@
+"""What an exception means for the record that was being worked on, decided in this one place."""
+
+import asyncio
+import random
+from dataclasses import dataclass
+from enum import StrEnum
+
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError
+from pydantic import ValidationError
+from bson.errors import InvalidDocument
+from pymongo.errors import (
+    AutoReconnect,
+    ConnectionFailure,
+    DocumentTooLarge,
+    ExecutionTimeout,
+    OperationFailure,
+    PyMongoError,
+    WaitQueueTimeoutError,
+    WTimeoutError,
+)
+
+from eden_memory.domain.failures import PermanentError, ProviderError
+from eden_memory.domain.outcome import OutcomeTooLarge
+from eden_memory.domain.stage import RetryPolicy
+from schemas.envelope import EnvelopeError
+
+
+class Kind(StrEnum):
+    """How a failure is met."""
+
+    TRANSIENT = "transient"
+    """A server of ours is away or busy: tried again."""
+    PROVIDER = "provider"
+    """A model provider is away or busy: tried again, and no sooner than it asks for."""
+    PERMANENT = "permanent"
+    """This input can never succeed: dead letter at once."""
+    BUG = "bug"
+    """The program is wrong: tried once more, then dead letter."""
+
+
+BUG_ATTEMPTS = 2
+
+_PERMANENT = (
+    PermanentError,
+    EnvelopeError,
+    ValidationError,
+    DocumentTooLarge,
+    InvalidDocument,
+    MessageSizeTooLargeError,
+    OutcomeTooLarge,
+)
+_TRANSIENT = (
+    AutoReconnect,
+    ConnectionFailure,
+    ExecutionTimeout,
+    WaitQueueTimeoutError,
+    WTimeoutError,
+    KafkaError,
+    TimeoutError,
+    ConnectionError,
+    asyncio.IncompleteReadError,
+    OSError,
+)
+_MONGO_PERMANENT_CODES = {2, 9, 14, 121, 10334}
+"""BadValue, FailedToParse, TypeMismatch, DocumentValidationFailure, BSONObjectTooLarge."""
+
+
+def classify(error: BaseException) -> Kind:
+    """The kind of a failure, by the type of the exception and, from MongoDB, its code."""
+    if isinstance(error, ProviderError):
+        return Kind.PROVIDER
+    if isinstance(error, _PERMANENT):
+        return Kind.PERMANENT
+    if isinstance(error, _TRANSIENT):
+        return Kind.TRANSIENT
+    if isinstance(error, OperationFailure) and error.code in _MONGO_PERMANENT_CODES:
+        return Kind.PERMANENT
+    if isinstance(error, PyMongoError):
+        return Kind.TRANSIENT
+    return Kind.BUG
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failed attempt: its kind, the reason for people, the exception if there was one."""
+
+    kind: Kind
+    reason: str
+    error: BaseException | None = None
+    after: float | None = None
+    """Seconds that the provider or the handler asked to wait."""
+    split: bool = False
+
+    @classmethod
+    def of(cls, error: BaseException) -> "Failure":
+        """The failure that an exception is."""
+        after = error.retry_after if isinstance(error, ProviderError) else None
+        return cls(classify(error), f"{type(error).__name__}: {error}", error, after)
+
+
+def backoff(policy: RetryPolicy, attempts: int) -> float:
+    """Seconds to wait after so many failed attempts: full jitter under a capped exponential.
+
+    Source: Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.
+    """
+    ceiling = min(policy.cap, policy.first * 2 ** min(attempts - 1, 30))
+    return random.uniform(0, ceiling)  # noqa: S311 - nothing secret
+
+
+def delay(policy: RetryPolicy, failure: Failure, attempts: int) -> float:
+    """Seconds until the next attempt: the backoff, and not before what was asked for."""
+    return max(backoff(policy, attempts), failure.after or 0.0)
+
+
+def attempts_allowed(policy: RetryPolicy, failure: Failure) -> int:
+    """How many attempts a unit has that fails in this way."""
+    if failure.kind is Kind.PERMANENT:
+        return 1
+    return min(BUG_ATTEMPTS, policy.attempts) if failure.kind is Kind.BUG else policy.attempts

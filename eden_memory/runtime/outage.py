@@ -1,0 +1,33 @@
+"""Whether a stage as a whole is failing: several units fail and none succeeds."""
+
+SEVERAL = 3
+
+
+class Outage:
+    """Counts distinct units that failed since the last success of any.
+
+    `epoch` rises with each outage: failed attempts of an earlier epoch do not count against a unit.
+    """
+
+    def __init__(self, several: int = SEVERAL) -> None:
+        self._several = several
+        self._failing: set[str] = set()
+        self.epoch = 0
+        self.reason: str | None = None
+        """Why the stage is down; None while it is not."""
+
+    def failed(self, unit: str, reason: str) -> bool:
+        """Note a failed attempt; True if with it an outage begins."""
+        self._failing.add(unit)
+        if self.reason is not None or len(self._failing) < self._several:
+            return False
+        self.epoch += 1
+        self.reason = reason
+        return True
+
+    def succeeded(self) -> bool:
+        """Note a success of any unit; True if it ends an outage."""
+        ended = self.reason is not None
+        self._failing.clear()
+        self.reason = None
+        return ended

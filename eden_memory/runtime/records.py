@@ -1,0 +1,32 @@
+"""One record as it came from Kafka."""
+
+from dataclasses import dataclass
+
+OVERHEAD_BYTES = 300
+"""What a waiting record costs besides its bytes, roughly."""
+
+
+@dataclass(slots=True)
+class Record:
+    """Undecoded; `headers` as Kafka has them, `timestamp` in milliseconds (the broker's)."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...]
+    timestamp: int
+
+    @property
+    def size(self) -> int:
+        """Bytes it holds in memory, roughly."""
+        return len(self.value or b"") + len(self.key or b"") + OVERHEAD_BYTES
+
+    @property
+    def ordering_key(self) -> bytes:
+        """What it must stay in order with: header `ce_orderingkey`, else its key."""
+        for name, value in self.headers:
+            if name == "ce_orderingkey":
+                return value
+        return self.key or b""
