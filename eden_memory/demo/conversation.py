@@ -1,0 +1,116 @@
+"""A conversation to play: JSON lines of messages, and what happens to some of them later."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from eden_memory.domain.errors import EdenError
+from eden_memory.domain.message_fields import text_of
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "demo.jsonl"
+PEOPLE = ("agents", "users", "groups", "sessions")
+
+Content = str | list[dict[str, Any]]
+Line = TypeVar("Line", bound=BaseModel)
+
+
+class Message(BaseModel):
+    """One line of a conversation; `user` is the author's id, if a user wrote it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: str = ""
+    session: str
+    role: str
+    content: Content
+    user: str | None = None
+    created_at: datetime
+
+
+class Change(BaseModel):
+    """What happens to a message once the message `after` has been written."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    after: str
+    change: Literal["edit", "delete"]
+    id: str
+    content: Content | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that the application does: write some messages of one session, or one change."""
+
+    messages: Sequence[Message] = ()
+    change: Change | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """Messages in the order in which they are written, changes, and the documents of people and sessions."""
+
+    messages: list[Message]
+    changes: list[Change]
+    people: dict[str, list[dict[str, Any]]]
+
+    def steps(self, together: int = 3) -> Iterator[Step]:
+        """What to do one after the other: at most `together` messages at once, changes in their place."""
+        waiting: list[Message] = []
+        for message in self.messages:
+            if waiting and (len(waiting) == together or waiting[-1].session != message.session):
+                yield Step(waiting)
+                waiting = []
+            waiting.append(message)
+            due = [change for change in self.changes if change.after == message.id]
+            if due:
+                yield Step(waiting)
+                waiting = []
+                yield from (Step(change=change) for change in due)
+        if waiting:
+            yield Step(waiting)
+
+
+def read_conversation(path: Path = EXAMPLE) -> Conversation:
+    """A conversation with its `.changes.jsonl` and `.people.yaml` if there are; EdenError if unreadable."""
+    messages = [_numbered(index, one) for index, one in enumerate(_lines(path, Message), 1)]
+    changes_path, people_path = path.with_suffix(".changes.jsonl"), path.with_suffix(".people.yaml")
+    changes = _lines(changes_path, Change) if changes_path.exists() else []
+    people: Any = yaml.safe_load(people_path.read_text()) if people_path.exists() else {}
+    known = {message.id for message in messages}
+    if strangers := [one.id for one in changes if not {one.id, one.after} <= known]:
+        raise EdenError(f"{changes_path}: no message {', '.join(strangers)}", "Correct the ids there.")
+    return Conversation(messages, changes, {name: people.get(name, []) for name in PEOPLE})
+
+
+def plain_text(content: Content) -> str:
+    """What a message's content comes to as text."""
+    return text_of(content)
+
+
+def _numbered(index: int, message: Message) -> Message:
+    return message if message.id else message.model_copy(update={"id": f"m{index:04d}"})
+
+
+def _lines(path: Path, kind: type[Line]) -> list[Line]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise EdenError(f"{path} cannot be read: {error.strerror}", "Name a file of JSON lines.") from None
+    return [_line(path, number, line, kind) for number, line in enumerate(lines, 1) if line.strip()]
+
+
+def _line(path: Path, number: int, line: str, kind: type[Line]) -> Line:
+    try:
+        return kind.model_validate(json.loads(line))
+    except (json.JSONDecodeError, ValidationError) as error:
+        first = error.errors()[0] if isinstance(error, ValidationError) else {"msg": error.msg, "loc": ()}
+        what = f"{path}, line {number}: {'.'.join(map(str, first['loc']))} {first['msg']}".replace("  ", " ")
+        hint = "A line is {session, role, content, user, created_at}; id is optional."
+        raise EdenError(what, hint) from None

@@ -1,0 +1,109 @@
+"""What was written, what of it has arrived, and how long it took. Pure."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from statistics import median, quantiles
+from typing import Literal
+
+Kind = Literal["message", "edit", "delete"]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A record of chat.messages as the reader met it; without text it is a tombstone."""
+
+    message: str
+    session: str
+    author: str
+    text: str | None
+    partition: int
+    offset: int
+    at: float
+    """Seconds since the epoch, when it was read."""
+
+
+@dataclass(slots=True)
+class Written:
+    """One write of the application; without text it is a deletion."""
+
+    kind: Kind
+    message: str
+    session: str
+    text: str | None
+    at: float
+    delay: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The demo's outcome; delays in seconds."""
+
+    written: Counter[Kind]
+    seen: Counter[Kind]
+    missing: list[str]
+    out_of_order: list[str]
+    """Sessions whose messages did not arrive in the order in which they were written."""
+    p50: float
+    p99: float
+
+    @property
+    def complete(self) -> bool:
+        """Nothing is missing and every session is in order."""
+        return not self.missing and not self.out_of_order
+
+
+@dataclass(slots=True)
+class Journey:
+    """Follows every write until a record that says the same has been read."""
+
+    writes: dict[str, list[Written]] = field(default_factory=dict[str, list[Written]])
+    order: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    arrivals: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    """Message ids by session, in the order of their first arrival."""
+
+    def wrote(self, write: Written) -> None:
+        """A write is about to be made."""
+        self.writes.setdefault(write.message, []).append(write)
+        if write.kind == "message":
+            self.order.setdefault(write.session, []).append(write.message)
+
+    def arrived(self, arrival: Arrival) -> Written | None:
+        """The write that this record shows, the first time that it is shown."""
+        seen = self.arrivals.setdefault(arrival.session, [])
+        if arrival.text is not None and arrival.message not in seen:
+            seen.append(arrival.message)
+        for write in self.writes.get(arrival.message, []):
+            if write.delay is None and write.text == arrival.text:
+                write.delay = max(0.0, arrival.at - write.at)
+                return write
+        return None
+
+    def missing(self) -> list[str]:
+        """Messages whose newest state has not been read; a text that is still empty need not be."""
+        newest = [writes[-1] for writes in self.writes.values()]
+        return [write.message for write in newest if write.delay is None and write.text != ""]
+
+    def summary(self) -> Summary:
+        """How it stands."""
+        every = [write for writes in self.writes.values() for write in writes]
+        delays = [write.delay for write in every if write.delay is not None]
+        return Summary(
+            written=Counter(write.kind for write in every),
+            seen=Counter(write.kind for write in every if self._shown(write)),
+            missing=self.missing(),
+            out_of_order=[name for name in self.order if not self._in_order(name)],
+            p50=median(delays) if delays else 0.0,
+            p99=quantiles(delays, n=100)[98] if len(delays) > 1 else sum(delays),
+        )
+
+    def _shown(self, write: Written) -> bool:
+        """Read as it was, or replaced by a later write of the same message that was."""
+        later = self.writes[write.message]
+        return any(one.delay is not None for one in later[later.index(write) :])
+
+    def _in_order(self, session: str) -> bool:
+        """A message that was empty at first arrives with its edit, later than it was written."""
+        late = {message for message, writes in self.writes.items() if writes[0].text == ""}
+        came = [message for message in self.arrivals.get(session, []) if message not in late]
+        there = set(came)
+        return came == [message for message in self.order[session] if message in there]

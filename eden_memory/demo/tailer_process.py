@@ -1,0 +1,81 @@
+"""The tailer as a process of its own, `eden run tailer`, pointed at the demo's database and topics."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from eden_memory.domain.errors import EdenError
+from eden_memory.local.process import last_lines
+from eden_memory.local.servers import Endpoints
+
+STOP_SECONDS = 8.0
+
+
+class TailerProcess:
+    """A running tailer; its log goes to a file."""
+
+    def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
+        self._process, self.log = process, log
+
+    def said(self) -> str:
+        """The last lines of its log."""
+        return last_lines(self.log)
+
+    async def watch(self) -> None:
+        """Until cancelled; an EdenError with the end of its log when it ends by itself."""
+        code = await self._process.wait()
+        raise EdenError(f"the tailer ended with {code}:\n{self.said()}", f"Its whole log is {self.log}.")
+
+    async def stop(self) -> None:
+        """SIGTERM, and SIGKILL if it does not heed it."""
+        if self._process.returncode is not None:
+            return
+        self._process.terminate()
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                await self._process.wait()
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()
+
+
+@asynccontextmanager
+async def running_tailer(environment: dict[str, str], log: Path) -> AsyncGenerator[TailerProcess]:
+    """A tailer for the block, whatever ends it; in a session of its own, so that Ctrl-C is ours to handle."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as file:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "eden_memory.cli.main", "run", "tailer"),
+            env={**os.environ, **environment},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
+        )
+    tailer = TailerProcess(process, log)
+    try:
+        yield tailer
+    finally:
+        await tailer.stop()
+
+
+def environment(endpoints: Endpoints, database: str, prefix: str) -> dict[str, str]:
+    """Every setting that says where the demo's data is; how to connect stays as it is set."""
+    return {
+        "EDEN_MONGODB_URI": endpoints.mongodb,
+        "EDEN_MONGODB_DATABASE": database,
+        "EDEN_SOURCE_DATABASE": database,
+        "EDEN_KAFKA_BOOTSTRAP": endpoints.kafka,
+        "EDEN_KAFKA_TOPIC_PREFIX": prefix,
+        "EDEN_KAFKA_GROUP_PREFIX": prefix,
+        "EDEN_MESSAGES_COLLECTION": "messages",
+        "EDEN_MESSAGES_SESSION_ID": "session_id",
+        "EDEN_MESSAGES_ROLE": "role",
+        "EDEN_MESSAGES_CONTENT": "content",
+        "EDEN_MESSAGES_USER_ID": "user_id",
+        "EDEN_MESSAGES_CREATED_AT": "created_at",
+        "EDEN_TAILER_WATERMARK_SECONDS": "1",
+    }
