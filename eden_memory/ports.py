@@ -9,15 +9,15 @@ from eden_memory.domain.changes import ChangeBatch, Document, Page
 from eden_memory.domain.errors import EdenError
 
 
-class SourceFailed(EdenError):
+class SourceFailed(EdenError):  # noqa: N818 - reads as what happened
     """The source did not answer or refused; trying again from the same position may help."""
 
 
-class PositionLost(EdenError):
+class PositionLost(EdenError):  # noqa: N818 - reads as what happened
     """The source no longer knows the position; only a merge of the whole collection closes the gap."""
 
 
-class LeaseLost(EdenError):
+class LeaseLost(EdenError):  # noqa: N818 - reads as what happened
     """Another process has taken over; what this one still holds unpublished is not its to publish."""
 
 

@@ -6,7 +6,16 @@ The loop around it (lease, position, transactions, backfill, merge) is `eden_mem
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from eden_memory.domain.changes import COLLECTION_GONE, DELETE, INSERT, REPLACE, UPDATE, Change, Document, Page
+from eden_memory.domain.changes import (
+    COLLECTION_GONE,
+    DELETE,
+    INSERT,
+    REPLACE,
+    UPDATE,
+    Change,
+    Document,
+    Page,
+)
 from eden_memory.domain.inbox_mapping import InboxMapping
 from eden_memory.domain.mapped import Mapped, Unmapped
 from eden_memory.domain.message_fields import Unusable
@@ -65,7 +74,10 @@ class Tailer:
     def dead(self, mapped: Mapped, originals: Sequence[Document], time: datetime) -> list[Outgoing]:
         """Dead letters of what could not be mapped, each with its original as far as there still is one."""
         whole = {repr(document["_id"]): document for document in originals}
-        return [self._dead(one, whole.get(repr(one.document["_id"]), one.document), time) for one in mapped.unmapped]
+        return [
+            self._dead(one, whole.get(repr(one.document["_id"]), one.document), time)
+            for one in mapped.unmapped
+        ]
 
     def _dead(self, one: Unmapped, document: Document, time: datetime) -> Outgoing:
         original = self._to_json(document)
@@ -107,7 +119,14 @@ class Tailer:
             self._record(mapped, change.document, change.version, time, "stream", even_empty=True)
 
     def _record(
-        self, mapped: Mapped, document: Document, version: str, time: bytes, origin: Origin, *, even_empty: bool = False
+        self,
+        mapped: Mapped,
+        document: Document,
+        version: str,
+        time: bytes,
+        origin: Origin,
+        *,
+        even_empty: bool = False,
     ) -> None:
         try:
             if even_empty or self._map.has_text(document):
@@ -139,7 +158,9 @@ class Tailer:
         except Unusable:
             return
         mapped.records.append(
-            self._map.tombstone(message_id, change.version, change.time, "moved", session_id=before, moved_to=now)
+            self._map.tombstone(
+                message_id, change.version, change.time, "moved", session_id=before, moved_to=now
+            )
         )
 
     def _matters(self, change: Change) -> bool:
@@ -150,7 +171,7 @@ class Tailer:
         return change.touched is None or any(_overlap(name, path) for name in change.touched)
 
     def _superseded(self, changes: Sequence[Change]) -> set[int]:
-        """Updates that a later one of the same message repeats; one that may move it stays, as does all before it."""
+        """Updates that a later one of the same message repeats; one that may move it stays."""
         waiting: dict[str, int] = {}
         superseded: set[int] = set()
         for index, change in enumerate(changes):

@@ -7,6 +7,7 @@ server's batch as it is, and the position after it (`postBatchResumeToken`) also
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from bson import Timestamp
@@ -78,7 +79,9 @@ class ChangeStream:
         try:
             if cursor is not None:
                 async with asyncio.timeout(2):
-                    await self._database.command("killCursors", cursor[1], cursors=[cursor[0]], session=session)
+                    await self._database.command(
+                        "killCursors", cursor[1], cursors=[cursor[0]], session=session
+                    )
             await session.end_session()
         except (PyMongoError, TimeoutError):
             return
@@ -108,7 +111,12 @@ class ChangeStream:
 
     async def _get_more(self, cursor: int, collection: str) -> ChangeBatch:
         return await self._command(
-            {"getMore": cursor, "collection": collection, "batchSize": self._batch, "maxTimeMS": self._wait_ms}
+            {
+                "getMore": cursor,
+                "collection": collection,
+                "batchSize": self._batch,
+                "maxTimeMS": self._wait_ms,
+            }
         )
 
     async def _command(self, command: dict[str, Any]) -> ChangeBatch:
@@ -142,7 +150,9 @@ class ChangeStream:
 
 
 def _what_it_means(error: OperationFailure) -> Exception:
-    labels = error.has_error_label("ResumableChangeStreamError") or error.has_error_label("TransientTransactionError")
+    labels = error.has_error_label("ResumableChangeStreamError") or error.has_error_label(
+        "TransientTransactionError"
+    )
     if error.code in LOST_CODES and not labels:
         return PositionLost(f"MongoDB no longer has the change stream's position: {error}")
     return SourceFailed(f"change stream: {error}")
@@ -165,25 +175,26 @@ def _change(event: dict[str, Any]) -> Change:
     )
 
 
-_last_moment = (0, datetime.fromtimestamp(0, UTC))
-
-
+@lru_cache(maxsize=16)
 def _moment(seconds: int) -> datetime:
-    global _last_moment
-    if _last_moment[0] != seconds:
-        _last_moment = (seconds, datetime.fromtimestamp(seconds, UTC))
-    return _last_moment[1]
+    """One object a second: what is derived from it can be kept as well."""
+    return datetime.fromtimestamp(seconds, UTC)
 
 
 def _projection(fields: Mapping[str, Sequence[str]], kept_before: Sequence[str]) -> dict[str, Any]:
     """Only what is mapped crosses the wire: other fields, however large, stay in the server."""
     wanted = sorted({path for paths in fields.values() for path in paths} | {"_id"})
     before = sorted(set(kept_before) | {"_id"})
-    names = {
+    names: dict[str, Any] = {
         "$concatArrays": [
             _keys("$updateDescription.updatedFields"),
             {"$ifNull": ["$updateDescription.removedFields", []]},
-            {"$map": {"input": {"$ifNull": ["$updateDescription.truncatedArrays", []]}, "in": "$$this.field"}},
+            {
+                "$map": {
+                    "input": {"$ifNull": ["$updateDescription.truncatedArrays", []]},
+                    "in": "$$this.field",
+                }
+            },
         ]
     }
     return {
@@ -198,7 +209,7 @@ def _projection(fields: Mapping[str, Sequence[str]], kept_before: Sequence[str])
 
 
 def _keys(document: str) -> dict[str, Any]:
-    pairs = {"$objectToArray": {"$ifNull": [document, {}]}}
+    pairs: dict[str, Any] = {"$objectToArray": {"$ifNull": [document, {}]}}
     return {"$map": {"input": pairs, "in": "$$this.k"}}
 
 

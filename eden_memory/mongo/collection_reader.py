@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import structlog
 from bson import Timestamp
@@ -63,7 +63,9 @@ class CollectionReader:
                     yield page
             else:
                 name = self._collection.full_name
-                log.warning("backfill sorts the whole collection", collection=name, wants_index=dict(self.index))
+                log.warning(
+                    "backfill sorts the whole collection", collection=name, wants_index=dict(self.index)
+                )
                 async for page in self._sorted(after):
                     yield page
         except PyMongoError as error:
@@ -115,7 +117,12 @@ class CollectionReader:
         created, identity = {"$literal": after[0]}, {"$literal": after[1]}
         field = {"$ifNull": [f"${self._created_at}", None]}
         return {
-            "$expr": {"$or": [{"$gt": [field, created]}, {"$and": [{"$eq": [field, created]}, {"$gt": ["$_id", identity]}]}]}
+            "$expr": {
+                "$or": [
+                    {"$gt": [field, created]},
+                    {"$and": [{"$eq": [field, created]}, {"$gt": ["$_id", identity]}]},
+                ]
+            }
         }
 
     async def _cluster_time(self, session: AsyncClientSession) -> Timestamp:
@@ -133,7 +140,7 @@ class CollectionReader:
     def _place(self, document: Document) -> list[Any]:
         value: Any = document
         for name in self._created_at.split("."):
-            value = value.get(name) if isinstance(value, dict) else None
+            value = cast(Document, value).get(name) if isinstance(value, dict) else None
         return [value, document["_id"]]
 
     async def originals(self, ids: Sequence[Any]) -> Sequence[Document]:

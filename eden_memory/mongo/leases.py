@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 from uuid import uuid4
@@ -22,7 +22,7 @@ class MongoLease:
         self._holder = uuid4().hex
 
     @asynccontextmanager
-    async def held(self) -> AsyncIterator[int]:
+    async def held(self) -> AsyncGenerator[int]:
         """Wait for the lease, keep it inside, give it back; losing it cancels the body: LeaseLost."""
         epoch = await self._acquired()
         body = asyncio.current_task()
@@ -34,7 +34,9 @@ class MongoLease:
             yield epoch
         except asyncio.CancelledError:
             if lost.is_set() and body.uncancel() <= cancelled_before:
-                raise LeaseLost(f"the lease {self._name} was lost: another process may have taken over") from None
+                raise LeaseLost(
+                    f"the lease {self._name} was lost: another process may have taken over"
+                ) from None
             raise
         finally:
             keeper.cancel()

@@ -76,14 +76,10 @@ class Following:
             try:
                 return await self._leading.source.changes.next(token)
             except SourceFailed as error:
-                log.log(
-                    40 if error.refused else 30,
-                    "asks the database again",
-                    reason=error.what,
-                    in_seconds=pause,
-                )
+                log.warning("asks the database again", reason=error.what, in_seconds=pause)
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE)
+        return None
 
     async def _find_orphans(self) -> None:
         """Inbox documents that a leader carried and did not live to erase: those there now that the stream,

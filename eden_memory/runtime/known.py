@@ -10,7 +10,6 @@ from tempfile import NamedTemporaryFile
 from typing import Any, NamedTuple
 
 import orjson
-from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from eden_memory.domain.records import Outgoing
 
@@ -19,8 +18,8 @@ ENDED = b"-"
 """The digest of a tombstone."""
 NOT_CONTENT = ("version", "origin")
 
-Consumers = Callable[[str], AIOKafkaConsumer]
-"""isolation level → a consumer without a group."""
+Consumers = Callable[[str], Any]
+"""isolation level → an aiokafka consumer of the whole topic, without a group, from its beginning."""
 
 
 class Place(NamedTuple):
@@ -47,10 +46,10 @@ class Known:
         self._database.close()
         self._file.close()
 
-    async def read(self, consumers: Consumers, topic: str) -> int:
+    async def read(self, consumers: Consumers) -> int:
         """Read the whole topic, once as consumers see it and once as it was committed; returns how many keys."""
         for column, isolation in (("seen", "read_uncommitted"), ("committed", "read_committed")):
-            async for rows in _rows(consumers(isolation), topic):
+            async for rows in _rows(consumers(isolation)):
                 self._database.execute("BEGIN")
                 self._database.executemany(
                     f"INSERT INTO known (key, partition, {column}) VALUES (?, ?, ?) "  # noqa: S608 - a constant
@@ -107,16 +106,12 @@ def digest_of(value: bytes | None) -> bytes:
     return blake2b(orjson.dumps(fields, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
 
 
-async def _rows(consumer: AIOKafkaConsumer, topic: str) -> AsyncIterator[list[tuple[bytes, int, bytes]]]:
+async def _rows(consumer: Any) -> AsyncIterator[list[tuple[bytes, int, bytes]]]:
     """Batches of (key, partition, digest) of every message record up to the end that the topic has now."""
     await consumer.start()
     try:
-        numbers = consumer.partitions_for_topic(topic) or set()
-        partitions = [TopicPartition(topic, number) for number in sorted(numbers)]
-        consumer.assign(partitions)
-        await consumer.seek_to_beginning(*partitions)
-        ends = await consumer.end_offsets(partitions)
-        while any([await consumer.position(one) < ends[one] for one in partitions]):
+        ends = await consumer.end_offsets(consumer.assignment())
+        while any([await consumer.position(one) < end for one, end in ends.items()]):
             found = await consumer.getmany(timeout_ms=500, max_records=5_000)
             yield [
                 (record.key, record.partition, digest_of(record.value))

@@ -15,7 +15,7 @@ import structlog
 
 from eden_memory.domain.changes import Change, Document, Page
 from eden_memory.domain.mapped import Mapped
-from eden_memory.domain.message_mapping import Origin
+from eden_memory.domain.message_mapping import Origin, Reason
 from eden_memory.domain.records import Outgoing
 from eden_memory.ports import ChangeSource, Inbox, Messages, Position, Positions, SourceFailed
 from eden_memory.runtime import metrics
@@ -43,7 +43,7 @@ class Mapping(Protocol):
         """Dead letters of the documents that could not be mapped."""
         ...
 
-    def ended(self, key: bytes, version: str, time: datetime, reason: str, partition: int) -> Outgoing:
+    def ended(self, key: bytes, version: str, time: datetime, reason: Reason, partition: int) -> Outgoing:
         """The tombstone of a message in a partition where it stands."""
         ...
 
@@ -100,7 +100,10 @@ class Leading:
         metrics.TAILER_UNMAPPED.inc(len(mapped.unmapped))
         for one in mapped.unmapped[:3]:
             log.warning(
-                "document cannot be used", collection=one.collection, id=repr(one.document["_id"])[:80], reason=one.reason
+                "document cannot be used",
+                collection=one.collection,
+                id=repr(one.document["_id"])[:80],
+                reason=one.reason,
             )
         originals = await self.source.messages.originals([one.document["_id"] for one in mapped.unmapped])
         return self.mapping.dead(mapped, originals, now)

@@ -5,9 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
-from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from eden_memory.domain.message_mapping import TOPIC
 from eden_memory.ports import Position, PositionLost
 from eden_memory.runtime import metrics
 from eden_memory.runtime.following import Following
@@ -23,11 +21,10 @@ Leadings = Callable[[int, asyncio.Event], Leading]
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """Runs one leadership from beginning to end; `topic` is the full name of `chat.messages`."""
+    """Runs one leadership from beginning to end; `consumers` read `chat.messages`."""
 
     leadings: Leadings
     consumers: Consumers
-    topic: str
     watermark_seconds: float
 
     async def run(self, epoch: int, stopping: asyncio.Event) -> None:
@@ -63,25 +60,26 @@ class Leadership:
             await Following(leading, self.watermark_seconds).run()
         except PositionLost as error:
             metrics.TAILER_POSITION_LOST.inc()
-            log.error("the stream's position is lost: the collection is merged, nothing is left out", reason=error.what)
+            log.error(
+                "the stream's position is lost: the collection is merged, nothing is left out",
+                reason=error.what,
+            )
             await self._begin(leading, "merge")
 
     async def _merge(self, leading: Leading) -> None:
         known = Known()
         try:
-            keys = await known.read(self.consumers, self.topic)
+            keys = await known.read(self.consumers)
             log.info("merges the collection against what the topic holds", messages=keys)
             await merge(leading, known)
         finally:
             known.close()
 
     async def _any_record(self) -> bool:
-        consumer: AIOKafkaConsumer = self.consumers("read_uncommitted")
+        consumer = self.consumers("read_uncommitted")
         await consumer.start()
         try:
-            numbers = consumer.partitions_for_topic(self.topic) or set()
-            partitions = [TopicPartition(self.topic, number) for number in numbers]
-            ends = await consumer.end_offsets(partitions)
+            ends = await consumer.end_offsets(consumer.assignment())
             return any(ends.values())
         finally:
             await consumer.stop()

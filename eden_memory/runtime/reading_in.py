@@ -14,7 +14,7 @@ import structlog
 
 from eden_memory.domain.changes import Page
 from eden_memory.domain.mapped import Mapped
-from eden_memory.domain.message_mapping import Origin
+from eden_memory.domain.message_mapping import TOPIC
 from eden_memory.domain.records import Outgoing
 from eden_memory.ports import Position
 from eden_memory.runtime import metrics
@@ -60,9 +60,9 @@ async def merge(leading: Leading, known: Known) -> None:
 
 
 async def _unknown(leading: Leading, known: Known, page: Page) -> Mapped:
-    """Of a page, the records that the topic does not hold as they are; where a message moved, tombstones before."""
+    """Of a page, the records that the topic does not hold as they are; tombstones where a message moved away."""
     mapped = leading.mapping.page(page, "merge")
-    count = await leading.publisher.partitions("chat.messages")
+    count = await leading.publisher.partitions(TOPIC)
     partitions = [partition_for(record.ordering_key, count) for record in mapped.records]
     changed: list[Outgoing] = []
     for verdict in known.compare(mapped.records, partitions):

@@ -1,4 +1,4 @@
-"""Exactly one active tailer among many: wait for the lease, lead, and after a failure begin again from what is saved."""
+"""Exactly one active tailer among many: wait for the lease, lead, and after a failure begin again."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

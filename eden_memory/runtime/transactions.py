@@ -1,8 +1,8 @@
 """The tailer's way into Kafka: whole record batches in one long transaction that is committed now and then.
 
-The fixed `transactional.id` fences off an old leader that wakes up; the records are visible to read_uncommitted
-consumers (ours) at once, so the commit costs no latency. After any error the publisher is done for: close it,
-start another, and go on from the last position that was saved.
+The fixed `transactional.id` fences off an old leader that wakes up; the records are visible to
+read_uncommitted consumers (ours) at once, so the commit costs no latency. After any error the publisher is
+done for: close it, start another, and go on from the last position that was saved.
 """
 
 import asyncio
@@ -11,7 +11,6 @@ from typing import Any
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
-from aiokafka.producer.message_accumulator import BatchBuilder
 
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.records import EVERYWHERE, EVERYWHERE_ELSE, Outgoing
@@ -23,7 +22,7 @@ ANSWER_SECONDS = 20.0
 """A broker that does not confirm for so long is taken for frozen."""
 
 
-class PublishFailed(EdenError):
+class PublishFailed(EdenError):  # noqa: N818 - reads as what happened
     """Kafka refused or did not answer; what was sent since the last commit has to be sent again."""
 
 
@@ -32,7 +31,7 @@ class TransactionalPublisher:
 
     def __init__(self, client: dict[str, Any], transactional_id: str, topics: Topics) -> None:
         self._topics = topics
-        self._producer = AIOKafkaProducer(
+        self._producer: Any = AIOKafkaProducer(
             **client,
             transactional_id=transactional_id,
             compression_type="zstd",
@@ -41,7 +40,7 @@ class TransactionalPublisher:
             request_timeout_ms=int(ANSWER_SECONDS * 1000),
         )
         self._open = False
-        self._building: dict[tuple[str, int], BatchBuilder] = {}
+        self._building: dict[tuple[str, int], Any] = {}
         self._sent: set[asyncio.Future[Any]] = set()
         self._failed: BaseException | None = None
         self._partitions: dict[str, tuple[str, int]] = {}
@@ -76,7 +75,7 @@ class TransactionalPublisher:
         return (await self._place(topic))[1]
 
     async def send(self, records: Sequence[Outgoing]) -> None:
-        """Hand records over, in order per partition; returns when there is room for more, not when confirmed."""
+        """Hand records over, in order per partition; returns when there is room, not when confirmed."""
         if self._failed is not None:
             raise PublishFailed(f"publishing: {self._failed!r}") from self._failed
         if not records:
@@ -105,7 +104,12 @@ class TransactionalPublisher:
         builder = self._building.get(place)
         if builder is None:
             builder = self._building[place] = self._producer.create_batch()
-        fields = {"timestamp": None, "key": record.key, "value": record.value, "headers": record.headers}
+        fields: dict[str, Any] = {
+            "timestamp": None,
+            "key": record.key,
+            "value": record.value,
+            "headers": record.headers,
+        }
         if builder.append(**fields) is None:
             await self._ship(topic, partition)
             builder = self._building[place] = self._producer.create_batch()
