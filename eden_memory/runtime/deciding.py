@@ -182,7 +182,7 @@ class Deciding:
         except Exception as error:  # noqa: BLE001 - the runtime's edge: it becomes a decision
             return Failure.of(error)
         if isinstance(result, Retry):
-            return Failure(Kind.TRANSIENT, result.reason, after=result.after, split=result.split)
+            return Failure(Kind.TRANSIENT, result.reason, None, result.after, result.split, asked=True)
         return result if isinstance(result, Decision | Dead) else Decision(result)
 
     def _cut(self, unit: Unit, read: list[_Read], wanted: list[Delivery]) -> list[Delivery]:
@@ -298,7 +298,7 @@ class Deciding:
         """Count a failed attempt, and say when the next one is, or give the unit up."""
         policy = self._stage.retry
         counts = True
-        if failure.kind in (Kind.TRANSIENT, Kind.PROVIDER):
+        if failure.kind in (Kind.TRANSIENT, Kind.PROVIDER) and not failure.asked:
             counts = self._watching.attempt_failed(read[0].member, failure)
         attempts = unit.items[0].attempts + counts
         for item in unit.items:

@@ -90,6 +90,8 @@ class Failure:
     after: float | None = None
     """Seconds that the provider or the handler asked to wait."""
     split: bool = False
+    asked: bool = False
+    """The handler asked for it, so it says nothing about the stage as a whole."""
 
     @classmethod
     def of(cls, error: BaseException) -> "Failure":

@@ -43,8 +43,9 @@ class Standing:
         self._rate = DeadRate(dead_share)
         self._announce = announce
         self._on_finished = finished
-        self._probes = probes
+        self.probes = probes
         self._pauses: dict[PauseKind, Pause] = {}
+        self._seen: set[PauseKind] = set()
         self._lanes: Lanes | None = None
         self._prober: asyncio.Task[None] | None = None
 
@@ -111,8 +112,10 @@ class Standing:
         """Take over what is asked for from outside; outages are this process's own."""
         for kind in ("hand", "dead-letters"):
             if kind in asked:
+                self._seen.add(kind)
                 self.put(asked[kind])
-            else:
+            elif kind in self._seen:  # else it is our own, and not written yet
+                self._seen.discard(kind)
                 self.lift(kind)
 
     async def stop(self) -> None:
@@ -126,6 +129,6 @@ class Standing:
         while self._pauses:
             attempts += 1
             slow = "outage" not in self._pauses
-            await asyncio.sleep(DEAD_LETTER_PROBE if slow else max(0.1, backoff(self._probes, attempts)))
+            await asyncio.sleep(DEAD_LETTER_PROBE if slow else max(0.1, backoff(self.probes, attempts)))
             if self._pauses and "hand" not in self._pauses and self._lanes is not None:
                 self._lanes.probe()
