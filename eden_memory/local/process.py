@@ -1,6 +1,7 @@
 """A detached server process: started, known again by its command line, signalled, ended."""
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -11,6 +12,7 @@ from typing import IO
 import psutil
 
 POLL_SECONDS = 0.05
+ERROR = re.compile(r"\b(ERROR|FATAL|Error|Exception|Caused by)\b|[a-z](Error|Exception)\b|\"s\":\"[EF]\"")
 
 
 class _Detached(subprocess.Popen[bytes]):
@@ -93,14 +95,20 @@ def ticks(seconds: float) -> Iterator[float]:
         time.sleep(POLL_SECONDS)
 
 
-def last_lines(log: Path, count: int = 12, width: int = 400) -> str:
-    """The end of a log file, for messages to people; empty when there is none."""
+def last_words(log: Path, since: int = 0) -> str:
+    """What a log file says of a failure, from a byte offset on; empty when there is none."""
     if not log.exists():
         return ""
     with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - 64_000))
-        lines = file.read().decode(errors="replace").splitlines()
-    return "\n".join(line[:width] for line in lines[-count:])
+        file.seek(max(since, log.stat().st_size - 256_000))
+        return telling(file.read().decode(errors="replace"))
+
+
+def telling(output: str, count: int = 8, width: int = 400) -> str:
+    """The last lines that name errors; the last of all where none does."""
+    lines = output.splitlines()
+    errors = [line for line in lines if ERROR.search(line) and not line.startswith("\tat ")]
+    return "\n".join(line[:width] for line in (errors or lines)[-count:])
 
 
 def _command_of(pid: int) -> list[str]:

@@ -43,8 +43,8 @@ class _Attempt:
 class LocalServer(ABC):
     """One server in one folder: data, log, configuration and `server.json` stand there.
 
-    Calls block; from asyncio use `asyncio.to_thread`. What goes wrong is an EdenError that ends in the log's
-    last lines.
+    Calls block; from asyncio use `asyncio.to_thread`. What goes wrong is an EdenError that ends in what the
+    log says.
     """
 
     name: ClassVar[str]
@@ -55,6 +55,7 @@ class LocalServer(ABC):
         self.folder = folder.absolute()
         self.log = self.folder / "server.log"
         self._state_file = self.folder / "server.json"
+        self._log_start = 0
 
     @property
     @abstractmethod
@@ -93,7 +94,7 @@ class LocalServer(ABC):
         remembered = self.state.pid
         if remembered is not None and process.is_server(remembered, self.program, self.marker):
             return remembered
-        return process.find(self.program, self.marker) if self.folder.exists() else None
+        return process.find(self.program, self.marker) if self.folder.is_dir() else None
 
     @property
     def running(self) -> bool:
@@ -109,7 +110,7 @@ class LocalServer(ABC):
 
     def stop(self, seconds: float = STOP_SECONDS) -> bool:
         """End the server cleanly (killed past the deadline); False when it did not run."""
-        if not self.folder.exists():
+        if not self.folder.is_dir():
             return False
         with self._exclusively("stopping"):
             pid = self.pid
@@ -163,7 +164,7 @@ class LocalServer(ABC):
 
     def _launch(self, attempt: _Attempt, seconds: float) -> Started:
         command = self._prepare(attempt.ports, attempt.notes)
-        self._rotate_log()
+        self._log_start = self._rotate_log()
         pid = process.spawn(command, self.log, self.folder)
         save(self._state_file, ServerState(ports=attempt.ports, pid=pid, started_at=time.time()))
         try:
@@ -184,9 +185,9 @@ class LocalServer(ABC):
         raise self._failure(f"(pid {pid}) does not answer after {seconds:.0f} s")
 
     def _failure(self, what: str) -> EdenError:
-        lines = process.last_lines(self.log)
+        lines = process.last_words(self.log, self._log_start)
         return EdenError(
-            f"{self.name} {what}; the end of {self.log}:\n{lines}",
+            f"{self.name} {what}; {self.log} says:\n{lines}",
             f"Run `eden down`, put right what the log says, then `eden up`. {self.folder} holds its data.",
         )
 
@@ -235,9 +236,13 @@ class LocalServer(ABC):
                 "Free some space, or name a folder on another disk with EDEN_LOCAL_FOLDER.",
             )
 
-    def _rotate_log(self) -> None:
-        if self.log.exists() and self.log.stat().st_size > LOG_BYTES:
-            self.log.replace(self.log.with_suffix(".log.1"))
+    def _rotate_log(self) -> int:
+        """Where this start's lines begin, with what came before out of the way when it is much."""
+        size = self.log.stat().st_size if self.log.exists() else 0
+        if size <= LOG_BYTES:
+            return size
+        self.log.replace(self.log.with_suffix(".log.1"))
+        return 0
 
     def _remember(self, **changed: object) -> None:
         state = self.state

@@ -26,7 +26,7 @@ def load(path: Path) -> ServerState:
     """The remembered state; an absent or damaged file counts as nothing remembered."""
     try:
         return ServerState.model_validate_json(path.read_bytes())
-    except (FileNotFoundError, ValidationError):
+    except (FileNotFoundError, NotADirectoryError, ValidationError):
         return ServerState()
 
 

@@ -55,7 +55,7 @@ def test_a_killed_server_leaves_no_zombie(pid: int, marker: str) -> None:
 def test_a_server_that_ignores_sigterm_is_killed_at_the_deadline(tmp_path: Path, marker: str) -> None:
     log = tmp_path / "stubborn"
     stubborn = process.spawn([sys.executable, "-c", IGNORES_SIGTERM, marker], log, tmp_path)
-    assert process.wait_until(lambda: process.last_lines(log) == "up", 10.0)
+    assert process.wait_until(lambda: process.last_words(log) == "up", 10.0)
     process.end(stubborn, lambda: process.is_server(stubborn, PROGRAM, marker), 0.3)
     assert not process.is_server(stubborn, PROGRAM, marker)
 
@@ -71,10 +71,24 @@ def test_a_signal_to_a_process_that_is_gone_is_no_error(pid: int, marker: str) -
     process.send(pid, signal.SIGTERM)
 
 
-def test_the_end_of_a_long_log_is_shown(tmp_path: Path) -> None:
+def test_the_end_of_a_long_log_is_shown_when_it_names_no_error(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("".join(f"line {number}\n" for number in range(50_000)))
-    assert process.last_lines(log, count=2) == "line 49998\nline 49999"
+    assert process.last_words(log).splitlines()[-2:] == ["line 49998", "line 49999"]
+
+
+def test_errors_of_this_start_are_shown_rather_than_the_last_lines(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("ERROR of an earlier start\n")
+    since = log.stat().st_size
+    words = [
+        '{"s":"F", "msg":"no space"}',
+        "java.lang.IllegalStateException: broken",
+        "\tat some.Frame(Error.java)",
+    ]
+    with log.open("a") as file:
+        file.write("\n".join([words[0].replace(", ", ","), *words[1:], *["shutting down"] * 20]))
+    assert process.last_words(log, since).splitlines() == ['{"s":"F","msg":"no space"}', words[1]]
 
 
 def test_state_comes_back_as_it_was_saved(tmp_path: Path) -> None:
@@ -103,7 +117,7 @@ def test_the_lock_of_a_killed_program_is_free(tmp_path: Path, marker: str) -> No
     lock = tmp_path / ".lock"
     take = f"import fcntl; f = open({str(lock)!r}, 'ab'); fcntl.flock(f, 2); print('held', flush=True)"
     holder = process.spawn([sys.executable, "-c", f"{take}; {WAITS}", marker], tmp_path / "log", tmp_path)
-    assert process.wait_until(lambda: process.last_lines(tmp_path / "log") == "held", 10.0)
+    assert process.wait_until(lambda: process.last_words(tmp_path / "log") == "held", 10.0)
     process.kill(holder, lambda: process.is_server(holder, PROGRAM, marker))
     with exclusively(lock, 1.0, "starting"):
         pass
