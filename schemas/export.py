@@ -27,7 +27,7 @@ WORDS = {"description", "examples"}
 class Problem(NamedTuple):
     """One file that is not as it should be.
 
-    `what`: missing; stale (an export puts it right); released (its meaning differs from what was released: give
+    `what`: missing; stale (an export puts it right); released (it no longer means what was released: give
     the type a new version); unknown (no type has it); gap (a version below the newest is not there).
     """
 
@@ -73,7 +73,7 @@ def problems(folder: Path = FOLDER) -> list[Problem]:
 
 
 def export(folder: Path = FOLDER) -> list[str]:
-    """Write what the code says; the paths that changed. The meaning of a released file is never written over."""
+    """Write what the code says; the paths that changed. What a released file means is never written over."""
     released = read_lock(folder)
     changed: list[str] = []
     for path, text in newest().items():
@@ -101,7 +101,7 @@ def read_lock(folder: Path = FOLDER) -> Mapping[str, str]:
 
 
 def digest(schema: str) -> str:
-    """SHA-256, in hexadecimal, of what a schema's text means: descriptions, examples and layout do not count."""
+    """SHA-256, in hexadecimal, of what a schema means: descriptions, examples and layout do not count."""
     return sha256(json.dumps(_meaning(json.loads(schema)), sort_keys=True).encode()).hexdigest()
 
 

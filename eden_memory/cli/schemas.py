@@ -1,0 +1,71 @@
+"""`eden schemas`: the exported JSON Schemas, what is released of them, and the documents made from them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from eden_memory.domain.errors import EdenError
+from eden_memory.runtime import contract_files
+from eden_memory.runtime.topics import topics_path
+from schemas import export as exported
+
+app = typer.Typer(
+    help="The exported contract: JSON Schemas, AsyncAPI, reference pages.", no_args_is_help=True
+)
+
+HINTS = {
+    "missing": "not exported yet: run `make schemas`",
+    "stale": "not in step with the code: run `make schemas`",
+    "released": "no longer means what was released: restore it, and give the type a new VERSION with an upcast",
+    "unknown": "no type has this version: remove the file, or give the type its version",
+    "gap": "a version between the first and the newest is missing: restore it",
+}
+
+
+@app.command()
+def export() -> None:
+    """Write schemas/json, docs/asyncapi.yaml and docs/reference; released schemas are never written over."""
+    root = _checkout()
+    for path in [*(f"schemas/{one}" for one in exported.export()), *contract_files.write(root)]:
+        typer.echo(f"wrote {path}")
+    _refuse(_problems(root))
+
+
+@app.command()
+def check() -> None:
+    """Say what is not in step or was changed after its release; exit code 1 if anything is."""
+    _refuse(_problems(_checkout()))
+    typer.echo("schemas, AsyncAPI document and reference pages are in step")
+
+
+@app.command()
+def release(types: Annotated[list[str], typer.Argument(help="MessageRecorded, documents/Fact, …")]) -> None:
+    """Lock the newest version of types: from now on a change needs a new version."""
+    root = _checkout()
+    unknown = [name for name in types if f"json/{name}" not in exported.versions()]
+    if unknown:
+        raise EdenError(f"no such type: {', '.join(unknown)}", "See schemas/json for their names.")
+    _refuse(_problems(root))
+    for path in exported.release(types):
+        typer.echo(f"released {path}")
+
+
+def _checkout() -> Path:
+    root = topics_path().parent
+    if not (root / "schemas" / "json").is_dir():
+        raise EdenError("the contract is exported in a checkout, and this is an installed copy", "Clone it.")
+    return root
+
+
+def _problems(root: Path) -> list[str]:
+    schemas = [f"schemas/{one.path}: {HINTS[one.what]}" for one in exported.problems()]
+    return schemas + [f"{path}: {HINTS['stale']}" for path in contract_files.stale(root)]
+
+
+def _refuse(problems: Sequence[str]) -> None:
+    if problems:
+        raise EdenError(
+            "\n".join(problems), "Schemas are promises: docs/reference/events.md says how they change."
+        )

@@ -1,0 +1,186 @@
+"""`eden topics`: topics.yaml against the broker, and the AsyncAPI document made from it."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from eden_memory.domain.errors import EdenError
+from eden_memory.local.servers import endpoints
+from eden_memory.runtime.contract_files import ASYNCAPI, generated
+from eden_memory.runtime.kafka import admin_config
+from eden_memory.runtime.topic_admin import Report, TopicAdmin
+from eden_memory.runtime.topic_diff import Difference, Found
+from eden_memory.runtime.topics import Topic, Topics, load_topics, topics_path
+from eden_memory.settings import Settings
+
+app = typer.Typer(help="The topics of topics.yaml on a broker.", no_args_is_help=True)
+
+AsJson = Annotated[bool, typer.Option("--json", help="one JSON object on standard output")]
+Delete = Annotated[
+    bool, typer.Option("--delete-unknown", help="also delete topics of ours that are not declared")
+]
+Yes = Annotated[bool, typer.Option("--yes", help="delete without asking")]
+Name = Annotated[str | None, typer.Argument(help="one topic, without prefix")]
+Check = Annotated[bool, typer.Option("--check", help="write nothing; exit code 1 if the file is not in step")]
+
+
+@app.command()
+def diff(as_json: AsJson = False) -> None:
+    """Say what differs; exit code 1 if anything does."""
+    topics, admin = _connected()
+    report = admin.report(topics)
+    _tell(report, as_json, changed=False)
+    raise typer.Exit(1 if report.differences else 0)
+
+
+@app.command()
+def apply(as_json: AsJson = False, delete_unknown: Delete = False, yes: Yes = False) -> None:
+    """Create what is missing and alter what is ours; exit code 1 if something had to be left as it is."""
+    topics, admin = _connected()
+    if delete_unknown and not topics.prefix:
+        raise EdenError(
+            "without a topic prefix it cannot be told which undeclared topics are ours: none is deleted",
+            "Set EDEN_KAFKA_TOPIC_PREFIX, or delete them with Kafka's own tools.",
+        )
+    report = admin.apply(topics)
+    _tell(report, as_json, changed=True)
+    if delete_unknown and report.unknown and (yes or _confirmed(report.unknown)):
+        admin.delete(report.unknown)
+        _err(f"deleted {len(report.unknown)} topics")
+    raise typer.Exit(1 if report.refused else 0)
+
+
+@app.command()
+def describe(topic: Name = None, as_json: AsJson = False) -> None:
+    """Show topics as declared, beside what the broker has."""
+    topics, admin = _connected()
+    wanted = _chosen(topics, topic)
+    found = admin.found(topics.prefix)
+    if as_json:
+        typer.echo(json.dumps([_described(one, found.get(one.name)) for one in wanted], indent=2))
+    elif topic:
+        Console().print(_details(wanted[0], found.get(wanted[0].name)))
+    else:
+        Console().print(_overview(wanted, found))
+
+
+@app.command()
+def asyncapi(check: Check = False) -> None:
+    """Write docs/asyncapi.yaml in the checkout."""
+    path = topics_path().parent / ASYNCAPI
+    text = generated()[ASYNCAPI]
+    if check and not (path.exists() and path.read_text() == text):
+        raise EdenError(f"{path} is not in step with topics.yaml and schemas/", "Run `make schemas`.")
+    if not check:
+        path.write_text(text)
+        _err(f"wrote {_short(path)}")
+
+
+def _connected() -> tuple[Topics, TopicAdmin]:
+    settings = Settings()
+    bootstrap = settings.kafka.bootstrap or endpoints(settings).kafka
+    return load_topics(settings.kafka), TopicAdmin(admin_config(settings.kafka, bootstrap))
+
+
+def _chosen(topics: Topics, name: str | None) -> list[Topic]:
+    if name is None:
+        return list(topics)
+    chosen = [topic for topic in topics if topic.name in (name, topics.prefix + name)]
+    if not chosen:
+        declared = ", ".join(topics.file.topics)
+        raise EdenError(
+            f"{name} is not in topics.yaml", f"Declared are {declared}, each with .dead beside it."
+        )
+    return chosen
+
+
+def _confirmed(names: Sequence[str]) -> bool:
+    return typer.confirm(f"Delete {', '.join(names)}, with all that is in them?", err=True)
+
+
+def _tell(report: Report, as_json: bool, *, changed: bool) -> None:
+    if as_json:
+        said: dict[str, Any] = {
+            "differences": [asdict(one) for one in report.differences],
+            "unknown": list(report.unknown),
+            "applied": changed,
+        }
+        typer.echo(json.dumps(said, indent=2))
+        return
+    for one in report.differences:
+        _out(_line(one, changed=changed))
+    for name in report.unknown:
+        _out(f"{name}: not in topics.yaml; left alone")
+    if not report.differences:
+        _out("all topics are as topics.yaml says")
+
+
+def _line(one: Difference, *, changed: bool) -> str:
+    if one.what == "missing":
+        return f"{one.topic}: " + (f"created with {one.wanted}" if changed else "missing")
+    what = one.setting or one.what
+    if one.refused:
+        return f"{one.topic}: {what} is {one.found}, not {one.wanted}; left so: {one.refused}"
+    verb = "was" if changed else "is"
+    return f"{one.topic}: {what} {verb} {one.found}, {'is now' if changed else 'should be'} {one.wanted}"
+
+
+def _described(topic: Topic, found: Found | None) -> dict[str, Any]:
+    declaration = topic.declaration.model_dump() if topic.declaration else {"dead_of": topic.dead_of}
+    wanted = {"partitions": topic.partitions, "replication_factor": topic.replication_factor}
+    return {
+        "topic": topic.name,
+        **declaration,
+        "declared": {**wanted, "config": dict(topic.config)},
+        "on_broker": _on_broker(topic, found) if found else None,
+    }
+
+
+def _on_broker(topic: Topic, found: Found) -> dict[str, Any]:
+    config = {name: found.config.get(name) for name in topic.config}
+    return {"partitions": found.partitions, "replication_factor": found.replication_factor, "config": config}
+
+
+def _overview(topics: Iterable[Topic], found: dict[str, Found]) -> Table:
+    table = Table("topic", "records", "key", "kept", "groups", "partitions", box=None, pad_edge=False)
+    for topic in topics:
+        if topic.declaration:
+            declared, now = topic.declaration, found.get(topic.name)
+            row = (", ".join(declared.events), declared.key, declared.kept, ", ".join(declared.groups))
+            table.add_row(topic.name, *row, str(now.partitions) if now else "[red]missing[/]")
+    return table
+
+
+def _details(topic: Topic, found: Found | None) -> Table:
+    table = Table("", "declared", "on the broker", box=None, pad_edge=False, title=topic.name)
+    if topic.declaration:
+        for name, value in topic.declaration.model_dump(exclude={"tombstones"}).items():
+            table.add_row(name.replace("_", " "), _text(value))
+    table.add_row("partitions", str(topic.partitions), str(found.partitions) if found else "missing")
+    for name, value in topic.config.items():
+        table.add_row(name, value, found.config.get(name) if found else "missing")
+    return table
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return "; ".join(f"{name}: {', '.join(events)}" for name, events in value.items())  # pyright: ignore
+    return ", ".join(value) if isinstance(value, list) else str(value)  # pyright: ignore
+
+
+def _short(path: Path) -> Path:
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def _out(line: str) -> None:
+    Console(soft_wrap=True, highlight=False).print(line, markup=False)
+
+
+def _err(line: str) -> None:
+    Console(stderr=True, soft_wrap=True, highlight=False).print(line, markup=False)

@@ -1,0 +1,38 @@
+"""The documents that are generated from topics.yaml and schemas/, and whether the checked-in ones are in step."""
+
+from pathlib import Path
+
+from eden_memory.runtime.asyncapi import document_text
+from eden_memory.runtime.reference_pages import events_page, topics_page
+from eden_memory.runtime.topics import Topics, read_topics, topics_path
+from eden_memory.settings import KafkaSettings
+
+ASYNCAPI = "docs/asyncapi.yaml"
+
+
+def generated() -> dict[str, str]:
+    """Path in the checkout → text. Made with default settings, whatever those of this machine are."""
+    topics = Topics(read_topics(topics_path()), KafkaSettings())  # pyright: ignore[reportCallIssue]
+    return {
+        ASYNCAPI: document_text(topics),
+        "docs/reference/events.md": events_page(topics),
+        "docs/reference/topics.md": topics_page(topics),
+    }
+
+
+def stale(root: Path) -> list[str]:
+    """Paths whose file under `root` is missing or not in step."""
+    return [path for path, text in generated().items() if not _is(root / path, text)]
+
+
+def write(root: Path) -> list[str]:
+    """Write them all; the paths that changed."""
+    changed = stale(root)
+    for path in changed:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(generated()[path])
+    return changed
+
+
+def _is(path: Path, text: str) -> bool:
+    return path.exists() and path.read_text() == text
