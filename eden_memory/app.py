@@ -1,7 +1,7 @@
 """The one place where things are wired together: settings in, running parts out."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -22,9 +22,11 @@ from eden_memory.mongo.ids import encode_id
 from eden_memory.mongo.inbox import MongoInbox
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.mongo.positions import MongoPositions
-from eden_memory.runtime.kafka import client_kwargs
+from eden_memory.runtime.kafka import admin_config, client_kwargs
 from eden_memory.runtime.leading import Leading, Source
 from eden_memory.runtime.phases import Leadership
+from eden_memory.runtime.preflight import topics_exist
+from eden_memory.runtime.process import Process
 from eden_memory.runtime.tailing import Tailing
 from eden_memory.runtime.topics import load_topics
 from eden_memory.runtime.transactions import TransactionalPublisher
@@ -80,6 +82,21 @@ def inbox_name(settings: Settings) -> str:
 def to_json(document: Document) -> bytes:
     """Extended JSON of a document, whatever stands in it."""
     return json_util.dumps(document, json_options=json_util.RELAXED_JSON_OPTIONS).encode()
+
+
+PARTS = ("tailer",)
+
+
+async def run(settings: Settings, names: Sequence[str]) -> None:
+    """Run the parts named (none: all) until a signal."""
+    unknown = sorted(set(names) - set(PARTS))
+    if unknown:
+        raise EdenError(f"unknown: {', '.join(unknown)}", f"There are: {', '.join(PARTS)}.")
+    topics = load_topics(settings.kafka)
+    config = admin_config(settings.kafka, endpoints(settings).kafka)
+    await topics_exist(config, [topic.name for topic in topics])
+    async with tailing(settings) as tailer_part:
+        await Process([tailer_part]).run()
 
 
 @asynccontextmanager

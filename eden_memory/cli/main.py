@@ -5,6 +5,7 @@ import sys
 import typer
 
 from eden_memory.cli import demo, doctor, run, schemas, servers, topics
+from eden_memory.domain.errors import EdenError
 
 app = typer.Typer(
     name="eden",
@@ -22,7 +23,15 @@ app.add_typer(schemas.app, name="schemas")
 
 def main() -> None:
     """Entry point: an EdenError becomes a sentence, and a stack trace only with `--debug`."""
-    app()
+    try:
+        app()
+    except EdenError as error:
+        if "--debug" in sys.argv:
+            raise
+        typer.secho(error.what, err=True, fg="red", bold=True)
+        if error.hint:
+            typer.echo(error.hint, err=True)
+        sys.exit(1)
 
 
 if __name__ == "__main__":

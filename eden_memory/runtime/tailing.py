@@ -7,6 +7,7 @@ import structlog
 
 from eden_memory.ports import Lease, LeaseLost, SourceFailed
 from eden_memory.runtime import metrics
+from eden_memory.runtime.process import State
 from eden_memory.runtime.transactions import PublishFailed
 
 STOP_SECONDS = 4.0
@@ -18,6 +19,8 @@ log = structlog.get_logger("eden.tailer")
 class Tailing:
     """`lead` runs one leadership: it is given the lease's epoch and the signal to stop."""
 
+    name = "tailer"
+
     def __init__(self, lease: Lease, lead: Callable[[int, asyncio.Event], Awaitable[None]]) -> None:
         self._lease, self._lead = lease, lead
         self._stopping = asyncio.Event()
@@ -26,6 +29,10 @@ class Tailing:
     def stop(self) -> None:
         """Flush, save, give the lease back; `run` returns then."""
         self._stopping.set()
+
+    def state(self) -> State:
+        """Ready whether it leads or stands by: a stand-by is what it is for."""
+        return State(True, "leads" if self.leading else "stands by: another tailer holds the lease")
 
     async def run(self) -> None:
         """Until `stop`; what trying again cannot put right is raised."""

@@ -1,0 +1,19 @@
+"""`eden run`: the tailer and the stages, all in one process or some of them."""
+
+from typing import Annotated
+
+import typer
+
+from eden_memory import app
+from eden_memory.logs import configure
+from eden_memory.runtime import process
+from eden_memory.settings import Settings
+
+
+def run(
+    parts: Annotated[list[str] | None, typer.Argument(help="tailer, or stages; none named: all")] = None,
+    debug: Annotated[bool, typer.Option(help="a log line per finished event, and stack traces")] = False,
+) -> None:
+    """Run the tailer and the stages until SIGTERM; any number of copies may run."""
+    configure(debug=debug)
+    process.run(app.run(Settings(), parts or []))
