@@ -1,6 +1,7 @@
 """`eden demo`: a chat application writes to MongoDB; what arrives on Kafka is shown."""
 
 import asyncio
+import logging
 import signal
 from pathlib import Path
 
@@ -25,6 +26,8 @@ def demo(
 ) -> None:
     """Write a demo conversation as a chat application would, and show it arriving on Kafka."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # What goes wrong is said by the demo itself; a client's retries while topics are made are no news.
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     console = Console(highlight=False)
     try:
         summary = _run(console, read_conversation(conversation), rate, keep)

@@ -45,10 +45,9 @@ class LiveView:
     """The newest records, and what has come of each session."""
 
     def __init__(self, console: Console) -> None:
-        self._live = Live(console=console, refresh_per_second=12, get_renderable=self._render)
         self._newest: deque[tuple[Arrival, Written]] = deque(maxlen=LAST)
         self._sessions: dict[str, Counter[Kind]] = {}
-        self._console = console
+        self._live = Live(console=console, refresh_per_second=8, get_renderable=self._render)
 
     def __enter__(self) -> "LiveView":
         self._live.start()
@@ -112,7 +111,7 @@ def print_summary(console: Console, summary: Summary, kept: bool) -> None:
     console.print(
         f"  delay      p50 {summary.p50 * 1000:.1f} ms, p99 {summary.p99 * 1000:.1f} ms, write included"
     )
-    console.print(_next_steps(kept))
+    console.print(_next_steps(kept), soft_wrap=True)
 
 
 def _next_steps(kept: bool) -> str:

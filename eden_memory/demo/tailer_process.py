@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from eden_memory.domain.errors import EdenError
-from eden_memory.local.process import last_lines
 from eden_memory.local.servers import Endpoints
 
-STOP_SECONDS = 8.0
+COMMAND = (sys.executable, "-m", "eden_memory.cli.main", "run", "tailer")
+STOP_SECONDS, LINES = 8.0, 8
 
 
 class TailerProcess:
@@ -22,7 +22,8 @@ class TailerProcess:
 
     def said(self) -> str:
         """The last lines of its log."""
-        return last_lines(self.log)
+        lines = self.log.read_text(errors="replace").splitlines()
+        return "\n".join(line[:400] for line in lines[-LINES:])
 
     async def watch(self) -> None:
         """Until cancelled; an EdenError with the end of its log when it ends by itself."""
@@ -48,7 +49,7 @@ async def running_tailer(environment: dict[str, str], log: Path) -> AsyncGenerat
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as file:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "eden_memory.cli.main", "run", "tailer"),
+            *COMMAND,
             env={**os.environ, **environment},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=file,

@@ -13,7 +13,7 @@ from pymongo.errors import PyMongoError
 from eden_memory.doctor import kafka, mapping, mongodb, source, topics
 from eden_memory.doctor.finding import Finding
 from eden_memory.doctor.libraries import libraries
-from eden_memory.doctor.privileges import COLLECTIONS, kafka_commands, mongodb_commands, needed
+from eden_memory.doctor.privileges import kafka_commands, mongodb_commands, needed
 from eden_memory.domain.errors import EdenError
 from eden_memory.local.servers import endpoints, without_password
 from eden_memory.mongo.client import connect
@@ -54,7 +54,7 @@ async def examine(settings: Settings) -> Examination:
 
 def _examination(settings: Settings, findings: list[Finding], bootstrap: str) -> Examination:
     acls = kafka_commands(settings, bootstrap, list(load_topics(settings.kafka).file.topics))
-    return Examination(findings, mongodb_commands(needed(settings, COLLECTIONS)), acls)
+    return Examination(findings, mongodb_commands(needed(settings)), acls)
 
 
 async def _mongodb(settings: Settings, uri: str) -> list[Finding]:
@@ -65,7 +65,7 @@ async def _mongodb(settings: Settings, uri: str) -> list[Finding]:
         ("replica set", lambda: mongodb.replica_set(client)),
         ("clock", lambda: mongodb.clock(client)),
         ("oplog window", lambda: mongodb.oplog_window(client)),
-        ("MongoDB permissions", lambda: mongodb.permissions(client, needed(settings, COLLECTIONS))),
+        ("MongoDB permissions", lambda: mongodb.permissions(client, needed(settings))),
         ("messages collection", lambda: source.messages_collection(database, messages)),
         ("field mapping", lambda: mapping.field_mapping(database, settings)),
         ("backfill index", lambda: source.backfill_index(database, messages)),

@@ -14,7 +14,7 @@ from eden_memory.settings import KafkaSettings
 
 SECONDS = 10.0
 YEAR, WEEK = timedelta(days=365), timedelta(days=7)
-DESCRIBE_TRANSACTIONS, PRODUCE = 65, 0
+DESCRIBE_TRANSACTIONS, FETCH = 65, 1
 """Request kinds by which a version shows: the first came with 3.0, old forms of the second left with 4.0."""
 WORK = (AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE)
 
@@ -35,7 +35,7 @@ def judge_requests(oldest_form: Mapping[int, int]) -> Finding:
     """Of the oldest form that the broker understands, by request kind."""
     if DESCRIBE_TRANSACTIONS not in oldest_form:
         return Finding("Kafka version", "fail", "older than 3.0", "Upgrade to Kafka 3.x or newer.")
-    return Finding("Kafka version", "ok", "4.0 or newer" if oldest_form[PRODUCE] >= 3 else "3.x")
+    return Finding("Kafka version", "ok", "4.0 or newer" if oldest_form[FETCH] >= 4 else "3.x")
 
 
 def brokers(admin: Any, kafka: KafkaSettings) -> Finding:

@@ -6,11 +6,11 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory.app import message_mapping
 from eden_memory.doctor.finding import Finding
 from eden_memory.domain.message_fields import Unusable, getter
-from eden_memory.domain.message_mapping import ROLES, FieldPaths, MessageMapping
+from eden_memory.domain.message_mapping import ROLES, MessageMapping
 from eden_memory.mongo.change_stream import PLAIN
-from eden_memory.mongo.ids import encode_id
 from eden_memory.settings import MessagesSettings, Settings
 
 SAMPLE = 200
@@ -34,7 +34,7 @@ def judge_documents(documents: list[dict[str, Any]], settings: Settings) -> list
 
 
 def _usable(documents: list[dict[str, Any]], settings: Settings) -> Finding:
-    reasons = Counter(filter(None, (_why_not(_mapping(settings), one) for one in documents)))
+    reasons = Counter(filter(None, (_why_not(message_mapping(settings), one) for one in documents)))
     usable = len(documents) - reasons.total()
     what = f"{usable} of the newest {len(documents)} documents are messages"
     if not reasons:
@@ -46,7 +46,7 @@ def _usable(documents: list[dict[str, Any]], settings: Settings) -> Finding:
 
 def _texts(documents: list[dict[str, Any]], settings: Settings) -> Finding:
     """A wrong path for content breaks nothing and remembers nothing, so it is looked at of its own."""
-    mapping, dated = _mapping(settings), getter(settings.messages.created_at)
+    mapping, dated = message_mapping(settings), getter(settings.messages.created_at)
     empty = sum(not _has_text(mapping, one) for one in documents)
     undated = sum(dated(one) is None for one in documents)
     what = f"{len(documents) - empty} have text, {len(documents) - undated} say when they were written"
@@ -69,14 +69,6 @@ def _roles(documents: Iterable[Mapping[str, Any]], messages: MessagesSettings) -
     example = '{"' + next(iter(unknown)) + '": "assistant"}'
     hint = f"They count as `other`, half a user's weight. Map them: EDEN_MESSAGES_ROLES='{example}'."
     return Finding("roles", "warn", f"unknown: {what}", hint)
-
-
-def _mapping(settings: Settings) -> MessageMapping:
-    messages = settings.messages
-    paths = FieldPaths(
-        messages.session_id, messages.role, messages.content, messages.user_id, messages.created_at
-    )
-    return MessageMapping(paths, "doctor", encode_id, roles=messages.roles)
 
 
 def _why_not(mapping: MessageMapping, document: dict[str, Any]) -> str | None:

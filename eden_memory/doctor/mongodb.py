@@ -59,7 +59,7 @@ async def clock(client: Client) -> Finding:
     before = datetime.now(UTC)
     hello = await client.admin.command("hello")
     middle = before + (datetime.now(UTC) - before) / 2
-    return judge_clock(middle - hello["localTime"])
+    return judge_clock(middle - hello["localTime"].replace(tzinfo=UTC))
 
 
 def judge_clock(skew: timedelta) -> Finding:

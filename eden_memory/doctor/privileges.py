@@ -3,21 +3,19 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
+from eden_memory.app import source_name
 from eden_memory.settings import Settings
+from schemas.documents import DOCUMENTS
 
 READ_SOURCE = ("changeStream", "collStats", "find", "listCollections", "listIndexes")
 WRITE_MEMORY = (
     *("collMod", "createCollection", "createIndex", "dropIndex", "find", "insert"),
     *("listIndexes", "remove", "update"),
 )
-READ_OPLOG = ("collStats", "find")
-COLLECTIONS = (
-    *("facts", "reflections", "consolidated", "streams", "contexts", "snapshots", "access", "inbox"),
-    *("sessions", "messages", "windows", "outcomes", "answers", "positions", "leases", "forgotten"),
-    *("usage", "budgets", "api_keys", "dead_letters", "controls"),
-)
+COLLECTIONS = sorted({document.COLLECTION for document in DOCUMENTS})
 """Memory collections, without their prefix."""
 ROLE = "edenMemory"
 PRINCIPAL = "User:eden"
@@ -39,20 +37,23 @@ class Privilege:
         }
 
 
-def needed(settings: Settings, collections: Sequence[str]) -> list[Privilege]:
-    """For the memory collections named (without prefix), the source database, and the oplog's length.
+OPLOG = Privilege("local", "oplog.rs", ("collStats", "find"))
+"""Only `eden doctor` uses it."""
 
-    The change stream spans the source database, so all of it is read; only the inbox is written.
+
+def needed(settings: Settings) -> list[Privilege]:
+    """Of the source database everything is read, since the change stream spans it; only the inbox is written.
+
+    A memory database of its own is the program's; in a shared one only the memory collections are.
     """
     memory, source, prefix = settings.mongodb.database, settings.source_database, settings.mongodb.prefix
-    owned = [Privilege(memory, prefix + name, WRITE_MEMORY) for name in collections]
+    names = [prefix + name for name in COLLECTIONS] if memory == source else [""]
     inbox = Privilege(source, prefix + "inbox", ("insert", "remove"))
-    return [Privilege(source, "", READ_SOURCE), inbox, *owned]
-
-
-def helpful() -> list[Privilege]:
-    """Only `eden doctor` uses these."""
-    return [Privilege("local", "oplog.rs", READ_OPLOG)]
+    return [
+        Privilege(source, "", READ_SOURCE),
+        inbox,
+        *(Privilege(memory, one, WRITE_MEMORY) for one in names),
+    ]
 
 
 def missing(wanted: Sequence[Privilege], granted: Sequence[Mapping[str, Any]]) -> list[Privilege]:
@@ -74,13 +75,23 @@ def _covers(resource: Mapping[str, Any], one: Privilege) -> bool:
 
 def mongodb_commands(privileges: Sequence[Privilege]) -> str:
     """For mongosh, by an administrator: the role, and a user that holds it (the password is asked for)."""
-    documents = ",\n    ".join(json.dumps(privilege.document()) for privilege in privileges)
+    grants = "\n".join(f"  {line}" for line in _grants([*privileges, OPLOG]))
     return f"""\
 use admin
 db.createRole({{role: "{ROLE}", roles: [], privileges: [
-    {documents}
+{grants}
 ]}})
 db.createUser({{user: "eden", pwd: passwordPrompt(), roles: ["{ROLE}"]}})"""
+
+
+def _grants(privileges: Sequence[Privilege]) -> Iterator[str]:
+    """One line a set of actions, for all collections of a database that have it."""
+    for (database, actions), alike in groupby(privileges, key=lambda one: (one.database, one.actions)):
+        names = [one.collection for one in alike]
+        resource = (
+            f"{{resource: {{db: {json.dumps(database)}, collection: name}}, actions: {json.dumps(actions)}}}"
+        )
+        yield f"...{json.dumps(names)}.map(name => ({resource})),"
 
 
 def kafka_commands(settings: Settings, bootstrap: str, topics: Sequence[str]) -> str:
@@ -91,13 +102,14 @@ def kafka_commands(settings: Settings, bootstrap: str, topics: Sequence[str]) ->
 
 def _acls(settings: Settings, topics: Sequence[str]) -> Iterator[str]:
     prefixed = "--resource-pattern-type prefixed"
+    transactional_id = settings.kafka.topic_prefix + source_name(settings)
     work = _operations("Read", "Write", "Describe", "DescribeConfigs")
     manage = _operations("Create", "Alter", "AlterConfigs", "Delete")
     for start in sorted({_first_word(settings.kafka.topic_prefix, name) for name in topics}):
         yield f"{work} --topic {start} {prefixed}"
         yield f"{manage} --topic {start} {prefixed}   # `eden topics apply`, consumed records"
     yield f"{_operations('Read', 'Describe')} --group {settings.kafka.group_prefix} {prefixed}"
-    yield f"{_operations('Write', 'Describe')} --transactional-id {settings.kafka.group_prefix} {prefixed}"
+    yield f"{_operations('Write', 'Describe')} --transactional-id {transactional_id}"
     yield f"{_operations('Describe', 'DescribeConfigs')} --cluster   # for `eden doctor`"
 
 
