@@ -1,0 +1,42 @@
+"""The janitor's notes: how far every consumer group was, round by round."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from pymongo.asynchronous.database import AsyncDatabase
+
+from eden_memory.domain.consumption import Mark, Offsets
+
+Document = dict[str, Any]
+
+
+class MongoMarks:
+    """The collection `<prefix>consumption`: one document a round."""
+
+    def __init__(self, database: AsyncDatabase[Document], prefix: str) -> None:
+        self._marks = database[f"{prefix}consumption"]
+
+    async def add(self, mark: Mark) -> None:
+        """Keep a note; of two at the same moment the later one."""
+        committed = [{"group": group, "offsets": _rows(one)} for group, one in mark.committed.items()]
+        document = {"ends": _rows(mark.ends), "committed": committed}
+        await self._marks.replace_one({"_id": mark.at}, document, upsert=True)
+
+    async def since(self, oldest: datetime) -> Sequence[Mark]:
+        """The notes from `oldest` on, oldest first; earlier ones are removed."""
+        await self._marks.delete_many({"_id": {"$lt": oldest}})
+        return [_mark(one) async for one in self._marks.find().sort("_id", 1)]
+
+
+def _rows(offsets: Offsets) -> list[list[Any]]:
+    return [[topic, number, offset] for (topic, number), offset in sorted(offsets.items())]
+
+
+def _offsets(rows: Sequence[Sequence[Any]]) -> dict[tuple[str, int], int]:
+    return {(topic, number): offset for topic, number, offset in rows}
+
+
+def _mark(document: Document) -> Mark:
+    committed = {one["group"]: _offsets(one["offsets"]) for one in document["committed"]}
+    return Mark(document["_id"], _offsets(document["ends"]), committed)

@@ -1,0 +1,113 @@
+"""Removes what every consumer has had behind it for long enough: records of outcomes, and of topics.
+
+How far each group had committed, and where each topic ended, is noted at every round (domain/consumption.py).
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, Protocol
+
+import structlog
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+
+from eden_memory.domain.consumption import Consumption, Mark, Partition, Removable, removable
+
+log = structlog.get_logger()
+
+
+class Marks(Protocol):
+    """Keeps the notes of earlier rounds."""
+
+    async def add(self, mark: Mark) -> None:
+        """Keep a note."""
+        ...
+
+    async def since(self, oldest: datetime) -> Sequence[Mark]:
+        """The notes from `oldest` on, oldest first; earlier ones are forgotten."""
+        ...
+
+
+class Outcomes(Protocol):
+    """The ledger, as far as its janitor needs it."""
+
+    async def remove_consumed(self, stage: str, topic: str, partition: int, before: int) -> int:
+        """Remove the records of outcomes whose input ends below an offset."""
+        ...
+
+
+class Janitor:
+    """One round at a time; who runs it, and how often, is the caller's (a lease, every hour)."""
+
+    def __init__(
+        self,
+        client: dict[str, Any],
+        declared: Consumption,
+        marks: Marks,
+        outcomes: Outcomes,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._client = client
+        self._declared = declared
+        self._marks = marks
+        self._outcomes = outcomes
+        self._clock = clock
+
+    async def round(self) -> Removable:
+        """Note how far everyone is, and remove what has been consumed for long enough."""
+        admin: Any = AIOKafkaAdminClient(**self._client)
+        await admin.start()
+        try:
+            now = self._clock()
+            await self._marks.add(await self._mark(admin, now))
+            marks = await self._marks.since(now - 2 * self._declared.keep)
+            found = removable(marks, self._declared, now)
+            await self._remove(admin, found)
+        finally:
+            await admin.close()
+        return found
+
+    async def _mark(self, admin: Any, now: datetime) -> Mark:
+        """Commits are read before the ends: what a stage committed is then below the ends of its output."""
+        declared = self._declared
+        groups = {
+            *(group for readers in declared.readers.values() for group in readers),
+            *(group for group, _ in declared.stages.values()),
+            declared.writer[0],
+        }
+        committed = {group: await _committed(admin, group) for group in sorted(groups)}
+        topics = sorted({*declared.readers, *declared.writer[1]})
+        return Mark(now, await _ends(admin, self._client, topics), committed)
+
+    async def _remove(self, admin: Any, found: Removable) -> None:
+        for stage, offsets in found.outcomes.items():
+            for (topic, partition), offset in offsets.items():
+                removed = await self._outcomes.remove_consumed(stage, topic, partition, offset)
+                if removed:
+                    log.info("outcomes consumed", stage=stage, topic=topic, removed=removed)
+        if found.records:
+            await admin.delete_records(
+                {
+                    TopicPartition(*tp): RecordsToDelete(before_offset=offset)
+                    for tp, offset in found.records.items()
+                }
+            )
+
+
+async def _committed(admin: Any, group: str) -> dict[Partition, int]:
+    found = await admin.list_consumer_group_offsets(group)
+    return {tuple(tp): meta.offset for tp, meta in found.items() if meta.offset >= 0}
+
+
+async def _ends(admin: Any, client: dict[str, Any], topics: Sequence[str]) -> dict[Partition, int]:
+    described = await admin.describe_topics(list(topics))
+    partitions = [
+        TopicPartition(topic["topic"], one["partition"]) for topic in described for one in topic["partitions"]
+    ]
+    consumer: Any = AIOKafkaConsumer(**client, enable_auto_commit=False)
+    await consumer.start()
+    try:
+        ends = await consumer.end_offsets(partitions) if partitions else {}
+    finally:
+        await consumer.stop()
+    return {tuple(tp): end for tp, end in ends.items()}
