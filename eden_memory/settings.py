@@ -72,7 +72,7 @@ class MessagesSettings(Group):
         default_factory=dict[str, Role], description="the application's role names, mapped to ours"
     )
     on_delete: Literal["forget", "keep"] | None = Field(
-        None,
+        default=None,
         description="what a deleted message means for memory; unset: forget, and a TTL index asks for a choice",
     )
 

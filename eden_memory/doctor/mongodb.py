@@ -117,10 +117,8 @@ def judge_permissions(info: Answer, needed: list[Privilege]) -> Finding:
     lacking = missing(needed, info["authenticatedUserPrivileges"])
     user = info["authenticatedUsers"][0]["user"]
     if lacking:
-        named = "; ".join(
-            f"{one.database}.{one.collection or '*'}: {', '.join(one.actions)}" for one in lacking
-        )
-        return Finding("MongoDB permissions", "fail", f"{user} may not {named}", "Grant the role below.")
+        named = "; ".join(map(str, lacking))
+        return Finding("MongoDB permissions", "fail", f"{user} lacks {named}", "Grant the role below.")
     return Finding("MongoDB permissions", "ok", f"{user} may do all that is needed")
 
 

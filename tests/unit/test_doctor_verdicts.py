@@ -1,0 +1,216 @@
+"""What the doctor says of answers that servers give."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AclOperation  # pyright: ignore[reportPrivateImportUsage]
+
+from eden_memory.doctor import kafka, mongodb, source
+from eden_memory.doctor.finding import Finding, failed
+from eden_memory.doctor.libraries import libraries
+from eden_memory.doctor.mapping import judge_documents
+from eden_memory.doctor.privileges import Privilege, kafka_commands, missing, mongodb_commands, needed
+from eden_memory.doctor.topics import judge_report
+from eden_memory.runtime.topic_admin import Report
+from eden_memory.runtime.topic_diff import Difference
+from eden_memory.settings import KafkaSettings, MessagesSettings, MongoSettings, Settings
+
+
+def settings(**groups: Any) -> Settings:
+    return Settings(**groups)
+
+
+@pytest.mark.parametrize(
+    ("version", "state"), [("4.4.29", "fail"), ("5.0.14", "fail"), ("6.0.5", "ok"), ("8.2.0-rc1", "ok")]
+)
+def test_a_mongodb_without_pre_images_is_too_old(version: str, state: str) -> None:
+    assert mongodb.judge_version(version).state == state
+
+
+def test_a_standalone_server_has_no_change_streams() -> None:
+    assert mongodb.judge_topology({"ok": 1.0}).state == "fail"
+    assert "rs.initiate" in mongodb.judge_topology({"ok": 1.0}).hint
+    assert mongodb.judge_topology({"setName": "rs0", "hosts": ["a:1", "b:1"]}).what == "rs0, 2 members"
+    assert mongodb.judge_topology({"msg": "isdbgrid"}).state == "ok"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "state"), [(0.2, "ok"), (-0.2, "ok"), (5, "warn"), (-5, "warn"), (-90, "fail")]
+)
+def test_a_clock_that_is_off_is_noticed_in_both_directions(seconds: float, state: str) -> None:
+    assert mongodb.judge_clock(timedelta(seconds=seconds)).state == state
+
+
+@pytest.mark.parametrize(
+    ("hours", "filled", "state"),
+    [
+        (100, 1.0, "ok"),
+        (48, 1.0, "warn"),
+        (5, 1.0, "fail"),
+        (10, 0.05, "ok"),
+        (10, 0.5, "fail"),
+        (0.1, 0.01, "ok"),
+    ],
+)
+def test_an_oplog_that_is_not_full_is_judged_by_its_pace(hours: float, filled: float, state: str) -> None:
+    assert mongodb.judge_oplog(timedelta(hours=hours), filled).state == state
+
+
+def test_privileges_are_compared_action_by_action() -> None:
+    wanted = [Privilege("eden", "", ("find", "changeStream")), Privilege("eden", "memory_inbox", ("remove",))]
+    granted = [
+        {"resource": {"db": "eden", "collection": ""}, "actions": ["find"]},
+        {"resource": {"db": "", "collection": "memory_inbox"}, "actions": ["remove"]},
+    ]
+    assert missing(wanted, granted) == [Privilege("eden", "", ("changeStream",))]
+    assert missing(wanted, [{"resource": {"anyResource": True}, "actions": ["anyAction"]}]) == []
+
+
+def test_a_grant_on_one_collection_is_none_on_the_database() -> None:
+    wanted = [Privilege("eden", "", ("find",))]
+    granted = [{"resource": {"db": "eden", "collection": "messages"}, "actions": ["find"]}]
+    assert missing(wanted, granted) == wanted
+
+
+def test_a_user_that_lacks_a_right_is_named_with_it() -> None:
+    info = {"authenticatedUsers": [{"user": "eve", "db": "admin"}], "authenticatedUserPrivileges": []}
+    finding = mongodb.judge_permissions(info, [Privilege("eden", "", ("changeStream",))])
+    assert finding.state == "fail"
+    assert "eve lacks changeStream on eden.*" in finding.what
+
+
+def test_in_a_shared_database_only_the_memory_collections_are_written() -> None:
+    shared = needed(settings())
+    writable = {one.collection for one in shared if "update" in one.actions}
+    assert "" not in writable
+    assert "messages" not in writable
+    assert {"memory_facts", "memory_positions", "memory_leases", "memory_inbox"} <= writable
+    apart = needed(settings(mongodb=MongoSettings(database="memory"), source={"database": "chat"}))  # pyright: ignore[reportCallIssue]
+    assert {(one.database, one.collection) for one in apart if "update" in one.actions} == {("memory", "")}
+    assert {one.database for one in apart if one.actions == ("insert", "remove")} == {"chat"}
+
+
+def test_the_commands_to_copy_name_what_is_set() -> None:
+    mine = settings(kafka=KafkaSettings(topic_prefix="prod.", group_prefix="prod-eden."))  # pyright: ignore[reportCallIssue]
+    acls = kafka_commands(mine, "broker:9092", ["chat.messages", "memory.facts"])
+    assert "--topic prod. --resource-pattern-type prefixed" in acls
+    assert "--group prod-eden." in acls
+    assert "--transactional-id prod.tailer/eden.messages" in acls
+    assert '"changeStream"' in mongodb_commands(needed(mine))
+
+
+@pytest.mark.parametrize(
+    ("days", "state"), [(365, "ok"), (400, "ok"), (30, "warn"), (7, "warn"), (1, "fail")]
+)
+def test_offsets_have_to_outlive_a_long_stop(days: int, state: str) -> None:
+    assert kafka.offsets_retention({"offsets.retention.minutes": str(days * 1440)}).state == state
+
+
+def test_a_broker_that_hides_its_settings_is_a_warning() -> None:
+    assert kafka.offsets_retention({}).state == "warn"
+    assert kafka.auto_create({}).state == "ok"
+    assert kafka.auto_create({"auto.create.topics.enable": "true"}).state == "warn"
+
+
+def test_the_version_of_a_broker_shows_in_what_it_understands() -> None:
+    assert kafka.judge_requests({1: 0, 0: 0}).state == "fail"
+    assert kafka.judge_requests({1: 0, 65: 0}).what == "3.x"
+    assert kafka.judge_requests({1: 4, 65: 0}).what == "4.0 or newer"
+
+
+@pytest.mark.parametrize(
+    ("count", "factor", "insync", "state"),
+    [(1, 1, 1, "ok"), (1, 3, 2, "fail"), (3, 3, 2, "ok"), (3, 1, 1, "warn"), (3, 2, 3, "fail")],
+)
+def test_replicas_need_brokers(count: int, factor: int, insync: int, state: str) -> None:
+    wanted = KafkaSettings(replication_factor=factor, min_insync_replicas=insync)  # pyright: ignore[reportCallIssue]
+    assert kafka.judge_brokers(count, wanted).state == state
+
+
+def test_a_topic_that_may_not_be_written_is_named() -> None:
+    everything = {AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE}
+    found = kafka.judge_operations({"a": everything, "b": everything - {AclOperation.WRITE}})
+    assert found.state == "fail"
+    assert "b: write" in found.what
+    assert kafka.judge_operations({"a": everything}).state == "ok"
+
+
+def test_missing_topics_stop_everything_and_other_settings_only_warn() -> None:
+    absent = Report([Difference("chat.messages", "missing", "6 partitions")], [])
+    other = Report([Difference("chat.messages", "config", "1", "2", "segment.ms")], [])
+    assert judge_report(absent).state == "fail"
+    assert judge_report(other).state == "warn"
+    assert judge_report(Report([], [])).state == "ok"
+
+
+def test_a_ttl_index_asks_for_a_choice() -> None:
+    indexes = {"old": {"key": [("created_at", 1)], "expireAfterSeconds": 86_400}}
+    finding = source.judge_ttl(indexes, MessagesSettings())
+    assert finding.state == "fail"
+    assert "EDEN_MESSAGES_ON_DELETE" in finding.hint
+    assert source.judge_ttl(indexes, MessagesSettings(on_delete="keep")).state == "ok"
+    assert source.judge_ttl({}, MessagesSettings()).state == "ok"
+
+
+def test_an_index_that_hides_messages_does_not_count() -> None:
+    keys = {"key": [("created_at", 1), ("_id", 1)]}
+    assert source.judge_index({"a": keys}, MessagesSettings()).state == "ok"
+    assert source.judge_index({"a": {**keys, "sparse": True}}, MessagesSettings()).state == "warn"
+    assert (
+        source.judge_index({"a": {**keys, "partialFilterExpression": {}}}, MessagesSettings()).state == "warn"
+    )
+    assert source.judge_index({"a": {"key": [("created_at", 1)]}}, MessagesSettings()).state == "warn"
+
+
+def message(**other: Any) -> dict[str, Any]:
+    usual = {"_id": 1, "session_id": "s", "role": "user", "content": "Hi", "created_at": datetime.now(UTC)}
+    return {**usual, **other}
+
+
+def states(findings: list[Finding]) -> dict[str, str]:
+    return {finding.check: finding.state for finding in findings}
+
+
+def test_documents_of_the_usual_shape_map() -> None:
+    found = states(judge_documents([message(), message(role="tool", content=[])], settings()))
+    assert found == {"field mapping": "ok", "message texts": "ok", "roles": "ok"}
+
+
+def test_documents_without_a_session_are_counted_with_the_reason() -> None:
+    findings = judge_documents([message(), message(session_id=None)], settings())
+    assert states(findings)["field mapping"] == "fail"
+    assert "1 of the newest 2" in findings[0].what
+    assert "session_id" in findings[0].what
+
+
+def test_a_wrong_path_for_the_text_is_noticed_though_nothing_fails() -> None:
+    findings = judge_documents([message(content=None, body="Hi")], settings())
+    assert states(findings)["field mapping"] == "ok"
+    assert states(findings)["message texts"] == "fail"
+    moved = settings(messages=MessagesSettings(content="body"))
+    assert states(judge_documents([message(content=None, body="Hi")], moved))["message texts"] == "ok"
+
+
+def test_unknown_roles_are_named_and_mapped_ones_are_not() -> None:
+    findings = judge_documents([message(role="bot"), message()], settings())
+    assert states(findings)["roles"] == "warn"
+    assert "'bot' (1)" in findings[2].what
+    mapped = settings(messages=MessagesSettings(roles={"bot": "assistant"}))
+    assert states(judge_documents([message(role="bot")], mapped))["roles"] == "ok"
+
+
+def test_no_finding_holds_what_a_message_says() -> None:
+    secret = "my number is 4711"
+    findings = judge_documents([message(session_id={"text": secret}, content=secret)], settings())
+    assert states(findings)["field mapping"] == "fail"
+    assert not any(secret in finding.what + finding.hint for finding in findings)
+
+
+def test_the_installed_libraries_are_those_required() -> None:
+    assert libraries().state == "ok"
+
+
+def test_only_failures_fail() -> None:
+    assert not failed([Finding("a", "ok", ""), Finding("b", "warn", "")])
+    assert failed([Finding("a", "ok", ""), Finding("b", "fail", "")])
