@@ -63,7 +63,7 @@ def new_consumer(client: dict[str, Any], group: str, topics: Sequence[str]) -> A
 class Membership(ConsumerRebalanceListener):
     """The partitions that this member holds; `on_revoked` is called when it has to let go of all."""
 
-    def __init__(  # noqa: PLR0917
+    def __init__(
         self,
         client: dict[str, Any],
         group: str,

@@ -76,7 +76,10 @@ async def read_at(client: dict[str, Any], tp: TopicPartition, offset: int) -> Re
         await consumer.stop()
     for one in fetched.get(tp, []):
         if one.offset == offset:
-            return Record(
-                one.topic, one.partition, one.offset, one.key, one.value, tuple(one.headers), one.timestamp
-            )
+            return as_record(one)
     return None
+
+
+def as_record(one: Any) -> Record:
+    """A record of aiokafka's as ours."""
+    return Record(one.topic, one.partition, one.offset, one.key, one.value, tuple(one.headers), one.timestamp)

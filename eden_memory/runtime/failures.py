@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
-from pydantic import ValidationError
 from bson.errors import InvalidDocument
+from pydantic import ValidationError
 from pymongo.errors import (
     AutoReconnect,
     ConnectionFailure,

@@ -107,7 +107,7 @@ async def _ends(admin: Any, client: dict[str, Any], topics: Sequence[str]) -> di
     consumer: Any = AIOKafkaConsumer(**client, enable_auto_commit=False)
     await consumer.start()
     try:
-        ends = await consumer.end_offsets(partitions) if partitions else {}
+        ends: dict[TopicPartition, int] = await consumer.end_offsets(partitions) if partitions else {}
     finally:
         await consumer.stop()
-    return {tuple(tp): end for tp, end in ends.items()}
+    return {(tp.topic, tp.partition): end for tp, end in ends.items()}

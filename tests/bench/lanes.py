@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -54,7 +54,7 @@ class Load:
         total: dict[str, float] = defaultdict(float)
         for session, number in self.keys:
             total[session] += self.latency[f"{session}-{number}"]
-        return max(max(total.values()), sum(total.values()) / CAP)
+        return max(*total.values(), sum(total.values()) / CAP)
 
 
 def load(records: int, *, zipf: bool, seed: int) -> Load:
@@ -162,8 +162,8 @@ async def lanes_cpu(kit: Bench, count: int, **fields: Any) -> float:
         seen += len(deliveries)
         return []
 
-    group = f"{kit.group}.lanes.{uuid4().hex}"
-    worker = Worker(stage(handler, **fields), kit.around(group_of=lambda name: group, bounds=Bounds()))
+    around = replace(kit.under(uuid4().hex), bounds=Bounds())
+    worker = Worker(stage(handler, **fields), around)
     before = _cpu()
     async with running(worker):
         await until(lambda: seen >= count, "all handled", 1_200)

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -141,6 +141,14 @@ class Bench:
         )
         return replace(around, **fields)
 
+    def under(self, group: str) -> Surroundings:
+        """Surroundings of a stage that reads with a group of its own."""
+
+        def group_of(stage_name: str) -> str:
+            return f"{self.settings.kafka.group_prefix}{stage_name}-{group}"
+
+        return self.around(group_of=group_of)
+
     async def put(self, records: Sequence[StoredRecord]) -> None:
         """Publish to the stage's input."""
         await self.publisher.publish([replace(one, topic=self.topic(Asked)) for one in records])
@@ -183,7 +191,7 @@ def _record(one: Any) -> Record:
 
 
 @asynccontextmanager
-async def consuming(client: dict[str, Any], topic: str) -> AsyncIterator[Any]:
+async def consuming(client: dict[str, Any], topic: str) -> AsyncGenerator[Any]:
     """A consumer without a group, from the topic's beginning."""
     consumer: Any = AIOKafkaConsumer(topic, **client, auto_offset_reset="earliest", enable_auto_commit=False)
     await consumer.start()
@@ -194,7 +202,7 @@ async def consuming(client: dict[str, Any], topic: str) -> AsyncIterator[Any]:
 
 
 @asynccontextmanager
-async def bench(settings: Settings, partitions: int = PARTITIONS) -> AsyncIterator[Bench]:
+async def bench(settings: Settings, partitions: int = PARTITIONS) -> AsyncGenerator[Bench]:
     """Topics and indexes of one test."""
     assert settings.mongodb.uri is not None
     assert settings.kafka.bootstrap is not None
@@ -227,7 +235,7 @@ async def make_topics(client: dict[str, Any], prefix: str, partitions: int) -> N
 
 
 @asynccontextmanager
-async def running(*workers: Worker, deadline: float = 10.0) -> AsyncIterator[list[asyncio.Task[None]]]:
+async def running(*workers: Worker, deadline: float = 10.0) -> AsyncGenerator[list[asyncio.Task[None]]]:
     """Workers that run inside the block and are stopped after it; what they raise is raised."""
     tasks = [asyncio.create_task(worker.run(deadline)) for worker in workers]
     try:

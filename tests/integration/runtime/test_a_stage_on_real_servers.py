@@ -62,9 +62,7 @@ async def test_two_workers_on_the_same_record_publish_one_and_the_same_outcome(k
             return [answered(one, uuid4().hex) for one in deliveries]
 
     await kit.put([asked("s", 0)])
-    groups = [lambda name, n=n: kit.settings.kafka.group_prefix + f"{name}-{n}" for n in range(2)]
-    workers = [Worker(stage(at_random), kit.around(group_of=group)) for group in groups]
-    async with running(*workers):
+    async with running(*(Worker(stage(at_random), kit.under(group)) for group in ("a", "b"))):
         published = await kit.read(kit.topic(Asked).replace("in", "out"), 2)
     first, second = published
     assert (first.key, first.value, first.headers) == (second.key, second.value, second.headers)
@@ -81,8 +79,7 @@ async def test_a_redelivery_publishes_again_and_asks_nothing(kit: Bench) -> None
     await kit.put(questions(3, 2))
     async with running(Worker(stage(counted), kit.around())):
         before = await kit.answers(6)
-    again = kit.around(group_of=lambda name: kit.group + "-again")
-    async with running(Worker(stage(counted), again)):
+    async with running(Worker(stage(counted), kit.under("again"))):
         published = await kit.read(before[0].topic, 12)
     assert sorted(calls) == sorted(set(calls))
     assert Counter((one.key, one.value, one.headers) for one in published).most_common()[-1][1] == 2
@@ -98,8 +95,7 @@ async def test_an_outcome_whose_records_were_consumed_publishes_nothing(kit: Ben
     )
     assert removed == 1
     await kit.put([asked("s", 1)])
-    again = kit.around(group_of=lambda name: kit.group + "-again")
-    async with running(Worker(stage(), again)):
+    async with running(Worker(stage(), kit.under("again"))):
         published = await kit.read(answer.topic, 2)
     assert [one.key for one in published] == [b"s-0", b"s-1"]
 
@@ -130,8 +126,12 @@ async def test_a_stage_says_what_belongs_together(kit: Bench) -> None:
         return [answered(one) for one in deliveries]
 
     await kit.put(questions(1, 12))
-    three = stage(note, together=10, together_first=lambda deliveries: 3)
-    async with running(Worker(three, kit.around())):
+
+    def three(deliveries: Sequence[Delivery]) -> int:
+        return 3
+
+    threes = stage(note, together=10, together_first=three)
+    async with running(Worker(threes, kit.around())):
         assert in_order(await kit.answers(12))
     assert max(sizes) == 3
 

@@ -279,7 +279,7 @@ async def test_a_handler_whose_events_cannot_be_written_is_a_bug_not_a_crash(kit
     async def wrong(deliveries: Sequence[Delivery]) -> Any:
         return [object()] if deliveries[0].id == "s-0" else await answer(deliveries)
 
-    await kit.put(questions(1, 1) + [asked("s", 0), asked("s", 1)])
+    await kit.put([*questions(1, 1), asked("s", 0), asked("s", 1)])
     async with running(Worker(stage(wrong), kit.around())):
         await kit.answers(2)
         (letter,) = await kit.read(dead_topic(kit), 1)

@@ -1,0 +1,218 @@
+"""`eden dead`: list, show, try again and drop what stages have given up."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from eden_memory.domain.errors import EdenError
+from eden_memory.local.servers import endpoints
+from eden_memory.mongo.client import connect
+from eden_memory.mongo.controls import MongoControls
+from eden_memory.runtime.dead_reading import DeadLetter, Wanted, dead_letters
+from eden_memory.runtime.kafka import client_kwargs
+from eden_memory.runtime.topics import Topics, load_topics
+from eden_memory.settings import Settings
+
+app = typer.Typer(help="Dead letters: what stages have given up.", no_args_is_help=True)
+
+Topic = Annotated[str | None, typer.Option(help="only those of this topic, without prefix")]
+Stage = Annotated[str | None, typer.Option(help="only those that this stage gave up")]
+Reason = Annotated[str | None, typer.Option(help="only those whose reason holds this text")]
+Since = Annotated[datetime | None, typer.Option(help="only those given up at this time (UTC) or later")]
+Until = Annotated[datetime | None, typer.Option(help="only those given up before this time (UTC)")]
+Everything = Annotated[bool, typer.Option("--all", help="also those that were dropped or published since")]
+AsJson = Annotated[bool, typer.Option("--json", help="one JSON object a line on standard output")]
+Ids = Annotated[list[str] | None, typer.Argument(help="ids as `eden dead list` shows them")]
+Yes = Annotated[bool, typer.Option("--yes", help="do not ask")]
+
+SETTLED = ("published", "dropped")
+
+
+@dataclass(frozen=True)
+class _Connected:
+    settings: Settings
+    topics: Topics
+    client: dict[str, Any]
+    controls: MongoControls
+
+    async def found(self, wanted: Wanted, *, settled: bool = False) -> AsyncIterator[tuple[DeadLetter, str]]:
+        """Dead letters with their state; those that are settled only if asked for."""
+        states = await self.controls.dead_states()
+        names = [topic.name for topic in self.topics if topic.dead_of is not None]
+        async for letter in dead_letters(self.client, names, wanted):
+            state = states.get(letter.id, "dead")
+            if settled or state not in SETTLED:
+                yield letter, state
+
+
+@app.command("list")
+def list_(
+    topic: Topic = None,
+    stage: Stage = None,
+    reason: Reason = None,
+    since: Since = None,
+    until: Until = None,
+    everything: Everything = False,
+    as_json: AsJson = False,
+) -> None:
+    """List dead letters, oldest first."""
+
+    async def work(connected: _Connected) -> None:
+        wanted = _wanted(connected.topics, topic, stage, reason, since, until)
+        table = Table("id", "stage", "at", "attempts", "state", "reason")
+        async for letter, state in connected.found(wanted, settled=everything):
+            if as_json:
+                typer.echo(json.dumps(_summary(letter, state)))
+            else:
+                attempts, at = letter.why.get("attempts", ""), f"{letter.at:%Y-%m-%d %H:%M:%S}"
+                table.add_row(letter.id, letter.stage, at, attempts, state, letter.reason[:100])
+        if not as_json:
+            Console().print(table if table.row_count else "no dead letters")
+
+    _run(work)
+
+
+@app.command()
+def show(dead_letter: Annotated[str, typer.Argument(help="its id")]) -> None:
+    """Show one dead letter whole: why, headers, and its original value."""
+
+    async def work(connected: _Connected) -> None:
+        async for letter, state in connected.found(Wanted(), settled=True):
+            if letter.id == dead_letter:
+                typer.echo(
+                    json.dumps({**_summary(letter, state), **_whole(letter)}, indent=2, ensure_ascii=False)
+                )
+                return
+        raise EdenError(
+            f"there is no dead letter {dead_letter}", "`eden dead list --all` shows all that are kept."
+        )
+
+    _run(work)
+
+
+@app.command()
+def retry(
+    ids: Ids = None,
+    topic: Topic = None,
+    stage: Stage = None,
+    reason: Reason = None,
+    since: Since = None,
+    until: Until = None,
+    yes: Yes = False,
+) -> None:
+    """Try dead letters again, inside the stage that gave them up; safe to repeat."""
+
+    async def ask(connected: _Connected, letter: DeadLetter) -> bool:
+        request = letter.retry()
+        if request is None:
+            typer.echo(f"{letter.id} did not come from a stage: correct it at its source instead", err=True)
+            return False
+        return await connected.controls.ask_dead_retry(request)
+
+    async def work(connected: _Connected) -> None:
+        wanted = _wanted(connected.topics, topic, stage, reason, since, until)
+        count = await _each(connected, wanted, ids, yes, "try again", ask)
+        typer.echo(f"{count} asked for; their stages try them when they run (`eden dead list --all`)")
+
+    _run(work)
+
+
+@app.command()
+def drop(
+    ids: Ids = None,
+    topic: Topic = None,
+    stage: Stage = None,
+    reason: Reason = None,
+    since: Since = None,
+    until: Until = None,
+    yes: Yes = False,
+) -> None:
+    """Take dead letters off the list; their topic keeps them until they age out."""
+
+    async def forget(connected: _Connected, letter: DeadLetter) -> bool:
+        await connected.controls.drop_dead(letter.id)
+        return True
+
+    async def work(connected: _Connected) -> None:
+        wanted = _wanted(connected.topics, topic, stage, reason, since, until)
+        typer.echo(f"{await _each(connected, wanted, ids, yes, 'drop', forget)} dropped")
+
+    _run(work)
+
+
+async def _each(
+    connected: _Connected,
+    wanted: Wanted,
+    ids: list[str] | None,
+    yes: bool,
+    verb: str,
+    do: Callable[[_Connected, DeadLetter], Awaitable[bool]],
+) -> int:
+    if not ids and wanted == Wanted() and not yes:
+        typer.confirm(f"{verb} all dead letters?", abort=True)
+    found = [letter async for letter, _ in connected.found(wanted) if not ids or letter.id in ids]
+    missing = set(ids or ()) - {letter.id for letter in found}
+    if missing:
+        raise EdenError(f"not there, or settled: {', '.join(sorted(missing))}", "See `eden dead list --all`.")
+    return sum([await do(connected, letter) for letter in found])
+
+
+def _wanted(
+    topics: Topics,
+    topic: str | None,
+    stage: str | None,
+    reason: str | None,
+    since: datetime | None,
+    until: datetime | None,
+) -> Wanted:
+    if topic is not None and topic not in topics.file.topics:
+        raise EdenError(f"there is no topic {topic}", f"Topics: {', '.join(topics.file.topics)}.")
+    name = None if topic is None else topics.name(topic)
+    return Wanted(name, stage, reason, _utc(since), _utc(until))
+
+
+def _utc(moment: datetime | None) -> datetime | None:
+    return None if moment is None else moment.replace(tzinfo=UTC)
+
+
+def _summary(letter: DeadLetter, state: str) -> dict[str, Any]:
+    return {
+        "id": letter.id,
+        "state": state,
+        "stage": letter.stage,
+        "at": letter.at.isoformat(),
+        "reason": letter.reason,
+        "key": (letter.record.key or b"").decode(errors="replace"),
+    }
+
+
+def _whole(letter: DeadLetter) -> dict[str, Any]:
+    value = letter.record.value
+    headers = {name: content.decode(errors="replace") for name, content in letter.record.headers}
+    return {"headers": headers, "value": None if value is None else value.decode(errors="replace")}
+
+
+def _run(work: Callable[[_Connected], Awaitable[None]]) -> None:
+    async def connected() -> None:
+        async with _connected() as one:
+            await work(one)
+
+    asyncio.run(connected())
+
+
+@asynccontextmanager
+async def _connected() -> AsyncGenerator[_Connected]:
+    settings = Settings()
+    servers = endpoints(settings)
+    async with connect(settings.mongodb, servers.mongodb) as mongo:
+        controls = MongoControls(mongo[settings.mongodb.database], settings.mongodb.prefix)
+        client = client_kwargs(settings.kafka, servers.kafka)
+        yield _Connected(settings, load_topics(settings.kafka), client, controls)
