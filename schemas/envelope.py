@@ -40,7 +40,7 @@ def parse_type(ce_type: str) -> tuple[str, int]:
 
 def rfc3339(moment: datetime) -> str:
     """A UTC time with milliseconds, as `ce_time` and every event write it: `2026-01-02T03:04:05.678Z`."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from array import array
 from base64 import b64decode, b64encode
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from sys import byteorder
 from typing import Annotated
 
@@ -51,7 +51,10 @@ Moment = Annotated[
 
 
 def _money(value: object) -> object:
-    return Decimal(value) if isinstance(value, str) else value
+    try:
+        return Decimal(value) if isinstance(value, str) else value
+    except InvalidOperation:
+        raise ValueError("not a decimal number") from None
 
 
 def _plain(amount: Decimal) -> str:

@@ -61,7 +61,7 @@ def describe(topic: Name = None, as_json: AsJson = False) -> None:
     """Show topics as declared, beside what the broker has."""
     topics, admin = _connected()
     wanted = _chosen(topics, topic)
-    found = admin.found(topics.prefix)
+    found = admin.found(topics)
     if as_json:
         typer.echo(json.dumps([_described(one, found.get(one.name)) for one in wanted], indent=2))
     elif topic:
@@ -148,11 +148,14 @@ def _on_broker(topic: Topic, found: Found) -> dict[str, Any]:
 
 
 def _overview(topics: Iterable[Topic], found: dict[str, Found]) -> Table:
-    table = Table("topic", "records", "key", "kept", "groups", "partitions", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("topic", no_wrap=True)
+    for name in ("records", "kept", "groups", "partitions"):
+        table.add_column(name, overflow="fold")
     for topic in topics:
         if topic.declaration:
             declared, now = topic.declaration, found.get(topic.name)
-            row = (", ".join(declared.events), declared.key, declared.kept, ", ".join(declared.groups))
+            row = ("\n".join(declared.events), declared.kept, "\n".join(declared.groups))
             table.add_row(topic.name, *row, str(now.partitions) if now else "[red]missing[/]")
     return table
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from time import monotonic, sleep
-from typing import Any, cast
+from typing import Any
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
@@ -57,30 +57,34 @@ class TopicAdmin:
         # What cannot be reached is raised as an EdenError; librdkafka's own log lines would only repeat it.
         self._admin: Any = AdminClient({**config, "log_level": 0})
 
-    def found(self, prefix: str = "") -> dict[str, Found]:
-        """The topics whose names begin with `prefix`, with every setting's effective value."""
-        listed: Any = self._asked(lambda: self._admin.list_topics(timeout=TIMEOUT))
-        names = [name for name in listed.topics if name.startswith(prefix) and not name.startswith("__")]
-        described = self._described(names)
-        return {name: _found(name, listed.topics[name], described[name]) for name in names}
+    def found(self, topics: Topics) -> dict[str, Found]:
+        """Those of the topics that are there, with every setting's effective value."""
+        return self._described(topics, self._listed())
+
+    def names(self) -> list[str]:
+        """Names of all topics of the cluster, Kafka's own left out."""
+        return sorted(name for name in self._listed() if not name.startswith("__"))
 
     def report(self, topics: Topics) -> Report:
         """What differs now."""
-        found = self.found(topics.prefix)
-        return Report(differences(topics, found), unknown_topics(topics.prefix, topics, found))
+        listed = self._listed()
+        unknown = unknown_topics(topics.prefix, topics, listed)
+        return Report(differences(topics, self._described(topics, listed)), unknown)
 
     def apply(self, topics: Topics) -> Report:
-        """Create, alter and grow what may be; wait until new topics have leaders; what differed before."""
+        """Create, alter and grow what may be, and wait until the broker shows it; what differed before."""
         report = self.report(topics)
         self._create(topics, [one.topic for one in report.changeable if one.what == "missing"])
         self._alter([one for one in report.changeable if one.what == "config"])
         self._grow([one for one in report.changeable if one.what == "partitions"])
+        if report.changeable:
+            self._until(lambda: not self.report(topics).changeable, "the changes to show")
         return report
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete these topics, and wait until they are gone."""
         self._all(self._admin.delete_topics(list(names), operation_timeout=TIMEOUT) if names else {})
-        self._until(lambda listed: not set(names) & set(listed), "the topics to be gone")
+        self._until(lambda: not set(names) & set(self._listed()), "the topics to be gone")
 
     def _create(self, topics: Topics, names: Sequence[str]) -> None:
         new = [
@@ -95,7 +99,7 @@ class TopicAdmin:
         ]
         if new:
             self._all(self._admin.create_topics(new, operation_timeout=TIMEOUT))
-            self._until(lambda listed: all(_led(listed.get(name)) for name in names), "leaders of new topics")
+            self._until(lambda: self._are_led(names), "leaders of new topics")
 
     def _alter(self, wanted: Sequence[Difference]) -> None:
         by_topic: dict[str, list[ConfigEntry]] = {}
@@ -112,12 +116,13 @@ class TopicAdmin:
         new = [NewPartitions(one.topic, int(one.wanted)) for one in wanted]
         self._all(self._admin.create_partitions(new, operation_timeout=TIMEOUT) if new else {})
 
-    def _described(self, names: Iterable[str]) -> dict[str, Mapping[str, ConfigEntry]]:
-        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
-        if not resources:
-            return {}
-        answers = cast("dict[ConfigResource, Future[Any]]", self._admin.describe_configs(resources))
-        return {one.name: self._answer(answer) for one, answer in answers.items()}
+    def _described(self, topics: Topics, listed: Mapping[str, Any]) -> dict[str, Found]:
+        resources = [ConfigResource(ResourceType.TOPIC, one.name) for one in topics if one.name in listed]
+        asked: Mapping[ConfigResource, Future[Any]] = (
+            self._admin.describe_configs(resources) if resources else {}
+        )
+        configs = {one.name: self._answer(answer) for one, answer in asked.items()}
+        return {name: _found(name, listed[name], config) for name, config in configs.items()}
 
     def _all(self, answers: Mapping[Any, "Future[Any]"]) -> None:
         for answer in answers.values():
@@ -136,9 +141,16 @@ class TopicAdmin:
                 "(`eden doctor` prints the ACLs).",
             ) from error
 
-    def _until(self, holds: Callable[[Mapping[str, Any]], bool], what: str) -> None:
+    def _listed(self) -> Mapping[str, Any]:
+        return self._asked(lambda: self._admin.list_topics(timeout=TIMEOUT)).topics
+
+    def _are_led(self, names: Iterable[str]) -> bool:
+        listed = self._listed()
+        return all(_led(listed.get(name)) for name in names)
+
+    def _until(self, holds: Callable[[], bool], what: str) -> None:
         end = monotonic() + TIMEOUT
-        while not holds(self._asked(lambda: self._admin.list_topics(timeout=TIMEOUT)).topics):
+        while not holds():
             if monotonic() > end:
                 raise EdenError(f"Kafka at {self._where}: waited {TIMEOUT:.0f} s for {what}", "Try again.")
             sleep(0.05)

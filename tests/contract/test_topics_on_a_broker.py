@@ -62,7 +62,7 @@ def test_every_topic_is_created_as_declared(topics: Topics, config: dict[str, An
     assert {one.what for one in before.differences} == {"missing"}
     assert len(before.differences) == 2 * len(topics.file.topics)
 
-    found = TopicAdmin(config).found(topics.prefix)
+    found = TopicAdmin(config).found(topics)
     for topic in topics:
         on_broker = found[topic.name]
         assert on_broker.partitions == topic.partitions
@@ -77,12 +77,12 @@ def test_applying_twice_changes_nothing(topics: Topics, admin: TopicAdmin) -> No
 def test_only_the_settings_that_are_ours_are_altered(topics: Topics, admin: TopicAdmin, raw: Any) -> None:
     name = topics.name("chat.messages")
     set_config(raw, name, segment_ms="1000", flush_messages="777")
-    wait_until(lambda: admin.found(name)[name].config["flush.messages"] == "777", "the altered setting")
+    wait_until(lambda: admin.found(topics)[name].config["flush.messages"] == "777", "the altered setting")
 
     (difference,) = admin.apply(topics).differences
     assert (difference.setting, difference.found, difference.wanted) == ("segment.ms", "1000", "43200000")
     wait_until(lambda: admin.report(topics).differences == [], "the setting to be back")
-    assert admin.found(name)[name].config["flush.messages"] == "777"
+    assert admin.found(topics)[name].config["flush.messages"] == "777"
 
 
 def test_partitions_are_never_added_to_a_compacted_topic(
@@ -93,7 +93,7 @@ def test_partitions_are_never_added_to_a_compacted_topic(
     refused = {one.topic for one in report.refused}
     assert refused == {topic.name for topic in more if topic.dead_of is None and topic.compacted}
     assert all("compacted" in str(one.refused) for one in report.refused)
-    found = admin.found(topics.prefix)
+    found = admin.found(topics)
     assert {found[name].partitions for name in refused} == {2}
 
 
@@ -103,13 +103,13 @@ def test_partitions_are_added_where_no_key_can_get_lost(
     more = load_topics(settings.kafka.model_copy(update={"partitions": 3}))
     admin.apply(more)
     usage = topics.name("memory.usage")
-    wait_until(lambda: admin.found(usage)[usage].partitions == 3, "the added partition")
+    wait_until(lambda: admin.found(topics)[usage].partitions == 3, "the added partition")
 
 
 def test_partitions_are_never_taken_away(topics: Topics, admin: TopicAdmin, raw: Any) -> None:
     usage = topics.name("memory.usage")
     raw.create_partitions([NewPartitions(usage, 4)])[usage].result(30)
-    wait_until(lambda: admin.found(usage)[usage].partitions == 4, "the added partitions")
+    wait_until(lambda: admin.found(topics)[usage].partitions == 4, "the added partitions")
     (difference,) = admin.report(topics).differences
     assert difference.what == "partitions"
     assert "cannot take partitions away" in str(difference.refused)
@@ -121,14 +121,14 @@ def test_unknown_topics_are_told_and_deleted_only_when_named(
     strangers = [topics.prefix + "left.over", f"{namespace.name}-of-others"]
     for created in raw.create_topics([NewTopic(name, 1, 1) for name in strangers]).values():
         created.result(30)
-    wait_until(lambda: set(strangers) <= set(admin.found()), "the other topics")
+    wait_until(lambda: set(strangers) <= set(admin.names()), "the other topics")
     try:
         assert admin.apply(topics).unknown == [topics.prefix + "left.over"]
-        assert set(strangers) <= set(admin.found())
+        assert set(strangers) <= set(admin.names())
 
         admin.delete(admin.report(topics).unknown)
-        assert strangers[0] not in admin.found()
-        assert strangers[1] in admin.found(), "it does not have our prefix"
+        assert strangers[0] not in admin.names()
+        assert strangers[1] in admin.names(), "it does not have our prefix"
     finally:
         raw.delete_topics([strangers[1]])[strangers[1]].result(30)
 

@@ -1,0 +1,160 @@
+"""The exported contract: in step with the code, released versions untouched, every version with its examples."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from eden_memory.runtime import contract_files
+from eden_memory.runtime.topics import load_topics
+from eden_memory.settings import KafkaSettings
+from schemas import export
+from schemas.documents import DOCUMENTS
+from schemas.events import REGISTRY, decode
+from schemas.example_files import FOLDER as EXAMPLES
+from schemas.example_files import examples_of
+
+FILES = sorted(EXAMPLES.rglob("*.json"))
+VERSIONS = [(name, n) for name, event in REGISTRY.events.items() for n in range(1, event.VERSION + 1)]
+
+
+def validator(schema: dict[str, Any]) -> Any:
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker())
+
+
+def schema_of(name: str, version: int) -> dict[str, Any]:
+    return json.loads((export.FOLDER / "json" / f"{name}.v{version}.json").read_text())
+
+
+def where(path: Path) -> tuple[str, int]:
+    return path.parts[-3], int(path.parts[-2].removeprefix("v"))
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """The exported files, free to be spoilt."""
+    shutil.copytree(export.FOLDER / "json", tmp_path / "json")
+    shutil.copy(export.FOLDER / export.LOCK, tmp_path / export.LOCK)
+    return tmp_path
+
+
+def test_schemas_and_lock_are_in_step_with_the_code() -> None:
+    assert export.problems() == [], "run `make schemas`; a released type needs a new VERSION"
+
+
+def test_the_generated_documents_are_in_step(pytestconfig: pytest.Config) -> None:
+    assert contract_files.stale(pytestconfig.rootpath) == [], "run `make schemas`"
+
+
+def test_what_a_present_program_publishes_is_released() -> None:
+    file = load_topics(KafkaSettings()).file  # pyright: ignore[reportCallIssue]
+    published = {
+        event
+        for topic in file.topics.values()
+        for program, events in topic.producers.items()
+        for event in events
+        if not file.programs[program].later
+    }
+    assert published
+    locked = {Path(path).name.partition(".")[0] for path in export.read_lock()}
+    assert published <= locked, "eden schemas release"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: "/".join(path.parts[-3:]))
+def test_every_example_fits_its_schema_and_still_reads(path: Path) -> None:
+    name, version = where(path)
+    payload = json.loads(path.read_text())
+    validator(schema_of(name, version)).validate(payload)
+    event = decode(name, version, path.read_bytes())
+    if version == event.VERSION:
+        assert json.loads(event.json_bytes()) == payload
+
+
+@pytest.mark.parametrize(("name", "version"), VERSIONS)
+def test_every_version_has_two_examples_or_more(name: str, version: int) -> None:
+    assert len(examples_of(name, version)) >= 2
+
+
+def test_no_example_is_of_a_type_or_version_that_does_not_exist() -> None:
+    assert {where(path) for path in FILES} == set(VERSIONS)
+
+
+@pytest.mark.parametrize(("name", "version"), VERSIONS)
+def test_schemas_are_closed_at_every_depth(name: str, version: int) -> None:
+    schema = schema_of(name, version)
+    objects = [schema, *schema.get("$defs", {}).values()]
+    assert all(one["additionalProperties"] is False for one in objects if one.get("type") == "object")
+    assert set(schema["required"]) == set(schema["properties"]), "writers write every field"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda one: one.NAME)
+def test_document_schemas_are_valid_and_closed(document: Any) -> None:
+    schema = schema_of(f"documents/{document.NAME}", document.VERSION)
+    validator(schema)
+    assert schema["additionalProperties"] is False
+    assert "_id" in schema["properties"]
+    assert document.COLLECTION
+
+
+def test_every_document_has_a_name_of_its_own() -> None:
+    names = [document.NAME for document in DOCUMENTS]
+    assert len(set(names)) == len(names)
+
+
+def spoil(path: Path, **changes: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def test_a_released_file_that_was_edited_is_noticed(copy: Path) -> None:
+    path = copy / "json" / "MessageRecorded.v1.json"
+    spoil(path, required=["message_id"])
+    assert "released" in {one.what for one in export.problems(copy)}
+    export.export(copy)
+    assert export.problems(copy) == [], "the code still is what was released, so the file is restored"
+
+
+def test_a_released_type_that_changed_in_the_code_needs_a_new_version(
+    copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = "json/MessageRecorded.v1.json"
+    changed = json.loads(export.newest()[path])
+    changed["properties"]["mood"] = {"type": "string"}
+    current = {**export.newest(), path: json.dumps(changed)}
+    monkeypatch.setattr(export, "newest", lambda: current)
+    assert [(one.what, one.path) for one in export.problems(copy)] == [("released", path)]
+    assert export.export(copy) == []
+    assert "mood" not in json.loads((copy / path).read_text())["properties"]
+
+
+def test_a_better_description_is_no_new_version(copy: Path) -> None:
+    spoil(copy / "json" / "MessageRecorded.v1.json", description="Said otherwise.")
+    assert [one.what for one in export.problems(copy)] == ["stale"]
+    assert export.export(copy) == ["json/MessageRecorded.v1.json"]
+    assert export.problems(copy) == []
+
+
+def test_missing_and_unknown_files_are_noticed(copy: Path) -> None:
+    (copy / "json" / "Watermark.v1.json").rename(copy / "json" / "Watermark.v7.json")
+    found = {(one.what, one.path) for one in export.problems(copy)}
+    assert found == {
+        ("missing", "json/Watermark.v1.json"),
+        ("released", "json/Watermark.v1.json"),
+        ("unknown", "json/Watermark.v7.json"),
+    }
+
+
+def test_versions_are_contiguous(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(REGISTRY.events["ScopeChanged"], "VERSION", 3)
+    export.export(copy)
+    assert [tuple(one) for one in export.problems(copy)] == [("gap", "json/ScopeChanged.v2.json")]
+
+
+def test_releasing_twice_changes_nothing(copy: Path) -> None:
+    assert export.release(["FactChanged"], copy) == ["json/FactChanged.v1.json"]
+    before = (copy / export.LOCK).read_text()
+    assert export.release(["FactChanged"], copy) == []
+    assert (copy / export.LOCK).read_text() == before
