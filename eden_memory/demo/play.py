@@ -157,4 +157,4 @@ async def _applied(
         yield
     finally:
         if not keep:
-            await asyncio.to_thread(admin.delete, list(admin.found(PREFIX)))
+            await asyncio.to_thread(admin.delete, admin.names(PREFIX))

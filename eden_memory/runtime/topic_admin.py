@@ -61,9 +61,9 @@ class TopicAdmin:
         """Those of the topics that are there, with every setting's effective value."""
         return self._described(topics, self._listed())
 
-    def names(self) -> list[str]:
-        """Names of all topics of the cluster, Kafka's own left out."""
-        return sorted(name for name in self._listed() if not name.startswith("__"))
+    def names(self, prefix: str = "") -> list[str]:
+        """Names of the topics that begin with `prefix`, Kafka's own left out."""
+        return sorted(one for one in self._listed() if one.startswith(prefix) and not one.startswith("__"))
 
     def report(self, topics: Topics) -> Report:
         """What differs now."""
