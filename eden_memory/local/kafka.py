@@ -123,7 +123,8 @@ class LocalKafka(LocalServer):
         users = [
             f"SCRAM-SHA-512=[name={name},password={word}]" for name, word in self._security.scram.items()
         ]
-        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # No "-": in front it would be taken for another option.
+        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "E")
         scram = [argument for user in users for argument in ("--add-scram", user)]
         arguments = ("format", "--cluster-id", cluster, "--config", str(self._config), *scram)
         done = subprocess.run(

@@ -6,13 +6,13 @@ from typing import Any
 
 import yaml
 from pymongo import MongoClient
-from pymongo.errors import OperationFailure, PyMongoError
+from pymongo.errors import ConnectionFailure, OperationFailure
 
 from eden_memory.local import mongod, ports
 from eden_memory.local.server import LocalServer
 
 REPLICA_SET = "eden"
-NOT_YET_INITIALIZED = 94
+ALREADY_INITIALIZED = 23
 MEMBER_SETTINGS = {"electionTimeoutMillis": 2_000, "heartbeatIntervalMillis": 500}
 
 
@@ -97,9 +97,7 @@ class LocalMongo(LocalServer):
         with self.connect() as client:
             try:
                 return self._version_once_primary(client)
-            except OperationFailure:
-                raise
-            except PyMongoError:
+            except ConnectionFailure:
                 return None
 
     def _version_once_primary(self, client: MongoClient[dict[str, Any]]) -> str | None:
@@ -113,12 +111,14 @@ class LocalMongo(LocalServer):
     def _join(self, client: MongoClient[dict[str, Any]]) -> None:
         """Make the node a replica set of its own, also after it was moved to another port."""
         try:
-            config = client.admin.command("replSetGetConfig")["config"]
-        except OperationFailure as error:
-            if error.code != NOT_YET_INITIALIZED:
-                raise
             client.admin.command("replSetInitiate", initial_config([self.host]))
-            return
+        except OperationFailure as error:
+            if error.code != ALREADY_INITIALIZED:
+                raise
+            self._follow_port(client)
+
+    def _follow_port(self, client: MongoClient[dict[str, Any]]) -> None:
+        config = client.admin.command("replSetGetConfig")["config"]
         if config["members"][0]["host"] != self.host:
             config["members"][0]["host"] = self.host
             config["version"] += 1

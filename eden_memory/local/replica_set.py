@@ -10,11 +10,10 @@ from pymongo.errors import AutoReconnect, OperationFailure, PyMongoError
 
 from eden_memory.domain.errors import EdenError
 from eden_memory.local import ports, process
-from eden_memory.local.mongo import REPLICA_SET, LocalMongo, initial_config
+from eden_memory.local.mongo import ALREADY_INITIALIZED, REPLICA_SET, LocalMongo, initial_config
 
 ELECTION_SECONDS = 30.0
 FREEZE_SECONDS = 5
-ALREADY_INITIALIZED = 23
 
 
 class Member(LocalMongo):

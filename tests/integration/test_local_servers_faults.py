@@ -92,6 +92,23 @@ def kept(
     kept.server.stop()
 
 
+@pytest.fixture(scope="module")
+def kept_mongodb(tmp_path_factory: pytest.TempPathFactory) -> Generator[Kept]:
+    """For what is the same code whichever server it is: the one that starts faster."""
+    kept = Kept(LocalMongo(tmp_path_factory.mktemp("alone")), found_in_mongodb)
+    kept.server.start()
+    yield kept
+    kept.server.stop()
+
+
+@pytest.fixture
+def mongodb(kept_mongodb: Kept) -> LocalServer:
+    """MongoDB alone, running."""
+    kept_mongodb.server.start()
+    kept_mongodb.is_there()
+    return kept_mongodb.server
+
+
 @pytest.fixture
 def server(kept: Kept) -> LocalServer:
     """The server, running, whatever the test before did to it."""
@@ -119,26 +136,26 @@ def test_data_survives_kill_9_and_the_stale_pid_is_repaired(kept: Kept, server: 
     kept.is_there()
 
 
-def test_a_server_that_runs_already_is_kept(server: LocalServer) -> None:
-    pid = server.pid
-    assert server.start().already
-    assert server.pid == pid
+def test_a_server_that_runs_already_is_kept(mongodb: LocalServer) -> None:
+    pid = mongodb.pid
+    assert mongodb.start().already
+    assert mongodb.pid == pid
 
 
 def test_a_stale_pid_that_now_belongs_to_another_program_is_left_alone(
-    kept: Kept, server: LocalServer
+    kept_mongodb: Kept, mongodb: LocalServer
 ) -> None:
-    server.kill()
+    mongodb.kill()
     with subprocess.Popen(["sleep", "60"]) as other:
-        state = server.state.model_copy(update={"pid": other.pid})
-        (server.folder / "server.json").write_text(state.model_dump_json())
-        assert not server.stop()
-        assert not server.start().already
-        server.stop()
+        state = mongodb.state.model_copy(update={"pid": other.pid})
+        (mongodb.folder / "server.json").write_text(state.model_dump_json())
+        assert not mongodb.stop()
+        assert not mongodb.start().already
+        mongodb.stop()
         assert other.poll() is None
         other.kill()
-    server.start()
-    kept.is_there()
+    mongodb.start()
+    kept_mongodb.is_there()
 
 
 def test_a_taken_port_moves_the_server_and_its_clients_find_it(kept: Kept, server: LocalServer) -> None:
@@ -151,34 +168,34 @@ def test_a_taken_port_moves_the_server_and_its_clients_find_it(kept: Kept, serve
         kept.is_there()
 
 
-def test_a_lost_state_file_does_not_start_a_second_server(kept: Kept, server: LocalServer) -> None:
-    pid = server.pid
-    (server.folder / "server.json").write_text("{ half a fi")
-    assert server.pid == pid
+def test_a_lost_state_file_does_not_start_a_second_server(kept_mongodb: Kept, mongodb: LocalServer) -> None:
+    pid = mongodb.pid
+    (mongodb.folder / "server.json").write_text("{ half a fi")
+    assert mongodb.pid == pid
     with pytest.raises(EdenError, match="its ports are unknown"):
-        server.start()
-    assert server.stop()
-    server.start()
-    kept.is_there()
+        mongodb.start()
+    assert mongodb.stop()
+    mongodb.start()
+    kept_mongodb.is_there()
 
 
 def test_a_frozen_server_is_told_of_within_the_deadline_and_can_be_stopped(
-    kept: Kept, server: LocalServer
+    kept_mongodb: Kept, mongodb: LocalServer
 ) -> None:
-    server.freeze()
+    mongodb.freeze()
     with pytest.raises(EdenError, match="does not answer after 1 s"):
-        server.start(seconds=1.0)
-    assert server.running
-    assert server.stop()
-    server.start()
-    kept.is_there()
+        mongodb.start(seconds=1.0)
+    assert mongodb.running
+    assert mongodb.stop()
+    mongodb.start()
+    kept_mongodb.is_there()
 
 
-def test_a_thawed_server_goes_on(kept: Kept, server: LocalServer) -> None:
-    server.freeze()
-    server.thaw()
-    assert server.start().already
-    kept.is_there()
+def test_a_thawed_server_goes_on(kept_mongodb: Kept, mongodb: LocalServer) -> None:
+    mongodb.freeze()
+    mongodb.thaw()
+    assert mongodb.start().already
+    kept_mongodb.is_there()
 
 
 @pytest.mark.parametrize("server_type", [LocalMongo, LocalKafka])
