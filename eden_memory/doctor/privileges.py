@@ -36,6 +36,10 @@ class Privilege:
             "actions": list(self.actions),
         }
 
+    def __str__(self) -> str:
+        """`find, insert on eden.memory_facts`."""
+        return f"{', '.join(self.actions)} on {self.database}.{self.collection or '*'}"
+
 
 OPLOG = Privilege("local", "oplog.rs", ("collStats", "find"))
 """Only `eden doctor` uses it."""

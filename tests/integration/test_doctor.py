@@ -1,0 +1,251 @@
+"""The doctor on real servers, with things made wrong on purpose."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer
+from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVariableType]
+from confluent_kafka.cimpl import NewTopic
+from pydantic import SecretStr
+from pymongo import AsyncMongoClient
+from typer.testing import CliRunner
+
+from eden_memory.app import tailing
+from eden_memory.cli.main import app
+from eden_memory.doctor.examine import Examination, examine
+from eden_memory.doctor.finding import Finding
+from eden_memory.doctor.privileges import OPLOG, needed
+from eden_memory.local.kafka import LocalKafka
+from eden_memory.local.mongo import LocalMongo
+from eden_memory.mongo.client import connect
+from eden_memory.runtime.kafka import admin_config, client_kwargs
+from eden_memory.runtime.topic_admin import apply_topics
+from eden_memory.runtime.topics import load_topics
+from eden_memory.settings import MongoSettings, Settings
+from tests.servers import TestServers, wait_until
+
+pytestmark = pytest.mark.servers
+MESSAGE = {"_id": "m1", "session_id": "s", "role": "user", "content": "Hi"}
+PASSWORD = "only-for-this-test"
+
+
+@pytest.fixture
+async def client(
+    settings: Settings, servers: TestServers
+) -> AsyncGenerator[AsyncMongoClient[dict[str, Any]]]:
+    async with connect(settings.mongodb, servers.mongodb_uri) as client:
+        yield client
+
+
+@pytest.fixture
+async def healthy(
+    settings: Settings, servers: TestServers, client: AsyncMongoClient[dict[str, Any]]
+) -> Settings:
+    """Topics, collection, index, pre-images and a message, all as they should be."""
+    await asyncio.to_thread(
+        apply_topics, admin_config(settings.kafka, servers.kafka_bootstrap), load_topics(settings.kafka)
+    )
+    database = client[settings.source_database]
+    await database.create_collection("messages", changeStreamPreAndPostImages={"enabled": True})
+    await database["messages"].create_index([("created_at", 1), ("_id", 1)])
+    await database["messages"].insert_one(
+        {"session_id": "s", "role": "user", "content": "Hi", "created_at": "2026-03-02T08:12:00Z"}
+    )
+    return settings
+
+
+def of(examination: Examination, check: str) -> Finding:
+    return next(one for one in examination.findings if one.check == check)
+
+
+async def test_a_healthy_installation_has_nothing_to_put_right(healthy: Settings) -> None:
+    examination = await examine(healthy)
+    assert {one.check for one in examination.findings if one.state != "ok"} == {"MongoDB permissions"}
+    assert len(examination.findings) == 19
+
+
+async def test_a_new_installation_is_told_what_is_missing(settings: Settings) -> None:
+    examination = await examine(settings)
+    assert of(examination, "topics").state == "fail"
+    assert of(examination, "messages collection").state == "warn"
+    assert of(examination, "backfill index").state == "warn"
+    assert of(examination, "pre-images").state == "warn"
+    assert of(examination, "field mapping").state == "warn"
+
+
+async def test_what_is_wrong_with_the_collection_is_found(
+    healthy: Settings, client: AsyncMongoClient[dict[str, Any]]
+) -> None:
+    messages = client[healthy.source_database]["messages"]
+    await messages.drop_indexes()
+    await messages.create_index("created_at", expireAfterSeconds=3_600)
+    await messages.database.command(
+        {"collMod": "messages", "changeStreamPreAndPostImages": {"enabled": False}}
+    )
+    await messages.insert_many([{"role": "bot", "content": "no session"} for _ in range(3)])
+    examination = await examine(healthy)
+    assert of(examination, "TTL index").state == "fail"
+    assert "3,600 s" in of(examination, "TTL index").what
+    assert of(examination, "backfill index").state == "warn"
+    assert of(examination, "pre-images").state == "warn"
+    assert "1 of the newest 4" in of(examination, "field mapping").what
+    assert "'bot' (3)" in of(examination, "roles").what
+
+
+async def test_the_commands_of_the_hints_put_it_right(
+    healthy: Settings, client: AsyncMongoClient[dict[str, Any]]
+) -> None:
+    database = client[healthy.source_database]
+    await database.command({"collMod": "messages", "changeStreamPreAndPostImages": {"enabled": False}})
+    hint = of(await examine(healthy), "pre-images").hint
+    command = hint.removeprefix("db.runCommand(").removesuffix(")")
+    for name in ("collMod", "changeStreamPreAndPostImages", "enabled"):
+        command = command.replace(f"{name}:", f'"{name}":')
+    await database.command(json.loads(command))
+    assert of(await examine(healthy), "pre-images").state == "ok"
+
+
+async def test_a_topic_made_by_somebody_else_is_found(healthy: Settings, servers: TestServers) -> None:
+    admin: Any = AdminClient(admin_config(healthy.kafka, servers.kafka_bootstrap))
+    name = load_topics(healthy.kafka).name("chat.messages")
+    admin.delete_topics([name])[name].result(10)
+    await _until(lambda: name not in admin.list_topics(timeout=10).topics)
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(10)
+    await _until(lambda: name in admin.list_topics(timeout=10).topics)
+    found = of(await examine(healthy), "topics")
+    assert found.state == "warn"
+    assert name in found.what
+
+
+async def test_servers_that_do_not_answer_are_findings(settings: Settings) -> None:
+    uri = SecretStr("mongodb://eden:secret-word@127.0.0.1:1/?serverSelectionTimeoutMS=300")
+    gone = settings.model_copy(
+        update={
+            "mongodb": settings.mongodb.model_copy(update={"uri": uri}),
+            "kafka": settings.kafka.model_copy(update={"bootstrap": "127.0.0.1:1"}),
+        }
+    )
+    examination = await examine(gone)
+    assert of(examination, "MongoDB").state == "fail"
+    assert of(examination, "Kafka").state == "fail"
+    assert "secret-word" not in str(examination)
+
+
+def test_the_command_exits_with_1_and_prints_json(
+    settings: Settings, servers: TestServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDEN_MONGODB_URI", servers.mongodb_uri)
+    monkeypatch.setenv("EDEN_MONGODB_DATABASE", settings.mongodb.database)
+    monkeypatch.setenv("EDEN_KAFKA_BOOTSTRAP", servers.kafka_bootstrap)
+    monkeypatch.setenv("EDEN_KAFKA_TOPIC_PREFIX", settings.kafka.topic_prefix)
+    result = CliRunner().invoke(app, ["doctor", "--json"])
+    assert result.exit_code == 1
+    found = json.loads(result.stdout)
+    assert {"check": "TTL index", "state": "ok", "what": "none", "hint": ""} in found["findings"]
+    assert "createRole" in found["mongodb_role"]
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Generator[LocalMongo]:
+    """A mongod that checks who may do what."""
+    folder = tmp_path_factory.mktemp("guarded")
+    key_file = folder / "members.key"
+    key_file.write_text("a2V5IG9mIHRoZSBtZW1iZXJz")
+    key_file.chmod(0o400)
+    server = LocalMongo(
+        folder / "mongodb",
+        options={"security": {"authorization": "enabled", "keyFile": str(key_file)}},
+    )
+    server.start()
+    with server.connect() as client:
+        client.admin.command("createUser", "root", pwd=PASSWORD, roles=["root"])
+    yield server
+    server.stop()
+
+
+def as_user(server: LocalMongo, user: str) -> str:
+    return server.endpoint.replace("://", f"://{user}:{PASSWORD}@")
+
+
+@pytest.fixture
+async def limited(healthy: Settings, guarded: LocalMongo) -> AsyncGenerator[Settings]:
+    """Settings of a user with exactly the role that the doctor prints."""
+    uri = SecretStr(as_user(guarded, "eden"))
+    mine = healthy.model_copy(
+        update={"mongodb": MongoSettings(uri=uri, database=healthy.mongodb.database)}  # pyright: ignore[reportCallIssue]
+    )
+    privileges = [one.document() for one in [*needed(mine), OPLOG]]
+    async with connect(mine.mongodb, as_user(guarded, "root")) as root:
+        await root.admin.command("createRole", "edenMemory", privileges=privileges, roles=[])
+        await root.admin.command("createUser", "eden", pwd=PASSWORD, roles=["edenMemory"])
+        await root.admin.command("createUser", "weak", pwd=PASSWORD, roles=["readAnyDatabase"])
+        yield mine
+        for command in ({"dropUser": "eden"}, {"dropUser": "weak"}, {"dropRole": "edenMemory"}):
+            await root.admin.command(command)
+
+
+async def test_the_role_printed_is_found_to_be_enough(limited: Settings) -> None:
+    examination = await examine(limited)
+    assert of(examination, "MongoDB permissions").state == "ok"
+    assert of(examination, "oplog window").what.endswith("too young to judge")
+
+
+async def test_a_user_with_too_few_rights_is_told_which(limited: Settings, guarded: LocalMongo) -> None:
+    uri = SecretStr(as_user(guarded, "weak"))
+    weak = limited.model_copy(update={"mongodb": limited.mongodb.model_copy(update={"uri": uri})})
+    found = of(await examine(weak), "MongoDB permissions")
+    assert found.state == "fail"
+    assert "remove" in found.what
+    assert "memory_positions" in found.what
+
+
+async def test_the_role_printed_is_enough_for_the_tailer(
+    limited: Settings, guarded: LocalMongo, servers: TestServers
+) -> None:
+    topic = load_topics(limited.kafka).name("chat.messages")
+    consumer: Any = AIOKafkaConsumer(
+        topic, **client_kwargs(limited.kafka, servers.kafka_bootstrap), auto_offset_reset="earliest"
+    )
+    async with (
+        connect(limited.mongodb, as_user(guarded, "root")) as root,
+        tailing(limited) as tailer,
+        consumer,
+        asyncio.timeout(60),
+    ):
+        await root[limited.source_database]["messages"].insert_one(MESSAGE)
+        running = asyncio.create_task(tailer.run())
+        keys: set[bytes | None] = set()
+        while b"s.m1" not in keys:
+            keys.add((await consumer.getone()).key)
+        tailer.stop()
+        await running
+
+
+@pytest.fixture(scope="module")
+def forgetful(tmp_path_factory: pytest.TempPathFactory, jars_folder: Path) -> Generator[LocalKafka]:
+    """A broker as many are: offsets for a day, topics made by whoever asks."""
+    server = LocalKafka(
+        tmp_path_factory.mktemp("forgetful") / "kafka",
+        jars_folder=jars_folder,
+        properties={"offsets.retention.minutes": "1440", "auto.create.topics.enable": "true"},
+    )
+    server.start()
+    yield server
+    server.stop()
+
+
+async def test_a_broker_that_forgets_offsets_is_found(settings: Settings, forgetful: LocalKafka) -> None:
+    kafka = settings.kafka.model_copy(update={"bootstrap": forgetful.endpoint, "replication_factor": 3})
+    examination = await examine(settings.model_copy(update={"kafka": kafka}))
+    assert of(examination, "offset retention").state == "fail"
+    assert of(examination, "topics made by accident").state == "warn"
+    assert of(examination, "brokers").state == "fail"
+    assert of(examination, "Kafka version").what == "4.0 or newer"
+
+
+async def _until(holds: Any, seconds: float = 20.0) -> None:
+    await asyncio.to_thread(wait_until, holds, "the topic as wanted", seconds)
