@@ -1,0 +1,146 @@
+"""The demo conversation and what is expected to be remembered of it, held against one another."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import yaml
+
+from eden_memory.demo.conversation import EXAMPLE, Conversation, plain_text, read_conversation
+from eden_memory.domain.errors import EdenError
+
+EXPECTED = cast("dict[str, Any]", yaml.safe_load(EXAMPLE.with_suffix(".expected.yaml").read_text()))
+MEMORIES = [*EXPECTED["facts"], *EXPECTED["reflections"]]
+ENTRIES = [*MEMORIES, *EXPECTED["must_not"]]
+
+
+@pytest.fixture(scope="module")
+def conversation() -> Conversation:
+    return read_conversation()
+
+
+def scopes_of(entry: dict[str, Any]) -> list[str]:
+    return [entry["scope"], *entry.get("or", [])]
+
+
+def mentions(text: str, groups: list[list[str]]) -> bool:
+    return all(any(word.lower() in text.lower() for word in words) for words in groups)
+
+
+def texts(conversation: Conversation, *, changed: bool) -> dict[str, str]:
+    found = {message.id: plain_text(message.content) for message in conversation.messages}
+    for change in conversation.changes if changed else []:
+        found[change.id] = plain_text(change.content or "")
+    return found
+
+
+def test_it_is_a_conversation_of_several_days_sessions_and_users(conversation: Conversation) -> None:
+    assert len(conversation.messages) >= 200
+    assert len({message.created_at.date() for message in conversation.messages}) >= 5
+    assert len({message.session for message in conversation.messages}) >= 5
+    assert len({message.user for message in conversation.messages} - {None}) >= 3
+    assert {change.change for change in conversation.changes} == {"edit", "delete"}
+
+
+def test_messages_stand_in_the_order_in_which_they_were_written(conversation: Conversation) -> None:
+    times = [message.created_at for message in conversation.messages]
+    assert times == sorted(times)
+    assert all(moment.tzinfo for moment in times)
+
+
+def test_every_session_and_user_is_described(conversation: Conversation) -> None:
+    sessions = {one["_id"]: one for one in conversation.people["sessions"]}
+    users = {one["_id"] for one in conversation.people["users"]}
+    for message in conversation.messages:
+        assert message.user is None or message.user in sessions[message.session]["users"]
+        assert (message.role == "user") == (message.user is not None)
+    assert all(set(session["users"]) <= users for session in sessions.values())
+    assert any(len(session["users"]) > 1 for session in sessions.values())
+
+
+def test_steps_hold_everything_once_and_changes_in_their_place(conversation: Conversation) -> None:
+    steps = list(conversation.steps())
+    written = [message.id for step in steps for message in step.messages]
+    assert written == [message.id for message in conversation.messages]
+    assert all(len({message.session for message in step.messages}) <= 1 for step in steps)
+    seen: set[str] = set()
+    for step in steps:
+        seen.update(message.id for message in step.messages)
+        if step.change:
+            assert {step.change.id, step.change.after} <= seen
+    assert sum(step.change is not None for step in steps) == len(conversation.changes)
+
+
+@pytest.mark.parametrize("entry", MEMORIES, ids=lambda one: one["id"])
+def test_an_expected_memory_can_be_found_in_its_messages(
+    entry: dict[str, Any], conversation: Conversation
+) -> None:
+    there = texts(conversation, changed=True)
+    assert mentions(" ".join(there[one] for one in entry["from"]), entry["mentions"])
+    assert mentions(entry["says"], entry["mentions"])
+    assert entry["why"]
+
+
+@pytest.mark.parametrize("entry", EXPECTED["must_not"], ids=lambda one: one["id"])
+def test_what_must_not_be_remembered_was_said(entry: dict[str, Any], conversation: Conversation) -> None:
+    there = texts(conversation, changed=False)
+    assert mentions(" ".join(there[one] for one in entry["from"]), entry["mentions"])
+    assert set(entry["scopes"]) <= {"agent", "group", "user", "session"}
+
+
+def test_scopes_follow_the_rules(conversation: Conversation) -> None:
+    users = {one["_id"] for one in conversation.people["users"]}
+    groups = {one["_id"] for one in conversation.people["groups"]}
+    for entry in MEMORIES:
+        for scope in scopes_of(entry):
+            kind, _, name = scope.partition(":")
+            assert name in {"agent": {""}, "user": users, "group": groups}.get(kind, {name}), entry["id"]
+    assert not [one["id"] for one in EXPECTED["facts"] if one["scope"].startswith("session")]
+
+
+def test_nothing_of_one_user_is_expected_from_a_session_of_several(conversation: Conversation) -> None:
+    shared = {one["_id"] for one in conversation.people["sessions"] if len(one["users"]) > 1}
+    session = {message.id: message.session for message in conversation.messages}
+    for entry in MEMORIES:
+        if all(session[one] in shared for one in entry["from"]):
+            assert not [scope for scope in scopes_of(entry) if scope.startswith("user")], entry["id"]
+
+
+def test_memories_fit_their_limits_and_ids_are_unique() -> None:
+    assert all(len(one["says"].split()) <= 30 for one in EXPECTED["facts"])
+    assert all(len(one["says"].split()) <= 35 for one in EXPECTED["reflections"])
+    assert Counter(one["id"] for one in ENTRIES).most_common(1)[0][1] == 1
+
+
+def test_no_expected_memory_is_one_that_must_not_be() -> None:
+    for entry in MEMORIES:
+        for banned in EXPECTED["must_not"]:
+            allowed = banned.get("unless", [])
+            clash = mentions(entry["says"], banned["mentions"]) and not mentions(
+                entry["says"], [allowed or ["\0"]]
+            )
+            kinds = {scope.partition(":")[0] for scope in scopes_of(entry)}
+            assert not (clash and kinds & set(banned["scopes"])), (entry["id"], banned["id"])
+
+
+def test_a_conversation_of_ones_own_needs_no_ids(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_text(
+        '{"session": "a", "role": "user", "content": "Hi", "user": "ada", "created_at": "2026-01-01T00:00:00Z"}\n'
+    )
+    mine = read_conversation(path)
+    assert [message.id for message in mine.messages] == ["m0001"]
+    assert mine.changes == []
+
+
+def test_a_line_that_is_no_message_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_text('{"session": "a", "role": "user", "created_at": "2026-01-01T00:00:00Z"}\n')
+    with pytest.raises(EdenError, match=r"mine\.jsonl, line 1: content Field required"):
+        read_conversation(path)
+    path.write_text("hello\n")
+    with pytest.raises(EdenError, match="line 1"):
+        read_conversation(path)
+    with pytest.raises(EdenError, match="cannot be read"):
+        read_conversation(tmp_path / "nothing.jsonl")
