@@ -17,12 +17,13 @@ from eden_memory.domain.stage import Stage
 from eden_memory.runtime.codec import TopicOf
 from eden_memory.runtime.consuming import Fetched, Membership
 from eden_memory.runtime.dead_retries import DeadRetries
-from eden_memory.runtime.deciding import Deciding, Publishing, Tools
+from eden_memory.runtime.deciding import Deciding
 from eden_memory.runtime.failures import Kind, classify
 from eden_memory.runtime.lanes import Lanes, Queued
 from eden_memory.runtime.records import Record
 from eden_memory.runtime.slots import Slots
 from eden_memory.runtime.standing import Standing
+from eden_memory.runtime.tools import Publishing, Tools
 from schemas.registry import Registry
 
 log = structlog.get_logger()

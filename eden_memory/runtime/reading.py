@@ -1,0 +1,63 @@
+"""Queued records as their stage sees them, and how they are known to the ledger."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from eden_memory.domain.stage import Delivery, Stage
+from eden_memory.runtime.codec import delivery
+from eden_memory.runtime.failures import Failure, Kind
+from eden_memory.runtime.lanes import Queued, Unit
+from eden_memory.runtime.tools import Watching
+from schemas.envelope import Envelope, EnvelopeError
+from schemas.registry import Registry, SchemaViolation
+
+
+@dataclass(slots=True)
+class Read:
+    """One record of a unit; `member` is what the ledger knows it by."""
+
+    item: Queued
+    delivery: Delivery | None
+    """None: a type of this topic that the stage does not read."""
+    member: str
+
+
+def wanted(read: Sequence[Read]) -> list[Delivery]:
+    """What the handler is given of a unit."""
+    return [one.delivery for one in read if one.delivery is not None]
+
+
+def members(read: Sequence[Read]) -> list[str]:
+    """What the ledger knows a unit's records by."""
+    return [one.member for one in read if one.delivery is not None]
+
+
+class Reader:
+    """Decodes what one stage reads."""
+
+    def __init__(self, stage: Stage, registry: Registry, watching: Watching) -> None:
+        self._reads = {event.NAME for event in stage.reads}
+        self._registry = registry
+        self._watching = watching
+
+    def unit(self, unit: Unit) -> list[Read] | Failure:
+        """The unit up to its first unreadable record; a Failure if that was the first, kept alone."""
+        read: list[Read] = []
+        for index, item in enumerate(unit.items):
+            try:
+                read.append(self._read(item))
+            except (EnvelopeError, SchemaViolation) as error:
+                unit.keep(max(index, 1))
+                return read or Failure(Kind.PERMANENT, str(error), error)
+        return read
+
+    def _read(self, item: Queued) -> Read:
+        if item.epoch != self._watching.epoch:
+            item.epoch, item.attempts = self._watching.epoch, 0
+        envelope = Envelope.of_headers(item.record.headers)
+        member = f"{envelope.id}#{item.retry}" if item.retry else envelope.id
+        if envelope.name not in self._reads and envelope.name in self._registry.events:
+            return Read(item, None, member)
+        attempt = item.attempts + 1
+        seen = delivery(item.record, envelope, self._registry.decode, attempt=attempt, retry=item.retry)
+        return Read(item, seen, member)
