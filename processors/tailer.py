@@ -51,7 +51,11 @@ class Tailer:
             elif change.collection == self._collection:
                 if index not in superseded:
                     self._message(mapped, change)
-            elif change.operation == INSERT and change.document is not None:
+            elif (
+                change.collection == self._inbox
+                and change.operation == INSERT
+                and change.document is not None
+            ):
                 self.carry(mapped, change.document, change.version, change.time)
         return mapped
 
@@ -72,10 +76,10 @@ class Tailer:
             mapped.unmapped.append(Unmapped(self._inbox, document, str(error), version))
 
     def dead(self, mapped: Mapped, originals: Sequence[Document], time: datetime) -> list[Outgoing]:
-        """Dead letters of what could not be mapped, each with its original as far as there still is one."""
-        whole = {repr(document["_id"]): document for document in originals}
+        """Dead letters of what could not be mapped; `originals` are the whole messages that still exist."""
+        whole = {(self._collection, repr(document["_id"])): document for document in originals}
         return [
-            self._dead(one, whole.get(repr(one.document["_id"]), one.document), time)
+            self._dead(one, whole.get((one.collection, repr(one.document["_id"])), one.document), time)
             for one in mapped.unmapped
         ]
 

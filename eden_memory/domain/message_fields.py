@@ -72,7 +72,10 @@ def moment_of(value: Any) -> str | None:
     if not isinstance(value, datetime):
         return None
     if value.tzinfo is not None:
-        value = value.astimezone(UTC).replace(tzinfo=None)
+        try:
+            value = value.astimezone(UTC).replace(tzinfo=None)
+        except OverflowError:  # the first or last hours of the calendar, in another zone
+            return None
     return value.isoformat(timespec="milliseconds") + "Z"
 
 
