@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from schemas.events.base import Event
 
@@ -69,7 +70,11 @@ def _object(name: str, version: int, value: bytes) -> Payload:
 
 
 def _reasons(error: ValidationError) -> str:
-    """Where and which rule, at most five; field names and list indexes only."""
+    """Where and which rule, at most five; field names, list indexes and our own rules' words only."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
-    said = [f"{'.'.join(map(str, one['loc'])) or 'value'}: {one['type']}" for one in found[:5]]
+    said = [f"{'.'.join(map(str, one['loc'])) or 'value'}: {_rule(one)}" for one in found[:5]]
     return "; ".join(said) + ("; …" if len(found) > 5 else "")
+
+
+def _rule(one: ErrorDetails) -> str:
+    return one["msg"].removeprefix("Value error, ") if one["type"] == "value_error" else one["type"]

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from eden_memory.runtime.asyncapi import document_text
-from eden_memory.runtime.reference_pages import events_page, topics_page
+from eden_memory.runtime.reference_pages import documents_page, events_page, topics_page
 from eden_memory.runtime.topics import Topics, read_topics, topics_path
 from eden_memory.settings import KafkaSettings
 
@@ -15,6 +15,7 @@ def generated() -> dict[str, str]:
     topics = Topics(read_topics(topics_path()), KafkaSettings())  # pyright: ignore[reportCallIssue]
     return {
         ASYNCAPI: document_text(topics),
+        "docs/reference/documents.md": documents_page(),
         "docs/reference/events.md": events_page(topics),
         "docs/reference/topics.md": topics_page(topics),
     }

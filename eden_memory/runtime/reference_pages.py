@@ -1,4 +1,4 @@
-"""docs/reference/events.md and topics.md, made from the exported schemas and topics.yaml."""
+"""docs/reference: events.md, documents.md and topics.md, made from the schemas and topics.yaml."""
 
 from collections.abc import Iterator, Mapping
 from inspect import getdoc
@@ -7,10 +7,11 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from eden_memory.runtime.topics import Declaration, Topic, Topics
+from schemas.documents import DOCUMENTS, Document
 from schemas.events import REGISTRY
 from schemas.events.base import Event
 from schemas.example_files import examples_of
-from schemas.export import event_schema
+from schemas.export import document_schema, event_schema
 from schemas.fields import EventId, KeyText
 from schemas.ids import EntityId, Version
 from schemas.scopes import ScopeKey
@@ -25,8 +26,13 @@ Every record is a CloudEvent 1.0 in Kafka's binary binding: attributes in `ce_*`
 `ce_type` names type and version, `ce_id` is the same for every repeat, `ce_time` is when it happened.
 
 Writers write exactly these fields, all of them, nulls spelled out; readers ignore fields that they do not know.
-A changed schema is a new version; old ones are kept, still read, and upcast when decoded. JSON Schemas of all
-versions: `schemas/json/`. Examples: `schemas/examples/`. The whole as AsyncAPI 3: `docs/asyncapi.yaml`.
+JSON Schemas of all versions: `schemas/json/`. Examples: `schemas/examples/`. The whole as AsyncAPI 3:
+`docs/asyncapi.yaml`.
+
+A released schema (`schemas/released.lock`) never changes its meaning; a change is a new version. Old versions
+are kept and still read: they are upcast step by step when decoded. To change an event: raise `VERSION` in its
+class; add the step from the old version to `upcasts` in `schemas/events/__init__.py`; add examples under
+`schemas/examples/<Type>/v<N>/`; run `make schemas`; once a program publishes it, `eden schemas release <Type>`.
 
 | type of field | in JSON |
 | --- | --- |
@@ -38,6 +44,14 @@ versions: `schemas/json/`. Examples: `schemas/examples/`. The whole as AsyncAPI 
 | time | RFC 3339, UTC, milliseconds |
 | USD | decimal string, so that sums hold to the cent |
 | vector | base64 of float32, little-endian |
+"""
+DOCUMENTS_INTRO = """\
+# Stored documents
+
+What MongoDB holds. Collections stand without prefix (`EDEN_MONGODB_PREFIX`, by default `memory_`). Times are BSON
+dates, vectors BSON float32 vectors, money Decimal128; types otherwise as in [events](events.md). Only
+atlas-writer writes the memory collections; applications write `inbox` and `streams`, where fields that have a
+default may be left out. JSON Schemas: `schemas/json/documents/`.
 """
 TOPICS_INTRO = """\
 # Topics
@@ -61,8 +75,14 @@ def events_page(topics: Topics) -> str:
     """docs/reference/events.md."""
     parts: dict[str, Schema] = {}
     sections = [_event(topics, event, parts) for event in REGISTRY.events.values()]
-    shared = [f"### {name}\n\n{_described(parts[name])}\n\n{_fields(parts[name])}" for name in sorted(parts)]
-    return "\n".join([HEAD + EVENTS_INTRO, *sections, "## Parts\n", *shared])
+    return "\n".join([HEAD + EVENTS_INTRO, *sections, *_shared(parts)])
+
+
+def documents_page() -> str:
+    """docs/reference/documents.md."""
+    parts: dict[str, Schema] = {}
+    sections = [_document(document, parts) for document in DOCUMENTS]
+    return "\n".join([HEAD + DOCUMENTS_INTRO, *sections, *_shared(parts)])
 
 
 def topics_page(topics: Topics) -> str:
@@ -87,6 +107,17 @@ def _event(topics: Topics, event: type[Event], parts: dict[str, Schema]) -> str:
         f"Examples: {examples}.\n",
     ]
     return "\n".join(lines)
+
+
+def _document(document: type[Document], parts: dict[str, Schema]) -> str:
+    schema = document_schema(document)
+    parts.update(schema.get("$defs", {}))
+    return f"## {document.COLLECTION}: {document.NAME}\n\n{_described(schema)}\n\n{_fields(schema)}"
+
+
+def _shared(parts: Mapping[str, Schema]) -> list[str]:
+    told = [f"### {name}\n\n{_described(parts[name])}\n\n{_fields(parts[name])}" for name in sorted(parts)]
+    return ["## Parts\n", *told]
 
 
 def _said(method: Any) -> str:
@@ -114,16 +145,27 @@ def _type(field: Schema) -> str:
         return f"[{name}](#{name.lower()})"
     if "enum" in field:
         return ", ".join(f"`{value}`" for value in field["enum"])
+    if "const" in field:
+        return f"`{field['const']}`"
+    return _collection(field) or _plain(field)
+
+
+def _collection(field: Schema) -> str | None:
+    if "prefixItems" in field:
+        return f"list of {' and '.join(_type(one) for one in field['prefixItems'])}"
     if field.get("type") == "array":
         return f"list of {_type(field['items'])}"
-    return _plain(field)
+    if field.get("type") == "object":
+        (values,) = field.get("patternProperties", {"": field.get("additionalProperties")}).values()
+        return f"map to {_type(values)}"
+    return None
 
 
 def _plain(field: Schema) -> str:
     if field.get("format") == "date-time":
         return "time"
     if field.get("contentEncoding") == "base64":
-        return "vector"
+        return "vector" if "pattern" in field else "bytes"
     if field.get("examples") == ["0.000425"]:
         return "USD"
     return NAMES.get(field.get("pattern", ""), str(field.get("type", "any")))

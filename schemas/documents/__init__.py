@@ -1,4 +1,4 @@
-"""Every stored document, by collection (docs/reference/documents in the exported JSON Schemas)."""
+"""Every stored document, by collection (docs/reference/documents.md)."""
 
 from schemas.documents.base import Document
 from schemas.documents.formation import Message, Pending, SessionState, WindowMessage, WindowTexts

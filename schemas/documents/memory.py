@@ -18,6 +18,7 @@ HISTORY = 20
 class _Scoped(Document):
     """The scope, spread out so that indexes and search filters reach it."""
 
+    id: str = Field(alias="_id")
     scope: ScopeKind
     scope_key: ScopeKey
     agent_id: EntityId

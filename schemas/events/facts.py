@@ -1,8 +1,8 @@
 """`memory.candidates` and `memory.facts`: what is proposed and asked of facts, and what was decided."""
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from schemas.events.base import Derived, Event
 from schemas.fields import KeyText, Moment, Ordinal, Part
@@ -72,6 +72,14 @@ class FactCommanded(Event):
     forgotten: tuple[KeyText, ...] = ()
     """unmerge: keys of the Forgotten records that led to it."""
 
+    @model_validator(mode="after")
+    def _says_all_it_needs(self) -> Self:
+        if (self.action == "add") != (self.fact_id is None):
+            raise ValueError("add names no fact, and every other action names one")
+        if (self.action in ("add", "edit")) != bool(self.text and self.text.strip()):
+            raise ValueError("add and edit have a text, and no other action has")
+        return self
+
     def key(self) -> str:
         """The command."""
         return self.command_id
@@ -138,6 +146,12 @@ class FactChanged(Event, Derived):
     expires_at: Moment | None = None
     retired_at: Moment | None = None
     retired_because: Literal["contradicted", "asked", "expired", "limit", "duplicate"] | None = None
+
+    @model_validator(mode="after")
+    def _retired_for_a_reason(self) -> Self:
+        if (self.retired_at is None) != (self.retired_because is None):
+            raise ValueError("a retired fact has a time and a reason, an active one neither")
+        return self
 
     def key(self) -> str:
         """`<fact>@<version>`."""

@@ -1,8 +1,8 @@
 """`memory.reflections` and `memory.consolidations`: reflections, a session's last word, and blobs."""
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from schemas.events.base import Derived, Event
 from schemas.fields import Count, KeyText, Moment, Ordinal, Part
@@ -43,6 +43,12 @@ class ReflectionFormed(Event, Derived):
     propagated_from: Propagated | None = None
     asked_by: str | None = Field(None, max_length=256)
     """Who added or imported it."""
+
+    @model_validator(mode="after")
+    def _propagated_from_somewhere(self) -> Self:
+        if (self.origin == "propagated") != (self.propagated_from is not None):
+            raise ValueError("what was propagated names where from, and nothing else does")
+        return self
 
     def key(self) -> str:
         """The reflection."""
@@ -102,6 +108,12 @@ class ScopeConsolidated(Event, Derived):
     consolidated_at: Moment
     """Time of the newest reflection absorbed; no wall clock."""
     settings_version: str
+
+    @model_validator(mode="after")
+    def _goes_forward(self) -> Self:
+        if self.based_on >= self.version:
+            raise ValueError("a blob's version is above the one that it was made from")
+        return self
 
     def key(self) -> str:
         """`<scope key>@<version>`."""

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from schemas.events import REGISTRY, Forgotten, MessageRecorded, decode
 from schemas.events.base import Event
 from schemas.example_files import examples_of
+from schemas.registry import SchemaViolation
 
 EXAMPLES = [
     pytest.param(decode(name, event.VERSION, json.dumps(payload).encode()), id=f"{name}: {title}")
@@ -78,3 +79,23 @@ def test_a_reach_without_its_bound_is_refused(change: dict[str, object]) -> None
     payload = examples_of("Forgotten", 1)["message deleted in the application"]
     with pytest.raises(ValidationError):
         Forgotten.model_validate_json(json.dumps({**payload, **change}))
+
+
+@pytest.mark.parametrize(
+    ("name", "title", "change", "rule"),
+    [
+        ("FactCommanded", "edited by a person", {"fact_id": None}, "names"),
+        ("FactCommanded", "edited by a person", {"text": "  "}, "text"),
+        ("FactCommanded", "expired", {"text": "something"}, "text"),
+        ("FactCommanded", "expired", {"action": "add"}, "names no fact"),
+        ("FactChanged", "retired by a contradiction", {"retired_because": None}, "reason"),
+        ("ReflectionFormed", "of a user", {"origin": "propagated"}, "where from"),
+        ("ScopeConsolidated", "third version", {"based_on": 3}, "above"),
+    ],
+)
+def test_fields_that_contradict_each_other_are_refused_with_the_rule(
+    name: str, title: str, change: dict[str, object], rule: str
+) -> None:
+    payload = {**examples_of(name, 1)[title], **change}
+    with pytest.raises(SchemaViolation, match=rule):
+        decode(name, 1, json.dumps(payload).encode())
