@@ -114,7 +114,8 @@ class Tailer:
         if change.operation == DELETE:
             self._ended(mapped, change)
         elif change.document is None:
-            return  # gone since: its own event follows
+            # Gone since, and its delete follows; that knows only the session that it was in last.
+            self._moved(mapped, change)
         elif change.operation == INSERT:
             self._record(mapped, change.document, change.version, self._map.second(change.time), "stream")
         elif change.operation == REPLACE or self._matters(change):

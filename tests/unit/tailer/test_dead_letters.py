@@ -25,7 +25,9 @@ def test_a_dead_letter_holds_the_whole_original_as_extended_json() -> None:
     projected = message(5, session_id=None)
     original = {**projected, "unmapped": Decimal128("1.5"), "when": BEGAN}
     letter = dead(projected, original)
-    assert json_util.loads(letter.value.decode(), json_util.JSONOptions(tz_aware=True)) == original
+    assert (
+        json_util.loads(letter.value.decode(), json_options=json_util.JSONOptions(tz_aware=True)) == original
+    )
     assert (letter.topic, json.loads(letter.key)) == ("chat.messages.dead", {"_id": 5})
 
 
@@ -58,4 +60,5 @@ def test_an_inbox_document_never_gets_a_messages_original() -> None:
     asked = {"_id": "same", "kind": "no such kind"}
     result = processor.changes([change(1, "insert", asked, collection="memory_inbox")])
     (letter,) = processor.dead(result, [message("same", content="of another")], BEGAN)
+    assert letter.value is not None
     assert json.loads(letter.value) == asked

@@ -53,25 +53,25 @@ def test_a_path_that_leads_nowhere_is_a_missing_field(session: dict[str, Any]) -
         mapping(paths).record({**message(), **session}, VERSION, b"", "stream")
 
 
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [
-        ("plain", "plain"),
-        ([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "a\nb"),
-        ([{"type": "input_text", "text": "a"}, {"type": "input_image", "image_url": "x"}], "a"),
-        ([{"type": "output_text", "text": "a", "annotations": []}], "a"),
-        ([{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "x"}}], "a"),
-        ([{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "a"}], "a"),
-        ([{"type": "tool_use", "id": "1", "input": {"text": "x"}}], ""),
-        ([{"type": "reasoning", "text": "not said aloud"}, {"type": "text", "text": "a"}], "a"),
-        ([{"text": "a"}, {"inlineData": {"mimeType": "image/png", "data": ""}}, {"text": "b"}], "a\nb"),
-        (["a", "", "b"], "a\nb"),
-        ([{"type": "text", "text": ["not", "text"]}, 5, None], ""),
-        ([], ""),
-        (None, ""),
-        ("", ""),
-    ],
-)
+CONTENTS: list[tuple[Any, str]] = [
+    ("plain", "plain"),
+    ([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "a\nb"),
+    ([{"type": "input_text", "text": "a"}, {"type": "input_image", "image_url": "x"}], "a"),
+    ([{"type": "output_text", "text": "a", "annotations": []}], "a"),
+    ([{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "x"}}], "a"),
+    ([{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "a"}], "a"),
+    ([{"type": "tool_use", "id": "1", "input": {"text": "x"}}], ""),
+    ([{"type": "reasoning", "text": "not said aloud"}, {"type": "text", "text": "a"}], "a"),
+    ([{"text": "a"}, {"inlineData": {"mimeType": "image/png", "data": ""}}, {"text": "b"}], "a\nb"),
+    (["a", "", "b"], "a\nb"),
+    ([{"type": "text", "text": ["not", "text"]}, 5, None], ""),
+    ([], ""),
+    (None, ""),
+    ("", ""),
+]
+
+
+@pytest.mark.parametrize(("content", "text"), CONTENTS)
 def test_the_text_parts_of_every_shape_of_content_count(content: Any, text: str) -> None:
     assert text_of(content) == text
 
@@ -223,7 +223,7 @@ def test_a_message_that_was_read_is_as_old_as_it_says_but_never_newer_than_the_r
     assert messages.written_at(ahead, read) == messages.written_at(message(), read) == rfc3339(read).encode()
 
 
-VALUES = st.one_of(
+VALUES: st.SearchStrategy[Any] = st.one_of(
     st.none(),
     st.booleans(),
     st.integers(-(2**63), 2**63 - 1),
@@ -234,7 +234,7 @@ VALUES = st.one_of(
     st.uuids(),
     st.builds(ObjectId),
 )
-CONTENT = st.one_of(
+CONTENT: st.SearchStrategy[Any] = st.one_of(
     st.text(max_size=300),
     st.lists(
         st.one_of(
@@ -247,7 +247,7 @@ CONTENT = st.one_of(
     ),
     VALUES,
 )
-DOCUMENTS = st.fixed_dictionaries(
+DOCUMENTS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {"_id": st.one_of(IDS, st.builds(ObjectId)), "session_id": IDS},
     optional={"role": VALUES, "content": CONTENT, "user_id": st.one_of(IDS, VALUES), "created_at": VALUES},
 )
