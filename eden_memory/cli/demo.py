@@ -25,7 +25,7 @@ def demo(
     ),
 ) -> None:
     """Write a demo conversation as a chat application would, and show it arriving on Kafka."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, _as_interrupt)
     # What goes wrong is said by the demo itself; a client's retries while topics are made are no news.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     console = Console(highlight=False)
@@ -37,6 +37,12 @@ def demo(
     print_summary(console, summary, keep)
     if not summary.complete:
         raise typer.Exit(1)
+
+
+def _as_interrupt(number: int, frame: object) -> None:
+    """SIGTERM ends the demo as Ctrl-C does, wherever it is."""
+    del number, frame
+    signal.raise_signal(signal.SIGINT)
 
 
 def _run(console: Console, conversation: Conversation, rate: float, keep: bool) -> Summary:

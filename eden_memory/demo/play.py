@@ -1,10 +1,10 @@
 """The demo from the first topic to the last record read."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from eden_memory.demo.application import ChatApplication
 from eden_memory.demo.arrivals import Arrivals
@@ -88,7 +88,7 @@ async def play(
             Arrivals(settings.kafka, found.kafka, topics.name("chat.messages")) as arrivals,
             running_tailer(environment(found, DATABASE, PREFIX), log_of(settings)) as tailer,
         ):
-            await _follow(application.play(conversation, rate), arrivals, tailer, journey, view)
+            await _follow(lambda: application.play(conversation, rate), arrivals, tailer, journey, view)
     except* EdenError as errors:
         raise errors.exceptions[0] from None
     return journey.summary()
@@ -100,7 +100,7 @@ def log_of(settings: Settings) -> Path:
 
 
 async def _follow(
-    writing: Coroutine[Any, Any, None],
+    write: Callable[[], Awaitable[None]],
     arrivals: Arrivals,
     tailer: TailerProcess,
     journey: Journey,
@@ -113,7 +113,7 @@ async def _follow(
         view.note("the tailer starts")
         await _ready(follower, tailer)
         view.note("the tailer follows the change stream; the application writes")
-        await writing
+        await write()
         while journey.missing() and await follower.moved(QUIET_SECONDS):
             pass
         for task in others:

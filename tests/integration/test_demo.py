@@ -1,0 +1,171 @@
+"""`eden demo` on real servers: it ends well, badly when something is missing, and leaves nothing behind."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVariableType]
+from pymongo import MongoClient
+
+from eden_memory.demo import play, tailer_process
+from eden_memory.demo.conversation import Conversation, read_conversation
+from eden_memory.demo.journey import Arrival, Summary, Written
+from eden_memory.domain.errors import EdenError
+from eden_memory.local.servers import Endpoints
+from eden_memory.runtime.kafka import admin_config
+from eden_memory.settings import KafkaSettings, Settings
+from tests.servers import TestServers, wait_until
+
+pytestmark = pytest.mark.servers
+WATERMARKS_ONLY = """
+import asyncio, os, datetime
+from aiokafka import AIOKafkaProducer
+from eden_memory.domain.message_mapping import watermark
+
+async def main():
+    topic = os.environ["EDEN_KAFKA_TOPIC_PREFIX"] + "chat.messages"
+    async with AIOKafkaProducer(bootstrap_servers=os.environ["EDEN_KAFKA_BOOTSTRAP"]) as producer:
+        while True:
+            record = watermark(0, "0" * 16, datetime.datetime.now(datetime.UTC), "test")
+            await producer.send_and_wait(topic, record.value, record.key, partition=0, headers=record.headers)
+            await asyncio.sleep(0.2)
+
+asyncio.run(main())
+"""
+
+
+class Silent:
+    """A view that shows nothing."""
+
+    def note(self, text: str) -> None: ...
+    def arrived(self, arrival: Arrival, write: Written | None) -> None: ...
+
+
+@pytest.fixture
+def environment(servers: TestServers, tmp_path: Path) -> dict[str, str]:
+    return {
+        **os.environ,
+        "EDEN_MONGODB_URI": servers.mongodb_uri,
+        "EDEN_KAFKA_BOOTSTRAP": servers.kafka_bootstrap,
+        "EDEN_LOCAL_FOLDER": str(tmp_path / "eden"),
+    }
+
+
+@pytest.fixture
+def small() -> Conversation:
+    whole = read_conversation()
+    return Conversation(whole.messages[:6], [], {})
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing(servers: TestServers) -> Iterator[None]:
+    yield
+    assert databases(servers) == []
+    assert topics(servers) == []
+
+
+def databases(servers: TestServers) -> list[str]:
+    with MongoClient[dict[str, Any]](servers.mongodb_uri) as client:
+        return [name for name in client.list_database_names() if name == play.DATABASE]
+
+
+def topics(servers: TestServers) -> list[str]:
+    admin: Any = AdminClient(admin_config(KafkaSettings(), servers.kafka_bootstrap))  # pyright: ignore[reportCallIssue]
+    return [name for name in admin.list_topics(timeout=10).topics if name.startswith(play.PREFIX)]
+
+
+def demo(environment: dict[str, str], *options: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "eden_memory.cli.main", "demo", *options],
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+
+def tailers_in(environment: dict[str, str]) -> list[int]:
+    """Processes that carry this test's folder in their environment."""
+    mark = f"EDEN_LOCAL_FOLDER={environment['EDEN_LOCAL_FOLDER']}".encode()
+    found: list[int] = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (process / "environ").read_bytes():
+                found.append(int(process.name))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.timeout(120)
+def test_every_message_edit_and_deletion_arrives(environment: dict[str, str]) -> None:
+    process = demo(environment, "--rate", "400")
+    said, _ = process.communicate(timeout=110)
+    assert process.returncode == 0, said
+    assert "messages     281   281" in said
+    assert "edits          3     3" in said
+    assert "deletions      2     2" in said
+    assert "missing        0" in said
+    assert "as written in every session" in said
+    assert "s-priya-books   priya" in said
+    assert "deleted" in said
+    assert tailers_in(environment) == []
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_leaves_nothing_behind(environment: dict[str, str], number: signal.Signals) -> None:
+    process = demo(environment, "--rate", "20")
+    assert process.stdout is not None
+    lines: list[str] = []
+    while not any("Kittiwake" in line for line in lines):
+        lines.append(process.stdout.readline())
+        assert lines[-1], "".join(lines)
+    assert len(tailers_in(environment)) == 2
+    os.kill(process.pid, number)
+    said, _ = process.communicate(timeout=30)
+    assert process.returncode == 130, said
+    assert "nothing was left running" in said
+    assert "Traceback" not in said
+    wait_until(lambda: tailers_in(environment) == [], "no process left")
+
+
+async def played(settings: Settings, servers: TestServers, conversation: Conversation) -> Summary:
+    found = Endpoints(servers.mongodb_uri, servers.kafka_bootstrap)
+    return await play.play(settings, found, conversation, Silent(), rate=500, keep=False)
+
+
+async def test_a_tailer_that_ends_is_shown_with_what_it_said(
+    settings: Settings, servers: TestServers, small: Conversation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = (sys.executable, "-c", "raise SystemExit('no such thing')")
+    monkeypatch.setattr(tailer_process, "COMMAND", words)
+    with pytest.raises(EdenError, match=r"the tailer ended with 1:\nno such thing"):
+        await played(settings, servers, small)
+
+
+async def test_messages_that_never_arrive_are_missing(
+    settings: Settings, servers: TestServers, small: Conversation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tailer_process, "COMMAND", (sys.executable, "-c", WATERMARKS_ONLY))
+    monkeypatch.setattr(play, "QUIET_SECONDS", 1.0)
+    summary = await played(settings, servers, small)
+    assert summary.missing == [message.id for message in small.messages]
+    assert not summary.complete
+
+
+async def test_a_database_that_is_not_the_demos_is_left_alone(
+    settings: Settings, servers: TestServers, small: Conversation
+) -> None:
+    with MongoClient[dict[str, Any]](servers.mongodb_uri) as client:
+        client[play.DATABASE]["precious"].insert_one({"_id": 1})
+        with pytest.raises(EdenError, match="was not made by the demo"):
+            await played(settings, servers, small)
+        assert client[play.DATABASE]["precious"].count_documents({}) == 1
+        client.drop_database(play.DATABASE)
