@@ -3,10 +3,14 @@
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Protocol
 
 from eden_memory.domain.changes import ChangeBatch, Document, Page
 from eden_memory.domain.errors import EdenError
+from eden_memory.domain.participants import Missing, SessionFacts
+from eden_memory.domain.trigger import OutboxEntry, Session, StoredMessage
+from eden_memory.domain.window_request import StoredWindow
 
 
 class SourceFailed(EdenError):  # noqa: N818 - reads as what happened
@@ -104,4 +108,52 @@ class Lease(Protocol):
 
         Losing it cancels the body, and LeaseLost is raised in its place.
         """
+        ...
+
+
+class TriggerStore(Protocol):
+    """Where formation-trigger keeps messages, sessions and closed windows."""
+
+    async def sessions(self, ids: Iterable[str], partition: int) -> dict[str, Session]:
+        """The sessions, new ones included."""
+        ...
+
+    async def due(self, partition: int, time: datetime, most: int) -> list[str]:
+        """Sessions of a partition that have gone cold or stale by `time`, or have something unpublished."""
+        ...
+
+    async def messages(self, ids: Iterable[str]) -> dict[str, StoredMessage]:
+        """Those of the messages that are known."""
+        ...
+
+    async def windows(self, formation_ids: Iterable[str]) -> dict[str, StoredWindow]:
+        """Closed windows with their texts."""
+        ...
+
+    async def put_messages(self, messages: Iterable[StoredMessage]) -> None:
+        """Store, unless a higher version is stored."""
+        ...
+
+    async def put_windows(self, windows: Sequence[StoredWindow]) -> None:
+        """Store new windows and requests of waiting ones; a request that is there stays, and is taken over."""
+        ...
+
+    async def put_sessions(self, sessions: Sequence[Session]) -> bool:
+        """Store each if nobody else has since it was read; False if one of them was not stored."""
+        ...
+
+    async def claim(self, entries: Sequence[tuple[str, OutboxEntry]]) -> None:
+        """Let the members (of a session's outbox entry) bear their formation; their text leaves the message."""
+        ...
+
+    async def published(self, entries: Sequence[tuple[str, str]]) -> None:
+        """Clear (session id, formation id) from the outboxes: they are confirmed."""
+        ...
+
+
+class Directory(Protocol):
+    """What the application says of its sessions, agents, users and groups."""
+
+    async def look_up(self, session_ids: Iterable[str]) -> dict[str, SessionFacts | Missing]:
+        """For every session asked for: what is known, or which document is missing."""
         ...

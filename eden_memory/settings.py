@@ -77,6 +77,54 @@ class MessagesSettings(Group):
     )
 
 
+class SessionsSettings(Group):
+    """The application's sessions: collection and field paths; unmapped, users come from the messages."""
+
+    collection: str | None = None
+    agent_id: str = "agent_id"
+    users: str = "users"
+    group_id: str = "group_id"
+    title: str = "title"
+
+
+class AgentsSettings(Group):
+    """The application's agents; unmapped, there is one, `default`."""
+
+    collection: str | None = None
+    name: str = "name"
+    user_memory_enabled: str = "user_memory_enabled"
+    agent_memory_enabled: str = "agent_memory_enabled"
+
+
+class UsersSettings(Group):
+    """The application's users; unmapped, all are of tier 0."""
+
+    collection: str | None = None
+    name: str = "name"
+    tier: str = "tier"
+    memory_private: str = "memory_private"
+
+
+class GroupsSettings(Group):
+    """The application's groups of users."""
+
+    collection: str | None = None
+    name: str = "name"
+    members: str = "members"
+
+
+class WindowsSettings(Group):
+    """When a window of a session's messages closes."""
+
+    messages: PositiveInt = Field(45, description="so many messages close a window")
+    tokens: PositiveFloat = Field(1_500.0, description="so many weighted tokens close a window")
+    least: PositiveInt = Field(4, description="never fewer messages, unless stale, ended or asked for")
+    cold_minutes: PositiveFloat = Field(10.0, description="idle for so long, a session is cold")
+    stale_hours: PositiveFloat | None = Field(
+        None, description="idle for so long, one message is enough; unset: never"
+    )
+
+
 class TailerSettings(Group):
     """The change-stream tailer."""
 
@@ -116,6 +164,11 @@ class Settings(BaseSettings):
     kafka: KafkaSettings = KafkaSettings()  # pyright: ignore[reportCallIssue]
     source: SourceSettings = SourceSettings()  # pyright: ignore[reportCallIssue]
     messages: MessagesSettings = MessagesSettings()
+    sessions: SessionsSettings = SessionsSettings()
+    agents: AgentsSettings = AgentsSettings()
+    users: UsersSettings = UsersSettings()
+    groups: GroupsSettings = GroupsSettings()
+    windows: WindowsSettings = WindowsSettings()  # pyright: ignore[reportCallIssue]
     tailer: TailerSettings = TailerSettings()  # pyright: ignore[reportCallIssue]
     local: LocalSettings = LocalSettings()  # pyright: ignore[reportCallIssue]
 

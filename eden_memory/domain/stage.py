@@ -19,6 +19,7 @@ class Delivery:
     event: Event | None
     topic: str
     key: str
+    partition: int = 0
     attempt: int = 1
     asks_anew: bool = False
     """A dead letter sent again: answers stored at earlier attempts are not to be reused."""
@@ -37,6 +38,10 @@ class Emit:
     cause: Delivery | None = None
     time: datetime | None = None
     """`ce_time`; without one, the cause's (so that a repeat is the same record)."""
+    identity: str | None = None
+    """`ce_id`, for stages that keep what they decided themselves; without one, made from cause and stage."""
+    traceparent: str | None = None
+    """Without one, the cause's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,8 @@ class Decision:
     events: Sequence[Outgoing]
     writes: tuple[str, ...] = ()
     key: str | None = None
+    published: Callable[[], None] | None = None
+    """Called once the brokers have confirmed all events; not if the partition was lost before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ def delivery(record: Record, envelope: Envelope, decode: Decode, *, attempt: int
     """What the handler sees of a record; a SchemaViolation if its value is not what its type promises."""
     event = None if record.value is None else decode(envelope.name, envelope.version, record.value)
     key = (record.key or b"").decode(errors="replace")
-    return Delivery(envelope, event, record.topic, key, attempt, asks_anew=retry > 0)
+    return Delivery(envelope, event, record.topic, key, record.partition, attempt, asks_anew=retry > 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,7 @@ class Encoder:
         identity = event_id(cause.id, self.stage, index, retry)
         if isinstance(one, Erase):
             return self._tombstone(one, cause, identity)
+        identity = one.identity or identity
         event = one.event
         envelope = Envelope(
             id=identity,
@@ -56,7 +57,7 @@ class Encoder:
             time=one.time or cause.envelope.time,
             subject=event.subject(),
             ordering_key=event.ordering_key(),
-            traceparent=cause.envelope.traceparent,
+            traceparent=one.traceparent or cause.envelope.traceparent,
         )
         return self._stored(type(event), envelope, event.key(), event.json_bytes())
 

@@ -1,0 +1,81 @@
+"""A closed window on its way to being asked for: its texts, its place, and the request once it can be written."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from eden_memory.domain.participants import SessionFacts, generation_of, scopes_of
+from eden_memory.domain.trigger import OutboxEntry, Session, StoredMessage, formation_id
+from eden_memory.domain.windows import Closed, weighted_tokens
+from schemas.events import FormationRequested
+from schemas.provenance import MessageRef
+
+
+@dataclass(slots=True)
+class StoredWindow:
+    """A document of `memory_windows`."""
+
+    formation_id: str
+    session_id: str
+    seq: int
+    messages: tuple[StoredMessage, ...]
+    closed: Closed
+    traceparent: str | None
+    names: dict[str, str]
+    requested: FormationRequested | None = None
+    """Written once; None while the session waits for a document."""
+
+
+def stored_window(
+    session: Session, closed: Closed, members: Sequence[StoredMessage], traceparent: str | None
+) -> StoredWindow:
+    """The next window of a session; its members are in the outbox until they bear the formation themselves."""
+    session.seq += 1
+    name = formation_id(session.session_id, session.seq, members)
+    session.outbox.append(OutboxEntry(name, session.seq, tuple(one.message_id for one in members)))
+    return StoredWindow(name, session.session_id, session.seq, tuple(members), closed, traceparent, {})
+
+
+def request(window: StoredWindow, session: Session, facts: SessionFacts, settings_version: str) -> None:
+    """Write the request: who takes part, and where memory may go, as the application says now."""
+    users = facts.users if facts.users is not None else session.users
+    authors = tuple(dict.fromkeys(one.user_id for one in window.messages if one.user_id is not None))
+    generation, session.audiences = generation_of(users, session.audiences)
+    times = [one.time for one in window.messages]
+    window.names = facts.names
+    window.requested = FormationRequested(
+        formation_id=window.formation_id,
+        session_id=window.session_id,
+        seq=window.seq,
+        agent_id=facts.agent_id,
+        group_id=facts.group_id,
+        users=users,
+        participants=tuple(dict.fromkeys((*users, *authors))),
+        private_users=facts.private_users,
+        tier=facts.tier,
+        scopes=scopes_of(facts, window.session_id, users, session.audiences[generation - 1], generation),
+        messages=tuple(MessageRef(message_id=one.message_id, version=one.version) for one in window.messages),
+        characters=sum(one.characters for one in window.messages),
+        weighted_tokens=round(sum(weighted_tokens(one.text or "", one.role) for one in window.messages), 3),
+        first_at=min(times, default=None),
+        last_at=max(times, default=None),
+        closed_because=window.closed.because,
+        closed_at=window.closed.at,
+        control_id=window.closed.control_id,
+        asked_by=window.closed.asked_by,
+        settings_version=settings_version,
+    )
+
+
+def requests_in_order(session: Session, windows: dict[str, StoredWindow]) -> list[StoredWindow]:
+    """What of a session's outbox can be published: in order, up to the first window that waits."""
+    ready: list[StoredWindow] = []
+    for entry in sorted(session.outbox, key=_seq):
+        window = windows.get(entry.formation_id)
+        if window is None or window.requested is None:
+            break
+        ready.append(window)
+    return ready
+
+
+def _seq(entry: OutboxEntry) -> int:
+    return entry.seq

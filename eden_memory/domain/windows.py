@@ -1,0 +1,118 @@
+"""The window rule: when the messages of a session close a window. Decided by the records alone, never by a clock.
+
+A window closes when it holds enough (messages, weighted tokens), when the session went cold or stale before the
+next record (spec: 45 messages, 1,500 tokens, at least 4; 10 minutes), or when somebody asks for it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from schemas.events.formation import ClosedBecause
+
+CHARACTERS_PER_TOKEN = 4.5
+WEIGHTS = {"user": 1.0, "tool": 0.5, "system": 0.5, "other": 0.5, "assistant": 0.2}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a window closes."""
+
+    messages: int = 45
+    tokens: float = 1_500.0
+    least: int = 4
+    """Fewer messages close no window, unless the session is stale, has ended, or somebody asks."""
+    cold: timedelta = timedelta(minutes=10)
+    stale: timedelta | None = None
+    """Idle for so long, even one message closes a window; None: never."""
+
+
+class Waiting(NamedTuple):
+    """A message that waits for its window."""
+
+    message_id: str
+    version: str
+    time: datetime
+    tokens: float
+    """Weighted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """A window that a record closed; `messages` may be empty only when the session ended."""
+
+    messages: tuple[Waiting, ...]
+    because: ClosedBecause
+    at: datetime
+    control_id: str | None = None
+    asked_by: str | None = None
+
+
+def weighted_tokens(text: str, role: str) -> float:
+    """What a message adds to its window."""
+    return len(text) * WEIGHTS[role] / CHARACTERS_PER_TOKEN
+
+
+class Pending:
+    """The messages of one session that no window holds yet, in order."""
+
+    def __init__(self, limits: Limits, waiting: Sequence[Waiting] = ()) -> None:
+        self._limits = limits
+        self.waiting = list(waiting)
+
+    def add(self, message: Waiting) -> list[Closed]:
+        """A message was recorded; one that waits already takes its new version and keeps its place."""
+        for index, one in enumerate(self.waiting):
+            if one.message_id == message.message_id:
+                self.waiting[index] = message._replace(time=one.time)
+                return self._full(message.time)
+        before = self.passed(message.time)
+        self.waiting.append(message)
+        return before + self._full(message.time)
+
+    def remove(self, message_id: str) -> None:
+        """A message is not to be formed any more."""
+        self.waiting = [one for one in self.waiting if one.message_id != message_id]
+
+    def passed(self, time: datetime) -> list[Closed]:
+        """Everything up to `time` is recorded: what has gone cold or stale closes."""
+        because = self._idle(time)
+        return [self._close(because, time)] if because else []
+
+    def asked(self, because: ClosedBecause, time: datetime, control_id: str, by: str | None) -> list[Closed]:
+        """Somebody asked; the end of a session closes a window even if nothing waits."""
+        before = self.passed(time)
+        if not self.waiting and because != "ended":
+            return before
+        return [*before, replace(self._close(because, time), control_id=control_id, asked_by=by)]
+
+    def due(self) -> datetime | None:
+        """When the session will have gone cold or stale, if no message comes before."""
+        if not self.waiting:
+            return None
+        if len(self.waiting) >= self._limits.least:
+            return self._last() + self._limits.cold
+        return self._last() + self._limits.stale if self._limits.stale is not None else None
+
+    def _last(self) -> datetime:
+        return max(one.time for one in self.waiting)
+
+    def _idle(self, time: datetime) -> ClosedBecause | None:
+        due = self.due()
+        if due is None or time < due:
+            return None
+        return "cold" if len(self.waiting) >= self._limits.least else "stale"
+
+    def _full(self, time: datetime) -> list[Closed]:
+        if len(self.waiting) < self._limits.least:
+            return []
+        if len(self.waiting) >= self._limits.messages:
+            return [self._close("messages", time)]
+        if sum(one.tokens for one in self.waiting) >= self._limits.tokens:
+            return [self._close("tokens", time)]
+        return []
+
+    def _close(self, because: ClosedBecause, time: datetime) -> Closed:
+        taken, self.waiting = tuple(self.waiting), []
+        return Closed(taken, because, time)
