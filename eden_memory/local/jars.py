@@ -75,8 +75,12 @@ def _fetch(missing: Sequence[Jar], folder: Path, repository: str) -> None:
     ):
         largest_first = sorted(missing, key=lambda jar: -jar.size)
         download = Download(Path(partial), folder, repository, advance)
-        for done in [pool.submit(download, jar) for jar in largest_first]:
-            done.result()
+        try:
+            for done in [pool.submit(download, jar) for jar in largest_first]:
+                done.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 @dataclass(frozen=True, slots=True)

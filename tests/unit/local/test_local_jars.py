@@ -6,6 +6,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import ClassVar
 
 import pytest
 
@@ -17,7 +18,13 @@ CONTENT = b"a jar" * 1_000
 
 
 class Quiet(SimpleHTTPRequestHandler):
-    """Serves files and says nothing."""
+    """Serves files, says nothing, and keeps what it was asked for."""
+
+    asked_for: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.asked_for.append(self.path)
+        super().do_GET()
 
     def log_message(self, *args: object) -> None: ...  # pyright: ignore
 
@@ -79,6 +86,14 @@ def test_a_jar_that_cannot_be_fetched_is_named_with_what_to_do(
     with pytest.raises(EdenError, match=r"other-2\.0\.jar could not be fetched") as raised:
         jars.ensure(tmp_path / "jars", [unpublished], repository)
     assert "EDEN_KAFKA_BOOTSTRAP" in raised.value.hint
+
+
+def test_the_first_failure_ends_the_other_downloads(tmp_path: Path, repository: str, jar: Jar) -> None:
+    asked = [Jar("org.example", f"absent{number}", "1", jar.sha256, jar.size) for number in range(200)]
+    with pytest.raises(EdenError, match="could not be fetched"):
+        jars.ensure(tmp_path / "jars", asked, repository)
+    paths = {path for path in Quiet.asked_for if "absent" in path}
+    assert 0 < len(paths) < len(asked) / 2
 
 
 def test_the_lock_file_names_every_jar_once_with_a_checksum() -> None:
