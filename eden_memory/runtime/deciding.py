@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
 import structlog
 
 from eden_memory.domain.outcome import Outcome, OutcomeTooLarge, Reread, StoredRecord
 from eden_memory.domain.stage import Dead, Decision, Delivery, Retry, Stage
+from eden_memory.runtime import metrics
 from eden_memory.runtime.codec import Encoder, kind_of
 from eden_memory.runtime.dead_letters import Cause, dead_letter
 from eden_memory.runtime.failures import Failure, Kind, attempts_allowed, backoff, delay
@@ -18,6 +20,7 @@ from eden_memory.runtime.records import Record
 from eden_memory.runtime.tools import Tools, Watching
 
 log = structlog.get_logger()
+RECORD_LIMIT = 4_000_000
 REREADS = 20
 """How often a decision is made anew because another one was stored first, before that counts as a failure."""
 
@@ -32,6 +35,10 @@ class Deciding:
         self._reader = Reader(stage, tools.registry, watching)
         self._encoder = Encoder(stage.name, tools.topic_of)
         self._ledger = tools.ledger if stage.decides else None
+        self._finished = {
+            how: metrics.STAGE_RECORDS.labels(stage.name, how) for how in ("decided", "dead", "skipped")
+        }
+        self._handler_seconds = metrics.STAGE_HANDLER.labels(stage.name)
 
     async def __call__(self, unit: Unit) -> Again | None:
         """Work on a unit; it never raises but for a defect of the runtime."""
@@ -43,7 +50,7 @@ class Deciding:
             await self._publish_known(unit, known)
             return None
         if not wanted(read):
-            return self._finish(unit)
+            return self._finish(unit, "skipped")
         return await self._decide(unit, read)
 
     async def _known(self, unit: Unit, read: list[Read]) -> list[Outcome]:
@@ -65,7 +72,8 @@ class Deciding:
     async def _publish_known(self, unit: Unit, known: Sequence[Outcome]) -> None:
         for outcome in known:
             await self._publish(unit, outcome.records)
-        self._finish(unit, dead=any(outcome.dead for outcome in known))
+            metrics.STAGE_REPUBLISHED.labels(self._stage.name).inc()
+        self._finish(unit, "dead" if any(outcome.dead for outcome in known) else "decided")
 
     async def _decide(self, unit: Unit, read: list[Read]) -> Again | None:
         self._cut(unit, read)
@@ -81,15 +89,19 @@ class Deciding:
         except Exception as error:  # noqa: BLE001 - what the handler returned cannot be written
             return await self._failed(unit, read, Failure.of(error))
         try:
-            return await self._settle(unit, read, outcome)
+            again = await self._settle(unit, read, outcome)
         except OutcomeTooLarge as error:
             return await self._failed(unit, read, Failure.of(error))
+        if again is None and result.published is not None and not unit.home.revoked:
+            result.published()
+        return again
 
     async def _handled(self, deliveries: Sequence[Delivery]) -> Decision | Dead | Failure:
         """Call the handler; whatever it raises is a value from here on."""
         try:
-            async with asyncio.timeout(self._stage.timeout):
-                result = await self._stage.handler(deliveries)
+            with self._handler_seconds.time():
+                async with asyncio.timeout(self._stage.timeout):
+                    result = await self._stage.handler(deliveries)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():
@@ -113,10 +125,14 @@ class Deciding:
 
     def _outcome(self, unit: Unit, read: list[Read], decision: Decision, acted_on: Sequence[str]) -> Outcome:
         events = [one for one in decision.events if kind_of(one) not in acted_on]
+        records = self._encoder.records(events, wanted(read), unit.items[0].retry)
+        longest = max((record.size for record in records), default=0)
+        if longest > RECORD_LIMIT:
+            raise OutcomeTooLarge(f"an event of {longest} bytes, {RECORD_LIMIT} are allowed")
         outcome = self._bare(unit, read, decision.key or members(read)[0])
         return replace(
             outcome,
-            records=self._encoder.records(events, wanted(read), unit.items[0].retry),
+            records=records,
             writes=decision.writes,
             kinds=tuple(dict.fromkeys(kind_of(one) for one in events)),
         )
@@ -165,7 +181,7 @@ class Deciding:
             if one.delivery is not None and one.member not in covered:
                 unit.keep(index)
                 break
-        return self._finish(unit, dead=stored.dead is not None)
+        return self._finish(unit, "decided" if stored.dead is None else "dead")
 
     async def _reread(self, unit: Unit, read: Sequence[Read], reason: str) -> Again | None:
         """Another decision came first: decide anew from what is now stored, but not for ever."""
@@ -187,11 +203,12 @@ class Deciding:
 
         await until_done(attempt)
 
-    def _finish(self, unit: Unit, *, dead: bool = False) -> None:
+    def _finish(self, unit: Unit, how: Literal["decided", "dead", "skipped"] = "decided") -> None:
         for item in unit.items:
             if not item.retry:
                 item.home.finish(item.record.offset, item.size)
-            self._watching.finished(item, dead=dead)
+            self._watching.finished(item, dead=how == "dead")
+        self._finished[how].inc(len(unit.items))
 
     async def _failed(self, unit: Unit, read: Sequence[Read], failure: Failure) -> Again | None:
         """Count a failed attempt, and say when the next one is, or give the unit up."""
@@ -205,6 +222,7 @@ class Deciding:
         if unit.home.revoked:
             return Again()
         first = unit.items[0].record
+        metrics.STAGE_FAILED.labels(self._stage.name, str(failure.kind)).inc()
         where = f"{first.topic}/{first.partition}@{first.offset}"
         log.warning(
             "attempt failed",
@@ -252,7 +270,7 @@ class Deciding:
         """Dead-letter what cannot even be read; there is no id to store an outcome under."""
         item = unit.items[0]
         await self._publish(unit, [self._letter(item.record, failure, item.attempts + 1)])
-        self._finish(unit, dead=True)
+        self._finish(unit, "dead")
 
     def _letter(self, record: Record, failure: Failure, attempts: int) -> StoredRecord:
         log.error(

@@ -1,6 +1,6 @@
 """Every metric of the program, by its name: nothing is measured that does not stand here."""
 
-from prometheus_client import Counter, Gauge
+from prometheus_client import Counter, Gauge, Histogram
 
 TAILER_LEADING = Gauge("eden_tailer_leading", "1 while this process is the active tailer")
 TAILER_TAKEOVERS = Counter("eden_tailer_takeovers", "Times this process became the active tailer")
@@ -21,4 +21,27 @@ TAILER_BACKFILL_READ = Gauge(
 )
 TAILER_BACKFILL_TOTAL = Gauge(
     "eden_tailer_backfill_total_messages", "Messages that the backfill or merge has to read"
+)
+
+STAGE_RECORDS = Counter(
+    "eden_stage_records", "Records finished by a stage: decided, dead or skipped", ["stage", "how"]
+)
+STAGE_REPUBLISHED = Counter(
+    "eden_stage_republished", "Outcomes found in the ledger and published again", ["stage"]
+)
+STAGE_FAILED = Counter(
+    "eden_stage_failed_attempts", "Failed attempts of a stage's units, by kind", ["stage", "kind"]
+)
+STAGE_HANDLER = Histogram(
+    "eden_stage_handler_seconds",
+    "How long a stage's handler took",
+    ["stage"],
+    buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300),
+)
+STAGE_RUNNING = Gauge("eden_stage_running", "Units that a stage works on now", ["stage"])
+STAGE_WAITING = Gauge("eden_stage_waiting_records", "Records fetched that wait in a stage's lanes", ["stage"])
+STAGE_PAUSED = Gauge(
+    "eden_stage_paused",
+    "1 while a stage stands still: by hand, for dead letters, in an outage",
+    ["stage", "kind"],
 )

@@ -8,6 +8,7 @@ import structlog
 
 from eden_memory.domain.control import Pause, PauseKind
 from eden_memory.domain.stage import RetryPolicy
+from eden_memory.runtime import metrics
 from eden_memory.runtime.deadrate import DeadRate
 from eden_memory.runtime.failures import Failure, backoff
 from eden_memory.runtime.lanes import Lanes, Queued
@@ -92,6 +93,7 @@ class Standing:
         if pause.kind in self._pauses:
             return
         self._pauses[pause.kind] = pause
+        metrics.STAGE_PAUSED.labels(self._stage, pause.kind).set(1)
         log.warning("stage paused", stage=self._stage, kind=pause.kind, reason=pause.reason)
         if self._lanes is not None:
             self._lanes.pause()
@@ -102,6 +104,7 @@ class Standing:
         """Lift a pause; with the last one the lanes go on."""
         if self._pauses.pop(kind, None) is None:
             return
+        metrics.STAGE_PAUSED.labels(self._stage, kind).set(0)
         if kind == "dead-letters":
             self._rate.clear()
         log.info("stage resumed", stage=self._stage, kind=kind)

@@ -1,7 +1,7 @@
 """One stage in one process: records in from Kafka, through the lanes, events out, offsets committed."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,12 +14,14 @@ from aiokafka.errors import KafkaError
 from eden_memory.domain.control import Controls, GroupNotes, Pause, PauseKind
 from eden_memory.domain.ledger import Ledger
 from eden_memory.domain.stage import Stage
+from eden_memory.runtime import metrics
 from eden_memory.runtime.codec import TopicOf
 from eden_memory.runtime.consuming import Fetched, Membership
 from eden_memory.runtime.dead_retries import DeadRetries
 from eden_memory.runtime.deciding import Deciding
 from eden_memory.runtime.failures import Kind, classify
 from eden_memory.runtime.lanes import Lanes, Queued
+from eden_memory.runtime.process import State
 from eden_memory.runtime.records import Record
 from eden_memory.runtime.slots import Slots
 from eden_memory.runtime.standing import Standing
@@ -58,6 +60,10 @@ class Surroundings:
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
 
 
+STOP_SECONDS = 25.0
+"""How long a stop waits for handlers that run; below the process's own limit."""
+
+
 class Worker:
     """A stage's consumer. `run` returns when it was told to stop, and raises when it cannot go on."""
 
@@ -86,7 +92,7 @@ class Worker:
         self._paused: set[TopicPartition] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    async def run(self, deadline: float = 30.0) -> None:
+    async def run(self, deadline: float = STOP_SECONDS) -> None:
         """Work until `stop`; then commit, leave the group, and give what runs `deadline` seconds."""
         jobs: list[asyncio.Future[Any]] = [self.lanes.crashed, asyncio.ensure_future(self._stopping.wait())]
         try:
@@ -104,9 +110,23 @@ class Worker:
         for job in ended:
             job.result()
 
+    @property
+    def name(self) -> str:
+        """The stage's name."""
+        return self.stage.name
+
     def stop(self) -> None:
         """End `run`."""
         self._stopping.set()
+
+    def state(self) -> State:
+        """Ready while it holds partitions and nothing keeps it from working."""
+        pauses = self.standing.pauses.values()
+        if pauses:
+            return State(False, "paused: " + "; ".join(f"{one.kind}, {one.reason}" for one in pauses))
+        held = len(self.membership.homes)
+        waiting = f"{self.lanes.running} running, {self.lanes.queued} waiting"
+        return State(held > 0, f"{held} partitions, {waiting}" if held else "no partition assigned")
 
     async def _end(self, deadline: float) -> None:
         with suppress(KafkaError):
@@ -152,6 +172,8 @@ class Worker:
     async def _commit_regularly(self) -> None:
         while True:
             await asyncio.sleep(self._bounds.commit_seconds)
+            metrics.STAGE_RUNNING.labels(self.name).set(self.lanes.running)
+            metrics.STAGE_WAITING.labels(self.name).set(self.lanes.queued)
             try:
                 await self.membership.commit()
             except KafkaError as error:
@@ -202,15 +224,3 @@ class Worker:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.warning("control not carried out", stage=self.stage.name, error=str(task.exception()))
-
-
-async def run_stages(stages: Sequence[Stage], around: Surroundings, stopping: asyncio.Event) -> None:
-    """Run stages side by side until `stopping` is set; when one cannot go on, all stop and it raises."""
-    workers = [Worker(stage, around) for stage in stages]
-    tasks = [asyncio.create_task(worker.run()) for worker in workers]
-    told = asyncio.create_task(stopping.wait())
-    await asyncio.wait([*tasks, told], return_when=asyncio.FIRST_COMPLETED)
-    told.cancel()
-    for worker in workers:
-        worker.stop()
-    await asyncio.gather(*tasks)

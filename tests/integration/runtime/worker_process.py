@@ -1,11 +1,13 @@
 """A worker in a process of its own, to be killed: `python -m … <mongodb> <kafka> <namespace> <calls file>`.
 
-It writes a line per handler call and per returned answer to the calls file, and its texts are random, so that
-two outcomes of one question can never look alike.
+It writes a line per handler call, the question and the time, to the calls file; its texts are random, so that two
+outcomes of one question can never look alike.
 """
 
 import asyncio
+import signal
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from uuid import uuid4
@@ -46,11 +48,15 @@ async def main(mongodb: str, kafka: str, name: str, calls: Path, seconds: float)
 
         async def slow(deliveries: Sequence[Delivery]) -> list[Outgoing]:
             (one,) = deliveries
-            lines.write(f"{one.id}\n")
+            lines.write(f"{one.id} {time.monotonic()}\n")
             await asyncio.sleep(seconds)
             return [answered(one, uuid4().hex)]
 
-        await Worker(stage(slow), bench.around()).run()
+        worker = Worker(stage(slow), bench.around())
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
+        await worker.run()
+        await publisher.stop()
+        await mongo.close()
 
 
 if __name__ == "__main__":
