@@ -50,8 +50,9 @@ def event_schema(event: type[Event]) -> dict[str, Any]:
 def document_schema(document: type[Document]) -> dict[str, Any]:
     """The JSON Schema of a stored document's newest version."""
     name, version = document.NAME, document.VERSION
-    mode: JsonSchemaMode = "validation" if document.WRITTEN_BY == "people" else "serialization"
-    return _schema(document, f"{SCHEMA_PREFIX}documents:{name}.v{version}", f"{name} v{version}", mode)
+    return _schema(
+        document, f"{SCHEMA_PREFIX}documents:{name}.v{version}", f"{name} v{version}", "validation"
+    )
 
 
 def newest() -> dict[str, str]:

@@ -50,8 +50,8 @@ DOCUMENTS_INTRO = """\
 
 What MongoDB holds. Collections stand without prefix (`EDEN_MONGODB_PREFIX`, by default `memory_`). Times are BSON
 dates, vectors BSON float32 vectors, money Decimal128; types otherwise as in [events](events.md). Only
-atlas-writer writes the memory collections; applications write `inbox` and `streams`, where fields that have a
-default may be left out. JSON Schemas: `schemas/json/documents/`.
+atlas-writer writes the memory collections; applications write `inbox` and `streams`. Fields that have a default
+may be missing. JSON Schemas: `schemas/json/documents/`.
 """
 TOPICS_INTRO = """\
 # Topics

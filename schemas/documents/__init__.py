@@ -1,7 +1,15 @@
 """Every stored document, by collection (docs/reference/documents.md)."""
 
 from schemas.documents.base import Document
-from schemas.documents.formation import Message, Pending, SessionState, WindowMessage, WindowTexts
+from schemas.documents.formation import (
+    Message,
+    OutboxEntry,
+    SessionState,
+    WaitingMessage,
+    WindowClosing,
+    WindowMessage,
+    WindowTexts,
+)
 from schemas.documents.inbox import (
     InboxAddedText,
     InboxFactCommand,
@@ -85,9 +93,9 @@ __all__ = [
     "InboxSessionEnded",
     "Lease",
     "Message",
+    "OutboxEntry",
     "Outcome",
     "OutcomeRecord",
-    "Pending",
     "Position",
     "RawId",
     "RecentFact",
@@ -96,6 +104,8 @@ __all__ = [
     "Snapshot",
     "Stream",
     "UsageTotal",
+    "WaitingMessage",
+    "WindowClosing",
     "WindowMessage",
     "WindowTexts",
 ]

@@ -1,6 +1,6 @@
 """What every stored document is: a closed model with the collection that holds it."""
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from pydantic import ConfigDict
 
@@ -12,7 +12,7 @@ class Document(Part):
 
     `COLLECTION` stands without the configurable prefix (`memory_`). Field `id` is stored as `_id`. Times are
     BSON dates, vectors BSON float32 vectors, money Decimal128: the adapter converts, the exported JSON Schema
-    shows them as events write them.
+    shows them as events write them. Fields with a default may be missing.
     """
 
     model_config = ConfigDict(validate_by_name=True, validate_by_alias=True, serialize_by_alias=True)
@@ -20,8 +20,6 @@ class Document(Part):
     COLLECTION: ClassVar[str]
     NAME: ClassVar[str]
     VERSION: ClassVar[int] = 1
-    WRITTEN_BY: ClassVar[Literal["program", "people"]] = "program"
-    """people: applications write it too, and may leave out what has a default."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:

@@ -1,14 +1,16 @@
 """What formation-trigger keeps: each message's place, each session's state, the texts of closed windows."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from schemas.documents.base import Document
 from schemas.events.chat import Role
-from schemas.events.formation import FormationRequested
+from schemas.events.formation import ClosedBecause
 from schemas.fields import Count, KeyText, Moment, Ordinal, Part
 from schemas.ids import EntityId, Version
+
+EventJson = Annotated[str, WithJsonSchema({"type": "string", "contentMediaType": "application/json"})]
 
 
 class Message(Document):
@@ -17,30 +19,40 @@ class Message(Document):
     COLLECTION: ClassVar[str] = "messages"
 
     id: EntityId = Field(alias="_id")
-    session_id: EntityId
+    session_id: EntityId | None
+    """Null where only its deletion was ever seen."""
     version: Version
     """The newest seen; lower ones are ignored."""
     time: Moment
-    formation_id: KeyText | None = None
     role: Role
     user_id: EntityId | None = None
     text: str | None = None
     """Null once formed, and for a message without content."""
     characters: Count
     truncated: bool = False
+    formation_id: KeyText | None = None
     deleted: bool = False
     changed_after_formation: bool = False
     """Edited or deleted after its window had closed: noted, not formed again."""
 
 
-class Pending(Part):
+class WaitingMessage(Part):
     """A message that waits for its window."""
 
     message_id: EntityId
     version: Version
     time: Moment
-    characters: Count
-    weighted_tokens: float
+    tokens: float
+    """Weighted."""
+
+
+class OutboxEntry(Part):
+    """A closed window that is not known to be published."""
+
+    formation_id: KeyText
+    seq: Ordinal
+    members: tuple[EntityId, ...]
+    """Its messages, until they bear the formation themselves."""
 
 
 class SessionState(Document):
@@ -49,25 +61,26 @@ class SessionState(Document):
     COLLECTION: ClassVar[str] = "sessions"
 
     id: EntityId = Field(alias="_id")
-    rev: Count
+    rev: Ordinal
     """Every write is conditional on it and adds one."""
     partition: Count
     """Of `chat.messages`, so that an assignment finds its sessions."""
-    agent_id: EntityId | None = None
-    users: tuple[EntityId, ...] = ()
-    generation: Ordinal = 1
-    """Of the session's memory: one more whenever a user joined."""
-    seq: Count = 0
+    seq: Count
     """Windows closed so far."""
-    pending: tuple[Pending, ...] = ()
-    first_at: Moment | None = None
-    last_at: Moment | None = None
-    outbox: tuple[FormationRequested, ...] = ()
-    """Closed windows not yet known to be published."""
+    pending: tuple[WaitingMessage, ...]
+    outbox: tuple[OutboxEntry, ...] = ()
     waits_for: str | None = None
-    """Why no window is closed: a missing document, a budget."""
-    waits_since: Moment | None = None
-    ended: bool = False
+    """Why no window is published: a missing document, a budget."""
+    controls: tuple[EntityId, ...]
+    """The last control records that were carried out."""
+    audiences: tuple[tuple[EntityId, ...], ...]
+    """Of each generation of the session's memory, the users who may see it."""
+    users: tuple[EntityId, ...]
+    """Authors seen."""
+    due_at: Moment | None = None
+    """When it goes cold or stale; missing where nothing waits."""
+    unpublished: bool | None = None
+    """True where there is something in the outbox, or the session waits."""
 
 
 class WindowMessage(Part):
@@ -77,9 +90,19 @@ class WindowMessage(Part):
     version: Version
     role: Role
     user_id: EntityId | None = None
-    text: str
+    text: str | None = None
+    characters: Count
     truncated: bool = False
     time: Moment
+
+
+class WindowClosing(Part):
+    """The record that closed a window."""
+
+    because: ClosedBecause
+    at: Moment
+    control_id: EntityId | None = None
+    asked_by: str | None = None
 
 
 class WindowTexts(Document):
@@ -90,9 +113,13 @@ class WindowTexts(Document):
     id: KeyText = Field(alias="_id")
     """The formation."""
     session_id: EntityId
+    seq: Ordinal
     messages: tuple[WindowMessage, ...]
+    closed: WindowClosing
+    traceparent: str | None = None
     names: dict[EntityId, str] = Field(default_factory=dict[EntityId, str])
     """What the participants and the agent are called."""
-    closed_at: Moment
+    requested: EventJson | None = None
+    """The value of its FormationRequested, byte for byte; null while the session waits."""
     completed_at: Moment | None = None
     erase_after: Moment | None = None

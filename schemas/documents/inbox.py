@@ -24,7 +24,6 @@ AskedBy = Annotated[str | None, Field(max_length=256)]
 
 class _Asked(Document):
     COLLECTION: ClassVar[str] = "inbox"
-    WRITTEN_BY = "people"
 
     id: RawId = Field(alias="_id")
     asked_by: AskedBy = None

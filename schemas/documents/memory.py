@@ -120,7 +120,6 @@ class Stream(Document):
     """How one scope of an agent, or one shard, is formed. A shard is nothing but such a document."""
 
     COLLECTION: ClassVar[str] = "streams"
-    WRITTEN_BY = "people"
 
     id: KeyText = Field(alias="_id")
     """`<agent id>/<scope>` or `<agent id>/shard/<name>`."""

@@ -16,11 +16,16 @@ Opaque = Annotated[Any, WithJsonSchema({"description": "The driver's own value, 
 class OutcomeRecord(Part):
     """A record ready for Kafka, byte for byte."""
 
-    topic: str
-    ordering_key: Bytes
-    key: Bytes | None
-    value: Bytes | None
-    headers: tuple[tuple[str, Bytes], ...]
+    t: str
+    """Topic."""
+    o: Bytes
+    """Ordering key."""
+    k: Bytes | None
+    """Key."""
+    v: Bytes | None
+    """Value."""
+    h: tuple[tuple[str, Bytes], ...]
+    """Headers."""
 
 
 class Outcome(Document):
@@ -32,19 +37,20 @@ class Outcome(Document):
     """The decision key."""
     stage: str
     members: tuple[str, ...]
-    """`ce_id` of every input event decided together; unique per stage."""
-    writes: tuple[str, ...]
+    """`<stage>:<ce_id>` of every input event decided together; unique."""
+    writes: tuple[str, ...] = ()
     """Entity versions that it creates (`fact:ID@5`); unique."""
-    kinds: tuple[str, ...] = ()
+    kinds: tuple[str, ...]
     """Names of the events; they stay when the records are removed."""
-    records: tuple[OutcomeRecord, ...]
+    records: tuple[OutcomeRecord, ...] | None = None
+    """Missing once every consumer is past them: only the keys stay."""
     topic: str
+    """With `partition` and `offset`: how far the stage's group must have committed to be past its input."""
     partition: Count
     offset: Count
-    decided_at: Moment
+    at: Moment
     dead: str | None = None
-    removed: bool = False
-    """Only keys are left: every consumer is past it."""
+    """Why the input was given up, if it was."""
 
 
 class Answer(Document):
