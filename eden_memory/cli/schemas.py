@@ -8,7 +8,6 @@ import typer
 
 from eden_memory.domain.errors import EdenError
 from eden_memory.runtime import contract_files
-from eden_memory.runtime.topics import topics_path
 from schemas import export as exported
 
 app = typer.Typer(
@@ -27,7 +26,7 @@ HINTS = {
 @app.command()
 def export() -> None:
     """Write schemas/json, docs/asyncapi.yaml and docs/reference; released schemas are never written over."""
-    root = _checkout()
+    root = contract_files.checkout()
     for path in [*(f"schemas/{one}" for one in exported.export()), *contract_files.write(root)]:
         typer.echo(f"wrote {path}")
     _refuse(_problems(root))
@@ -36,27 +35,20 @@ def export() -> None:
 @app.command()
 def check() -> None:
     """Say what is not in step or was changed after its release; exit code 1 if anything is."""
-    _refuse(_problems(_checkout()))
+    _refuse(_problems(contract_files.checkout()))
     typer.echo("schemas, AsyncAPI document and reference pages are in step")
 
 
 @app.command()
 def release(types: Annotated[list[str], typer.Argument(help="MessageRecorded, documents/Fact, …")]) -> None:
     """Lock the newest version of types: from now on a change needs a new version."""
-    root = _checkout()
+    root = contract_files.checkout()
     unknown = [name for name in types if f"json/{name}" not in exported.versions()]
     if unknown:
         raise EdenError(f"no such type: {', '.join(unknown)}", "See schemas/json for their names.")
     _refuse(_problems(root))
     for path in exported.release(types):
         typer.echo(f"released {path}")
-
-
-def _checkout() -> Path:
-    root = topics_path().parent
-    if not (root / "schemas" / "json").is_dir():
-        raise EdenError("the contract is exported in a checkout, and this is an installed copy", "Clone it.")
-    return root
 
 
 def _problems(root: Path) -> list[str]:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from eden_memory.domain.errors import EdenError
 from eden_memory.runtime.asyncapi import document_text
 from eden_memory.runtime.reference_pages import documents_page, events_page, topics_page
 from eden_memory.runtime.topics import Topics, read_topics, topics_path
@@ -19,6 +20,14 @@ def generated() -> dict[str, str]:
         "docs/reference/events.md": events_page(topics),
         "docs/reference/topics.md": topics_page(topics),
     }
+
+
+def checkout() -> Path:
+    """The checkout that this program runs from; an EdenError if it is an installed copy."""
+    root = topics_path().parent
+    if not (root / "schemas" / "json").is_dir():
+        raise EdenError("the contract is exported in a checkout, and this is an installed copy", "Clone it.")
+    return root
 
 
 def stale(root: Path) -> list[str]:
