@@ -1,0 +1,270 @@
+"""The tailer under faults: twenty sessions write while it, MongoDB and Kafka are killed, frozen and restarted.
+
+`python -m tests.chaos.tailer --faults 50 --seed 1 [--replica-set] [--lose-position history]` prints a table and one
+JSON object, and ends with 1 when anything is missing, out of order or wrong. The same seed draws the same faults and
+the same operations; how they interleave is up to the machine.
+"""
+
+import argparse
+import asyncio
+import logging
+import sys
+import tempfile
+import time
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from eden_memory.runtime.kafka import admin_config
+from eden_memory.runtime.topic_admin import apply_topics
+from eden_memory.runtime.topics import load_topics
+from eden_memory.settings import KafkaSettings
+from tests.chaos import verdict
+from tests.chaos.application import DATABASE, Application
+from tests.chaos.compaction import compacted
+from tests.chaos.faults import Faults, plan
+from tests.chaos.lost_position import WAYS, lose
+from tests.chaos.reader import Reader, read_whole
+from tests.chaos.report import show, takeover
+from tests.chaos.servers import Servers, private_servers
+from tests.chaos.tailers import Tailers
+from tests.chaos.waiting import NotInTime, until
+
+PREFIX = "chaos."
+TOPIC = PREFIX + "chat.messages"
+PARTITIONS = 6
+LEASE_SECONDS = 2.0
+SETTINGS = {
+    "EDEN_MONGODB_DATABASE": DATABASE,
+    "EDEN_KAFKA_TOPIC_PREFIX": PREFIX,
+    "EDEN_TAILER_LEASE_SECONDS": str(LEASE_SECONDS),
+    "EDEN_TAILER_COMMIT_SECONDS": "1",
+    "EDEN_TAILER_WATERMARK_SECONDS": "2",
+    "EDEN_TAILER_BATCH_MESSAGES": "200",  # pages and batches end often
+}
+Violations = dict[str, list[str]]
+
+
+@dataclass(frozen=True)
+class Options:
+    """One run."""
+
+    faults: int
+    seed: int
+    replica_set: bool = False
+    lose_position: str | None = None
+    tailers: int = 3
+    pace: float = 0.7
+
+    @property
+    def pre_images(self) -> bool:
+        """In half of the seeds the collection keeps pre-images."""
+        return self.seed % 2 == 0
+
+
+@dataclass
+class Outcome:
+    """What a run found."""
+
+    violations: Violations
+    figures: dict[str, object]
+    faults: dict[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing was violated."""
+        return not any(self.violations.values())
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Everything that runs."""
+
+    options: Options
+    servers: Servers
+    application: Application
+    reader: Reader
+    tailers: Tailers
+    faults: Faults
+
+
+async def run(options: Options, folder: Path, jars: Path) -> Outcome:
+    """Set the scene, strike, wait for quiet, and judge; `folder` keeps the logs."""
+    violations: Violations = {}
+    began = time.monotonic()
+    async with scene(options, folder, jars) as on:
+        try:
+            await _storm(on)
+            await _quiet(on)
+        except NotInTime as error:
+            violations["never quiet"] = [str(error)]
+        violations["processes"] = on.tailers.violations
+        figures = {"seconds": round(time.monotonic() - began), **_figures(on)}
+        violations |= await _judge(on)
+        return Outcome(violations, figures, dict(on.faults.counts))
+
+
+@asynccontextmanager
+async def scene(options: Options, folder: Path, jars: Path) -> AsyncGenerator[Scene]:
+    """Servers, topics, collection, reader and tailers; all gone after the block."""
+    async with AsyncExitStack() as stack:
+        servers = await stack.enter_async_context(
+            private_servers(folder, jars, replica_set=options.replica_set)
+        )
+        application = Application(servers.mongo.endpoint, options.seed, pace=options.pace)
+        stack.push_async_callback(application.close)
+        await application.create(pre_images=options.pre_images)
+        await asyncio.to_thread(_create_topics, servers.kafka.endpoint)
+        reader = Reader(servers.kafka.endpoint, TOPIC, PARTITIONS)
+        stack.push_async_callback(_cancelled, asyncio.create_task(reader.follow()))
+        tailers = Tailers(_environment(servers), folder, options.tailers)
+        stack.push_async_callback(tailers.abandon)
+        await tailers.start()
+
+        async def flows() -> None:
+            written = len(application.began)
+            await until(
+                lambda: any(key in reader.arrived for _, key in application.began[written:]),
+                "a message written after a fault arrives",
+            )
+
+        faults = Faults(options.seed, servers, tailers, flows, LEASE_SECONDS)
+        yield Scene(options, servers, application, reader, tailers, faults)
+
+
+async def _storm(on: Scene) -> None:
+    """The sessions chat while the faults strike; the position is lost halfway."""
+    names = plan(on.options.seed, on.options.faults, replica_set=on.options.replica_set)
+    over = asyncio.Event()
+    chatting = asyncio.create_task(on.application.chat(over))
+    try:
+        for number, name in enumerate(names):
+            if number == len(names) // 2 and on.options.lose_position:
+                await _lose_position(on, on.options.lose_position)
+            await on.faults.strike(name)
+    finally:
+        await on.faults.calm()
+        over.set()
+        await chatting
+
+
+async def _lose_position(on: Scene, way: str) -> None:
+    await on.faults.calm()
+    await on.tailers.stop()
+    await asyncio.sleep(3)  # the sessions go on: what they write now, only the merge can bring
+    await lose(way, on.application, on.options.seed, pre_images=on.options.pre_images)
+    await on.tailers.start()
+
+
+async def _quiet(on: Scene) -> None:
+    """Until the tailer has promised that everything is published, and the inbox is empty; then it ends."""
+    end = await on.application.cluster_time()
+    last = await on.application.farewell()
+    marks = on.reader.watermarks
+    await until(lambda: all(key in on.reader.arrived for key in last), "the last messages arrive")
+    await until(lambda: len(marks) == PARTITIONS and min(marks.values()) >= end, "watermarks reach the end")
+    await on.tailers.stop()
+
+
+async def _judge(on: Scene) -> Violations:
+    bootstrap = on.servers.kafka.endpoint
+    truth = await on.application.truth(PARTITIONS)
+    live = on.reader.records
+    committed = await read_whole(bootstrap, TOPIC, PARTITIONS, "read_committed")
+    found: Violations = {
+        "missing": verdict.missing(truth, live) + verdict.missing(truth, committed),
+        "wrong": verdict.wrong(truth, live) + verdict.wrong(truth, committed),
+        "reordered": verdict.reordered(truth, live),
+        "broken watermarks": verdict.broken_promises(live),
+        "left in the inbox": list(truth.left_in_inbox),
+        "never arrived": [] if on.options.lose_position else verdict.never_arrived(truth, live),
+        "not merged": _unmerged(on) if on.options.lose_position else [],
+    }
+    try:
+        after = await compacted(bootstrap, TOPIC, PARTITIONS)
+    except NotInTime as error:
+        return {**found, "wrong after compaction": [str(error)]}
+    return {**found, "wrong after compaction": verdict.missing(truth, after) + verdict.wrong(truth, after)}
+
+
+def _unmerged(on: Scene) -> list[str]:
+    """After a lost position there are messages that went unseen: a run without any proves nothing."""
+    ended = [one for one in on.reader.records if one.reason == "missing"]
+    return [] if ended else ["no tombstone with the reason `missing`"]
+
+
+def _figures(on: Scene) -> dict[str, object]:
+    records, seconds = on.reader.records, _takeovers(on)
+    return {
+        "seed": on.options.seed,
+        "replica set": on.options.replica_set,
+        "pre-images": on.options.pre_images,
+        "position lost": on.options.lose_position or "no",
+        "faults": len(on.faults.struck),
+        **{f"operations: {name}": count for name, count in sorted(on.application.counts.items())},
+        "records": len(records),
+        "tombstones: missing": sum(one.reason == "missing" for one in records),
+        "repeats": verdict.repeats(records),
+        "takeovers measured": len(seconds),
+        **{f"takeover {name}, s": value for name, value in takeover(seconds).items()},
+        "longest stop, s": round(max(on.tailers.stop_seconds, default=0.0), 2),
+    }
+
+
+def _takeovers(on: Scene) -> list[float]:
+    """From each kill of the leader to the first arrival of a message written since, before the next fault."""
+    found: list[float] = []
+    for fault in on.faults.struck:
+        if fault.name == "leader kill -9":
+            arrived = [
+                on.reader.arrived[key]
+                for began, key in on.application.began
+                if fault.began <= began <= fault.until and key in on.reader.arrived
+            ]
+            found += [min(arrived) - fault.began] if arrived and min(arrived) <= fault.until else []
+    return found
+
+
+def _create_topics(bootstrap: str) -> None:
+    settings = KafkaSettings(bootstrap=bootstrap, topic_prefix=PREFIX, partitions=PARTITIONS)  # pyright: ignore[reportCallIssue]
+    apply_topics(admin_config(settings, bootstrap), load_topics(settings))
+
+
+def _environment(servers: Servers) -> dict[str, str]:
+    addresses = {"EDEN_MONGODB_URI": servers.mongo.endpoint, "EDEN_KAFKA_BOOTSTRAP": servers.kafka.endpoint}
+    return {**SETTINGS, **addresses}
+
+
+async def _cancelled(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def _options(arguments: list[str]) -> tuple[Options, Path | None]:
+    parser = argparse.ArgumentParser(prog="tests.chaos.tailer", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--faults", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--replica-set", action="store_true", help="three mongods; step-downs are faults too")
+    parser.add_argument("--lose-position", choices=WAYS, help="halfway through")
+    parser.add_argument("--folder", type=Path, help="keep data and logs there")
+    given = parser.parse_args(arguments)
+    options = Options(given.faults, given.seed, given.replica_set, given.lose_position)
+    return options, given.folder
+
+
+def main(arguments: list[str]) -> int:
+    """One run, shown; 0 when nothing was violated."""
+    options, kept = _options(arguments)
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    with tempfile.TemporaryDirectory(prefix="eden-chaos-") as temporary:
+        outcome = asyncio.run(
+            run(options, (kept or Path(temporary)).absolute(), Path(".eden/jars").absolute())
+        )
+    show("tailer", outcome.figures, outcome.faults, outcome.violations)
+    return 0 if outcome.clean else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
