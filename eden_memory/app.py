@@ -1,9 +1,11 @@
 """The one place where things are wired together: settings in, running parts out."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from collections.abc import AsyncGenerator, Collection, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from hashlib import sha256
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer
@@ -14,25 +16,41 @@ from eden_memory.domain.changes import Document
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.inbox_mapping import InboxMapping
 from eden_memory.domain.message_mapping import TOPIC, FieldPaths, MessageMapping
+from eden_memory.domain.stage import Handler
+from eden_memory.domain.windows import Limits
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.change_stream import ChangeStream
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.collection_reader import CollectionReader
+from eden_memory.mongo.controls import MongoControls, MongoGroupNotes
+from eden_memory.mongo.directory import MongoDirectory
 from eden_memory.mongo.ids import encode_id
 from eden_memory.mongo.inbox import MongoInbox
 from eden_memory.mongo.leases import MongoLease
+from eden_memory.mongo.outcomes import MongoLedger
 from eden_memory.mongo.positions import MongoPositions
+from eden_memory.mongo.trigger_store import MongoTriggerStore
+from eden_memory.runtime.http import HealthServer
 from eden_memory.runtime.kafka import admin_config, client_kwargs
 from eden_memory.runtime.leading import Leading, Source
 from eden_memory.runtime.phases import Leadership
 from eden_memory.runtime.preflight import topics_exist
-from eden_memory.runtime.process import Process
+from eden_memory.runtime.process import Part, Process
+from eden_memory.runtime.publishing import Publisher, new_producer
+from eden_memory.runtime.slots import Slots
+from eden_memory.runtime.stage_part import StagePart
 from eden_memory.runtime.tailing import Tailing
 from eden_memory.runtime.topics import load_topics
 from eden_memory.runtime.transactions import TransactionalPublisher
+from eden_memory.runtime.worker import Surroundings, Worker
 from eden_memory.settings import Settings
+from processors import pipeline
+from processors.formation_trigger import FormationTrigger
 from processors.tailer import Tailer
 from schemas.documents import InboxAddedText, InboxFactCommand, InboxForget, InboxFormNow, InboxSessionEnded
+from schemas.events import REGISTRY
+
+MongoClient = AsyncMongoClient[dict[str, Any]]
 
 INBOX = "inbox"
 INBOX_FIELDS = sorted(
@@ -84,19 +102,100 @@ def to_json(document: Document) -> bytes:
     return json_util.dumps(document, json_options=json_util.RELAXED_JSON_OPTIONS).encode()
 
 
-PARTS = ("tailer",)
+TAILER = "tailer"
 
 
 async def run(settings: Settings, names: Sequence[str]) -> None:
     """Run the parts named (none: all) until a signal."""
-    unknown = sorted(set(names) - set(PARTS))
-    if unknown:
-        raise EdenError(f"unknown: {', '.join(unknown)}", f"There are: {', '.join(PARTS)}.")
+    wanted = _wanted(names)
     topics = load_topics(settings.kafka)
     config = admin_config(settings.kafka, endpoints(settings).kafka)
     await topics_exist(config, [topic.name for topic in topics])
-    async with tailing(settings) as tailer_part:
-        await Process([tailer_part]).run()
+    async with AsyncExitStack() as stack:
+        parts: list[Part] = []
+        if TAILER in wanted:
+            parts.append(await stack.enter_async_context(tailing(settings)))
+        if wanted != {TAILER}:
+            parts += await stack.enter_async_context(stage_parts(settings, wanted))
+        if settings.http.port is not None:
+            parts.append(HealthServer(tuple(parts), settings.http.host, settings.http.port))
+        await Process(parts, settings.run.drain_seconds + 5).run()
+
+
+def _wanted(names: Sequence[str]) -> set[str]:
+    known = (TAILER, *pipeline.NAMES)
+    unknown = sorted(set(names) - set(known))
+    if unknown:
+        raise EdenError(f"there is no {', '.join(unknown)} to run", f"There are: {', '.join(known)}.")
+    return set(names) or set(known)
+
+
+@asynccontextmanager
+async def stage_parts(settings: Settings, names: Collection[str]) -> AsyncGenerator[list[StagePart]]:
+    """The stages named, ready to run; what they share is closed at the end."""
+    servers = endpoints(settings)
+    async with connect(settings.mongodb, servers.mongodb) as client:
+        kafka = client_kwargs(settings.kafka, servers.kafka)
+        publisher = Publisher(partial(new_producer, kafka))
+        await publisher.start()
+        try:
+            around = await _surroundings(settings, client, kafka, publisher)
+            handlers = await stage_handlers(settings, client)
+            stages = [stage for stage in pipeline.stages(handlers) if stage.name in names]
+            yield [StagePart(Worker(stage, around), settings.run.drain_seconds) for stage in stages]
+        finally:
+            await publisher.stop()
+
+
+async def _surroundings(
+    settings: Settings, client: MongoClient, kafka: dict[str, Any], publisher: Publisher
+) -> Surroundings:
+    database, prefix = client[settings.mongodb.database], settings.mongodb.prefix
+    topics = load_topics(settings.kafka)
+    ledger = MongoLedger(database, prefix)
+    await ledger.prepare()
+    return Surroundings(
+        client=kafka,
+        topic_of=topics.topic_of,
+        group_of=topics.group,
+        registry=REGISTRY,
+        publisher=publisher,
+        ledger=ledger,
+        notes=MongoGroupNotes(database, prefix),
+        controls=MongoControls(database, prefix),
+        slots=Slots(settings.run.at_once),
+    )
+
+
+async def stage_handlers(settings: Settings, client: MongoClient) -> dict[str, Handler]:
+    """The processors with what they stand on."""
+    database, prefix = client[settings.mongodb.database], settings.mongodb.prefix
+    store = MongoTriggerStore(database, prefix, window_limits(settings))
+    await store.create_indexes()
+    directory = MongoDirectory(client[settings.source_database], database[prefix + "streams"], settings)
+    forgets = settings.messages.on_delete != "keep"
+    return {
+        pipeline.FORMATION_TRIGGER: FormationTrigger(
+            store, directory, settings_version(settings), forgets=forgets
+        )
+    }
+
+
+def window_limits(settings: Settings) -> Limits:
+    """When windows close."""
+    windows = settings.windows
+    return Limits(
+        messages=windows.messages,
+        tokens=windows.tokens,
+        least=windows.least,
+        cold=timedelta(minutes=windows.cold_minutes),
+        stale=timedelta(hours=windows.stale_hours) if windows.stale_hours is not None else None,
+    )
+
+
+def settings_version(settings: Settings) -> str:
+    """A hash of the settings that decide what is formed."""
+    return sha256(settings.windows.model_dump_json().encode()).hexdigest()[:12]
 
 
 @asynccontextmanager
@@ -113,7 +212,7 @@ async def tailing(settings: Settings) -> AsyncGenerator[Tailing, None]:
         yield Tailing(lease, _leadership(settings, servers.kafka, client).run)
 
 
-def _leadership(settings: Settings, bootstrap: str, client: AsyncMongoClient[dict[str, Any]]) -> Leadership:
+def _leadership(settings: Settings, bootstrap: str, client: MongoClient) -> Leadership:
     kafka, topics = client_kwargs(settings.kafka, bootstrap), load_topics(settings.kafka)
     mapping = tailer(settings)
 
@@ -131,7 +230,7 @@ def _leadership(settings: Settings, bootstrap: str, client: AsyncMongoClient[dic
     return Leadership(leading, consumers, settings.tailer.watermark_seconds)
 
 
-def _source(settings: Settings, client: AsyncMongoClient[dict[str, Any]]) -> Source:
+def _source(settings: Settings, client: MongoClient) -> Source:
     paths = ["_id", *message_paths(settings)]
     messages, inbox = settings.messages.collection, inbox_name(settings)
     changes = ChangeStream(
@@ -154,7 +253,7 @@ def _source(settings: Settings, client: AsyncMongoClient[dict[str, Any]]) -> Sou
     return Source(changes, reader, MongoInbox(client, settings.source_database, inbox), positions)
 
 
-def _collection(client: AsyncMongoClient[dict[str, Any]], settings: Settings, name: str) -> Any:
+def _collection(client: MongoClient, settings: Settings, name: str) -> Any:
     return client[settings.mongodb.database][settings.mongodb.prefix + name]
 
 

@@ -142,6 +142,22 @@ class TailerSettings(Group):
     text_limit: PositiveInt = Field(8_000, description="characters of one message's text that are kept")
 
 
+class HttpSettings(Group):
+    """`/livez`, `/readyz` and `/metrics` of a process."""
+
+    host: str = "127.0.0.1"
+    port: int | None = Field(None, ge=1, le=65_535, description="unset: not served")
+
+
+class RunSettings(Group):
+    """What a process gives its stages."""
+
+    at_once: PositiveInt = Field(
+        400, description="handlers that run at the same time in one process, all stages"
+    )
+    drain_seconds: PositiveFloat = Field(30.0, description="what runs at SIGTERM has so long to end")
+
+
 class LocalSettings(Group):
     """The local servers."""
 
@@ -169,6 +185,8 @@ class Settings(BaseSettings):
     users: UsersSettings = UsersSettings()
     groups: GroupsSettings = GroupsSettings()
     windows: WindowsSettings = WindowsSettings()  # pyright: ignore[reportCallIssue]
+    http: HttpSettings = HttpSettings()  # pyright: ignore[reportCallIssue]
+    run: RunSettings = RunSettings()  # pyright: ignore[reportCallIssue]
     tailer: TailerSettings = TailerSettings()  # pyright: ignore[reportCallIssue]
     local: LocalSettings = LocalSettings()  # pyright: ignore[reportCallIssue]
 

@@ -247,10 +247,7 @@ def _window(row: Row) -> StoredWindow:
         formation_id=row["_id"],
         session_id=row["session_id"],
         seq=row["seq"],
-        messages=tuple(
-            StoredMessage(session_id=row["session_id"], **{**one, "time": _aware(one["time"])})
-            for one in row["messages"]
-        ),
+        messages=tuple(_window_message(row["session_id"], one) for one in row["messages"]),
         closed=Closed((), closed["because"], _aware(closed["at"]), closed["control_id"], closed["asked_by"]),
         traceparent=row["traceparent"],
         names=row["names"],
@@ -258,11 +255,15 @@ def _window(row: Row) -> StoredWindow:
     )
 
 
+def _window_message(session_id: str, row: Row) -> StoredMessage:
+    fields: Row = {**row, "time": _aware(row["time"])}
+    return StoredMessage(session_id=session_id, **fields)
+
+
 def _message(row: Row) -> StoredMessage:
-    fields = {("message_id" if name == "_id" else name): value for name, value in row.items()}
-    return StoredMessage(
-        **{**fields, "time": _aware(fields["time"]), "formation_id": fields.get("formation_id")}
-    )
+    fields: Row = {("message_id" if name == "_id" else name): value for name, value in row.items()}
+    fields |= {"time": _aware(row["time"]), "formation_id": row.get("formation_id")}
+    return StoredMessage(**fields)
 
 
 def _aware(moment: datetime) -> datetime:
