@@ -10,13 +10,17 @@ from tempfile import NamedTemporaryFile
 from typing import Any, NamedTuple
 
 import orjson
+from aiokafka.errors import KafkaError
 
 from eden_memory.domain.records import Outgoing
+from eden_memory.runtime.transactions import PublishFailed
 
 WATERMARKS = b"watermark:"
 ENDED = b"-"
 """The digest of a tombstone."""
 NOT_CONTENT = ("version", "origin")
+ADDED = b'"origin":"added"'
+"""Within a text its quotes would be escaped."""
 
 Consumers = Callable[[str], Any]
 """isolation level → an aiokafka consumer of the whole topic, without a group, from its beginning."""
@@ -47,7 +51,16 @@ class Known:
         self._file.close()
 
     async def read(self, consumers: Consumers) -> int:
-        """Read the whole topic, once as consumers see it and once as it was committed; returns how many keys."""
+        """Read the whole topic, once as consumers see it and once as it was committed; returns how many keys.
+
+        PublishFailed when the broker does not answer.
+        """
+        try:
+            return await self._read(consumers)
+        except KafkaError as error:
+            raise PublishFailed(f"Kafka, reading what the topic holds: {error!r}") from error
+
+    async def _read(self, consumers: Consumers) -> int:
         for column, isolation in (("seen", "read_uncommitted"), ("committed", "read_committed")):
             async for rows in _rows(consumers(isolation)):
                 self._database.execute("BEGIN")
@@ -82,6 +95,11 @@ class Known:
         elsewhere = [row[0] for row in rows if row[0] != partition and not row[1] == row[2] == ENDED]
         return None if same and not elsewhere else (record, elsewhere)
 
+    def holds(self, key: bytes) -> bool:
+        """Whether the topic has any record of a message."""
+        found = self._database.execute("SELECT 1 FROM known WHERE key = ? LIMIT 1", (key,)).fetchone()
+        return found is not None
+
     def unmet(self, size: int = 1_000) -> Iterator[list[Place]]:
         """Messages that the topic holds and no document was met for."""
         rows = self._database.execute(
@@ -108,8 +126,8 @@ def digest_of(value: bytes | None) -> bytes:
 
 async def _rows(consumer: Any) -> AsyncIterator[list[tuple[bytes, int, bytes]]]:
     """Batches of (key, partition, digest) of every message record up to the end that the topic has now."""
-    await consumer.start()
     try:
+        await consumer.start()
         ends = await consumer.end_offsets(consumer.assignment())
         while any([await consumer.position(one) < end for one, end in ends.items()]):
             found = await consumer.getmany(timeout_ms=500, max_records=5_000)
@@ -124,7 +142,10 @@ async def _rows(consumer: Any) -> AsyncIterator[list[tuple[bytes, int, bytes]]]:
 
 
 def _is_message(record: Any) -> bool:
+    """Whether it is of the messages collection: an added text has no document there."""
     if record.key is None or record.key.startswith(WATERMARKS):
         return False
     types = [value for name, value in record.headers if name == "ce_type"]
-    return bool(types) and types[0].startswith(b"eden.MessageRecorded.")
+    if not types or not types[0].startswith(b"eden.MessageRecorded."):
+        return False
+    return record.value is None or ADDED not in record.value

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
+from aiokafka.errors import KafkaError
 
 from eden_memory.ports import Position, PositionLost
 from eden_memory.runtime import metrics
@@ -12,6 +13,7 @@ from eden_memory.runtime.following import Following
 from eden_memory.runtime.known import Consumers, Known
 from eden_memory.runtime.leading import Leading
 from eden_memory.runtime.reading_in import backfill, merge
+from eden_memory.runtime.transactions import PublishFailed
 
 log = structlog.get_logger("eden.tailer")
 
@@ -77,9 +79,11 @@ class Leadership:
 
     async def _any_record(self) -> bool:
         consumer = self.consumers("read_uncommitted")
-        await consumer.start()
         try:
+            await consumer.start()
             ends = await consumer.end_offsets(consumer.assignment())
             return any(ends.values())
+        except KafkaError as error:
+            raise PublishFailed(f"Kafka, looking whether the topic holds anything: {error!r}") from error
         finally:
             await consumer.stop()
