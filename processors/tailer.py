@@ -4,6 +4,7 @@ The loop around it (lease, position, transactions, backfill, merge) is `eden_mem
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 
 from eden_memory.domain.changes import (
@@ -65,7 +66,14 @@ class Tailer:
         for document in page.documents:
             time = self._map.written_at(document, page.time)
             self._record(mapped, document, page.version, time, origin)
+            if origin == "merge":
+                self._emptied(mapped, document, page.version, time)
         return mapped
+
+    def _emptied(self, mapped: Mapped, document: Document, version: str, time: bytes) -> None:
+        with suppress(Unusable):
+            if not self._map.has_text(document):
+                mapped.emptied.append(self._map.record(document, version, time, "merge"))
 
     def carry(self, mapped: Mapped, document: Document, version: str, time: datetime) -> None:
         """Add what an inbox document asks for."""

@@ -27,5 +27,7 @@ class Mapped:
     """Ids of the inbox documents among them, to be erased once this is safely in Kafka."""
     empty: int = 0
     """Messages without text, left out until text arrives."""
+    emptied: list[Outgoing] = field(default_factory=list[Outgoing])
+    """Of a merge: the records of messages without text, wanted only where the topic may hold an earlier text."""
     gone: str | None = None
     """Why the messages collection can no longer be followed."""

@@ -44,13 +44,17 @@ async def backfill(leading: Leading) -> None:
 
 
 async def merge(leading: Leading, known: Known) -> None:
-    """Publish what is new or changed against `known`, end what is missing; ends in phase `stream`."""
+    """Publish what is new or changed against `known`, end what is missing; ends in phase `stream`.
+
+    The position's version stays that of the merge's beginning. What is missing ended before it: a deletion
+    since then comes with the stream, at a version of its own, above.
+    """
     position = replace(_position(leading), page=None, read=0)
     progress = Progress("merge", await leading.source.messages.count(), 0)
     async for page in _ahead(leading, position):
         mapped = await _unknown(leading, known, page)
         await leading.publish(mapped, page.time, "merge")
-        position = replace(position, read=position.read + len(page.documents), version=page.version)
+        position = replace(position, read=position.read + len(page.documents))
         await leading.advance(position)
         progress.tell(position.read)
         if leading.stopping.is_set():
@@ -62,6 +66,7 @@ async def merge(leading: Leading, known: Known) -> None:
 async def _unknown(leading: Leading, known: Known, page: Page) -> Mapped:
     """Of a page, the records that the topic does not hold as they are; tombstones where a message moved away."""
     mapped = leading.mapping.page(page, "merge")
+    mapped.records += [record for record in mapped.emptied if known.holds(record.key)]
     count = await leading.publisher.partitions(TOPIC)
     partitions = [partition_for(record.ordering_key, count) for record in mapped.records]
     changed: list[Outgoing] = []
