@@ -127,6 +127,12 @@ class Application:
             for session in self.sessions:
                 group.create_task(self._talk(session, stopping))
 
+    async def history(self, messages: int) -> None:
+        """Messages that every session has before any tailer runs."""
+        for session in self.sessions:
+            for _ in range(messages):
+                await self._write(session)
+
     async def farewell(self) -> list[str]:
         """One last message in every session; their typed ids."""
         for session in self.sessions:

@@ -44,7 +44,7 @@ def _hurry(bootstrap: str, topic: str) -> None:
         ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in HURRY.items()
     ]
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-    admin: Any = AdminClient({"bootstrap.servers": bootstrap})
+    admin: Any = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     for answer in admin.incremental_alter_configs([resource]).values():
         answer.result(30)
 

@@ -36,6 +36,8 @@ PREFIX = "chaos."
 TOPIC = PREFIX + "chat.messages"
 PARTITIONS = 6
 LEASE_SECONDS = 2.0
+HISTORY = 15
+"""Messages a session has before the first tailer starts: the backfill's."""
 SETTINGS = {
     "EDEN_MONGODB_DATABASE": DATABASE,
     "EDEN_KAFKA_TOPIC_PREFIX": PREFIX,
@@ -116,12 +118,14 @@ async def scene(options: Options, folder: Path, jars: Path) -> AsyncGenerator[Sc
         application = Application(servers.mongo.endpoint, options.seed, pace=options.pace)
         stack.push_async_callback(application.close)
         await application.create(pre_images=options.pre_images)
+        await application.history(HISTORY)
         await asyncio.to_thread(_create_topics, servers.kafka.endpoint)
         reader = Reader(servers.kafka.endpoint, TOPIC, PARTITIONS)
         stack.push_async_callback(_cancelled, asyncio.create_task(reader.follow()))
         tailers = Tailers(_environment(servers), folder, options.tailers)
         stack.push_async_callback(tailers.abandon)
         await tailers.start()
+        await until(lambda: len(reader.watermarks) == PARTITIONS, "the history is read in")
 
         async def flows() -> None:
             written = len(application.began)
@@ -143,6 +147,7 @@ async def _storm(on: Scene) -> None:
         for number, name in enumerate(names):
             if number == len(names) // 2 and on.options.lose_position:
                 await _lose_position(on, on.options.lose_position)
+            sys.stderr.write(f"{number + 1}/{len(names)} {name}\n")
             await on.faults.strike(name)
     finally:
         await on.faults.calm()
