@@ -142,11 +142,31 @@ class ChangeStream:
         position: str = cursor["postBatchResumeToken"]["_data"]
         seconds, counter = token_time(position)
         return ChangeBatch(
-            changes=[_change(event) for event in events],
+            changes=[self._change(event) for event in events],
             position=position,
             version=version_of(seconds, max(counter - 1, 0)),
             time=datetime.fromtimestamp(seconds, UTC),
         )
+
+    def _change(self, event: dict[str, Any]) -> Change:
+        moment: Timestamp = event["clusterTime"]
+        seconds = moment.time
+        key = event.get("documentKey")
+        return Change(
+            event["operationType"],
+            self._concerned(event),
+            key["_id"] if key else None,
+            event.get("fullDocument"),
+            event.get("fullDocumentBeforeChange"),
+            event.get("touched"),
+            f"{seconds:08x}{moment.inc:08x}",
+            _moment(seconds),
+        )
+
+    def _concerned(self, event: dict[str, Any]) -> str:
+        """The collection; of a rename the one of ours, be it the old name or the new; "" of the database."""
+        name: str = event["ns"].get("coll", "") if "ns" in event else ""
+        return event["to"]["coll"] if "to" in event and name not in self._collections else name
 
 
 def _what_it_means(error: OperationFailure) -> Exception:
@@ -156,23 +176,6 @@ def _what_it_means(error: OperationFailure) -> Exception:
     if error.code in LOST_CODES and not labels:
         return PositionLost(f"MongoDB no longer has the change stream's position: {error}")
     return SourceFailed(f"change stream: {error}")
-
-
-def _change(event: dict[str, Any]) -> Change:
-    moment: Timestamp = event["clusterTime"]
-    seconds = moment.time
-    key = event.get("documentKey")
-    touched = event.get("touched")
-    return Change(
-        event["operationType"],
-        event["ns"]["coll"] if "ns" in event else "",
-        key["_id"] if key else None,
-        event.get("fullDocument"),
-        event.get("fullDocumentBeforeChange"),
-        touched,
-        f"{seconds:08x}{moment.inc:08x}",
-        _moment(seconds),
-    )
 
 
 @lru_cache(maxsize=16)
@@ -202,6 +205,7 @@ def _projection(fields: Mapping[str, Sequence[str]], kept_before: Sequence[str])
         "clusterTime": 1,
         "documentKey._id": 1,
         "ns.coll": 1,
+        "to.coll": 1,
         **{f"fullDocument.{path}": 1 for path in _without_nested(wanted)},
         **{f"fullDocumentBeforeChange.{path}": 1 for path in _without_nested(before)},
         "touched": {"$cond": [{"$eq": ["$operationType", "update"]}, names, "$$REMOVE"]},

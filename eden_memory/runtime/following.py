@@ -35,14 +35,16 @@ class Following:
         assert leading.position is not None
         await self._find_orphans()
         coming = asyncio.create_task(self._patiently(leading.position.token))
+        stopped = asyncio.create_task(leading.stopping.wait())
         try:
-            while (batch := await coming) is not None and not leading.stopping.is_set():
+            while (batch := await _unless(stopped, coming)) is not None:
                 coming = asyncio.create_task(self._patiently(batch.position))
                 await asyncio.sleep(0)  # the question leaves before the work begins
                 await self._carry_on(batch)
         finally:
             coming.cancel()
-            await asyncio.gather(coming, return_exceptions=True)
+            stopped.cancel()
+            await asyncio.gather(coming, stopped, return_exceptions=True)
 
     async def _carry_on(self, batch: ChangeBatch) -> None:
         leading = self._leading
@@ -51,13 +53,13 @@ class Following:
         self._orphans.difference_update(mapped.carried)
         await leading.publish(mapped, batch.time, "stream")
         _count(batch)
+        if mapped.gone is not None:
+            # The position stays before it: whoever comes next meets it again, however this ends.
+            raise PositionLost(f"the messages collection cannot be followed any further: {mapped.gone}")
         self._release_orphans(batch)
         await self._mark(batch)
         await leading.advance(replace(leading.position, token=batch.position, version=batch.version))
         metrics.TAILER_LAG.set(max((datetime.now(UTC) - batch.time).total_seconds(), 0.0))
-        if mapped.gone is not None:
-            await leading.settle()
-            raise PositionLost(f"the messages collection cannot be followed any further: {mapped.gone}")
 
     async def _mark(self, batch: ChangeBatch) -> None:
         now = time.monotonic()
@@ -69,17 +71,16 @@ class Following:
         await leading.publish(Mapped(marks), batch.time, "watermark")
         self._watermarked = now
 
-    async def _patiently(self, token: str) -> ChangeBatch | None:
-        """The next batch, however often the source has to be asked; None when told to stop meanwhile."""
+    async def _patiently(self, token: str) -> ChangeBatch:
+        """The next batch, however often the source has to be asked."""
         pause = FIRST_PAUSE
-        while not self._leading.stopping.is_set():
+        while True:
             try:
                 return await self._leading.source.changes.next(token)
             except SourceFailed as error:
                 log.warning("asks the database again", reason=error.what, in_seconds=pause)
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE)
-        return None
 
     async def _find_orphans(self) -> None:
         """Inbox documents that a leader carried and did not live to erase: those there now that the stream,
@@ -94,6 +95,12 @@ class Following:
         if self._orphans and batch.version >= self._orphans_until:
             self._leading.erase_later(list(self._orphans))
             self._orphans.clear()
+
+
+async def _unless(stopped: "asyncio.Task[Any]", coming: "asyncio.Task[ChangeBatch]") -> ChangeBatch | None:
+    """What comes; None when told to stop, however long it would still take."""
+    await asyncio.wait((coming, stopped), return_when=asyncio.FIRST_COMPLETED)
+    return None if stopped.done() else await coming
 
 
 def _count(batch: ChangeBatch) -> None:
