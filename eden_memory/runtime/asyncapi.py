@@ -99,16 +99,15 @@ def _number(value: str) -> str | int:
 def _message_names(declaration: Declaration) -> Iterator[str]:
     for event in declaration.events:
         yield from _versions_of(event)
-    if declaration.tombstones:
-        yield _tombstone_name(declaration.tombstones)
+    yield from _tombstone_names(declaration.tombstones)
 
 
 def _versions_of(event: str) -> Iterator[str]:
     return (f"{event}.v{number}" for number in range(1, versions()[f"json/{event}"] + 1))
 
 
-def _tombstone_name(tombstones: Tombstones) -> str:
-    return f"{tombstones.of}.tombstone"
+def _tombstone_names(tombstones: Tombstones | None) -> list[str]:
+    return [f"{event}.tombstone" for event in tombstones.of] if tombstones else []
 
 
 def _operations(topics: Topics) -> Iterator[tuple[str, Node]]:
@@ -127,7 +126,7 @@ def _written(program: str, declaration: Declaration) -> Iterator[str]:
     for event in declaration.producers.get(program, []):
         yield f"{event}.v{versions()[f'json/{event}']}"
     if declaration.tombstones and program in declaration.tombstones.by:
-        yield _tombstone_name(declaration.tombstones)
+        yield from _tombstone_names(declaration.tombstones)
 
 
 def _operation(action: str, program: Program, channel: str, messages: Iterable[str]) -> Node:
@@ -145,8 +144,8 @@ def _messages(topics: Topics) -> Iterator[tuple[str, Node]]:
         for event in declaration.events:
             for number, name in enumerate(_versions_of(event), start=1):
                 yield name, _message(REGISTRY.events[event], number, declaration)
-        if declaration.tombstones:
-            yield _tombstone_name(declaration.tombstones), _tombstone(declaration.tombstones, declaration)
+        for name in _tombstone_names(declaration.tombstones):
+            yield name, _tombstone(name, declaration)
     yield "DeadLetter", _dead_letter()
 
 
@@ -166,14 +165,15 @@ def _message(event: type[Event], number: int, declaration: Declaration) -> Node:
     }
 
 
-def _tombstone(tombstones: Tombstones, declaration: Declaration) -> Node:
-    newest = event_type(tombstones.of, REGISTRY.events[tombstones.of].VERSION)
-    reasons = {"ce_reason": {"type": "string", "enum": list(tombstones.reasons)}}
+def _tombstone(name: str, declaration: Declaration) -> Node:
+    event = name.removesuffix(".tombstone")
+    reasons = declaration.tombstones.reasons if declaration.tombstones else ()
+    reason = {"ce_reason": {"type": "string", "enum": list(reasons)}}
     return {
-        "name": _tombstone_name(tombstones),
-        "title": f"Tombstone of a {tombstones.of}",
+        "name": name,
+        "title": f"Tombstone of a {event}",
         "summary": "No value: the entity of this key has ended; its headers say at which version and why.",
-        "headers": _headers({"ce_type": newest}, reasons),
+        "headers": _headers({"ce_type": event_type(event, REGISTRY.events[event].VERSION)}, reason),
         "payload": {"type": "null"},
         "bindings": {"kafka": _key(declaration)},
     }

@@ -203,7 +203,8 @@ def _tombstones(topics: Topics, declaration: Declaration) -> str:
     if declaration.tombstones is None:
         return "none"
     by = ", ".join(_program(topics, name) for name in declaration.tombstones.by)
-    return f"of {declaration.tombstones.of}, by {by}: {', '.join(declaration.tombstones.reasons)}"
+    of, reasons = ", ".join(declaration.tombstones.of), ", ".join(declaration.tombstones.reasons)
+    return f"of {of}, by {by}: {reasons}"
 
 
 def _program(topics: Topics, name: str) -> str:

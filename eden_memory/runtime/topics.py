@@ -37,7 +37,7 @@ class _Configured(_Declared):
 class Tombstones(_Declared):
     """Records without a value: which entity they end, who writes them, and why."""
 
-    of: str
+    of: list[str] = Field(min_length=1)
     by: list[str] = Field(min_length=1)
     reasons: list[TombstoneReason] = Field(min_length=1)
 
@@ -205,8 +205,8 @@ def _unresolved(file: TopicsFile) -> Iterator[str]:
             yield f"{name}: program {program!r} is not declared"
         if {event for events in topic.producers.values() for event in events} != set(topic.events):
             yield f"{name}: the producers' events are not those of the topic"
-        if topic.tombstones and topic.tombstones.of not in topic.events:
-            yield f"{name}: tombstones of {topic.tombstones.of!r}, which is not one of its events"
+        for event in sorted(set(topic.tombstones.of if topic.tombstones else ()) - set(topic.events)):
+            yield f"{name}: tombstones of {event}, which is not one of its events"
 
 
 def load_topics(kafka: KafkaSettings) -> Topics:

@@ -64,6 +64,8 @@ class InboxFactCommand(_Asked):
     fact_id: KeyText | None = None
     expected_version: Ordinal | None = None
     text: str | None = None
+    embedding_model: str | None = None
+    """reembed: the model whose vector the fact is to have."""
     by: By
     reason: str | None = None
     expires_at: Moment | None = None

@@ -61,6 +61,8 @@ class FactCommanded(Event):
     """The new text of add and edit."""
     sources: tuple[SourceMessage, ...] = ()
     """Messages that an added fact rests on, where it rests on any."""
+    embedding_model: str | None = None
+    """reembed: the model whose vector it is to have."""
     expires_at: Moment | None = None
     by: By
     asked_by: str | None = Field(None, max_length=256)
@@ -78,6 +80,8 @@ class FactCommanded(Event):
             raise ValueError("add names no fact, and every other action names one")
         if (self.action in ("add", "edit")) != bool(self.text and self.text.strip()):
             raise ValueError("add and edit have a text, and no other action has")
+        if (self.action == "reembed") != (self.embedding_model is not None):
+            raise ValueError("reembed names a model, and no other action does")
         return self
 
     def key(self) -> str:

@@ -102,8 +102,8 @@ def test_names_carry_their_prefixes(topics: Topics) -> None:
         ({"groups": ["atlas-writer", "nobody"]}, "nobody"),
         ({"events": ["FactChanged", "Watermark"]}, "Watermark"),
         ({"producers": {"fact-dedup": []}}, "memory.facts"),
-        ({"tombstones": {"of": "Forgotten", "by": ["forgetting"], "reasons": ["forgotten"]}}, "Forgotten"),
-        ({"tombstones": {"of": "FactChanged", "by": ["forgetting"], "reasons": ["bored"]}}, "reasons"),
+        ({"tombstones": {"of": ["Forgotten"], "by": ["forgetting"], "reasons": ["forgotten"]}}, "Forgotten"),
+        ({"tombstones": {"of": ["FactChanged"], "by": ["forgetting"], "reasons": ["bored"]}}, "reasons"),
         ({"partitons": 3}, "partitons"),
     ],
 )
