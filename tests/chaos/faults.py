@@ -25,6 +25,7 @@ WEIGHTS = {
     "kafka restart": 1,
     "kafka frozen": 2,
 }
+TAKEOVER = "leader kill -9"
 OF_A_SET = {"step-down": 3, "primary kill -9": 2}
 
 
@@ -80,7 +81,7 @@ class Faults:
         else:
             await asyncio.to_thread(self._server, what, how)
         await asyncio.sleep(self._chance.uniform(0.3, 1.5))
-        if self._chance.random() < 0.4:
+        if self._chance.random() < (0.8 if name == TAKEOVER else 0.4):
             await self._flows()
         self.struck.append(Struck(name, began, time.monotonic()))
 

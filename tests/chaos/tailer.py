@@ -24,7 +24,7 @@ from eden_memory.settings import KafkaSettings
 from tests.chaos import verdict
 from tests.chaos.application import DATABASE, Application
 from tests.chaos.compaction import compacted
-from tests.chaos.faults import Faults, plan
+from tests.chaos.faults import TAKEOVER, Faults, plan
 from tests.chaos.lost_position import WAYS, lose
 from tests.chaos.reader import Reader, read_whole
 from tests.chaos.report import show, takeover
@@ -222,7 +222,7 @@ def _takeovers(on: Scene) -> list[float]:
     """From each kill of the leader to the first arrival of a message written since, before the next fault."""
     found: list[float] = []
     for fault in on.faults.struck:
-        if fault.name == "leader kill -9":
+        if fault.name == TAKEOVER:
             arrived = [
                 on.reader.arrived[key]
                 for began, key in on.application.began
