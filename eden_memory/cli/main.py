@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from eden_memory.cli import demo, doctor, run, schemas, servers, topics
+from eden_memory.cli import dead, demo, doctor, groups, pause, run, schemas, servers, sessions, topics
 from eden_memory.domain.errors import EdenError
 
 app = typer.Typer(
@@ -17,6 +17,12 @@ servers.register(app)
 app.command("doctor")(doctor.doctor)
 app.command("run")(run.run)
 app.command("demo")(demo.demo)
+app.command("pause")(pause.pause)
+app.command("resume")(pause.resume)
+app.add_typer(dead.app, name="dead")
+app.add_typer(groups.app, name="groups")
+app.command("windows")(sessions.windows)
+app.add_typer(sessions.app, name="session")
 app.add_typer(topics.app, name="topics")
 app.add_typer(schemas.app, name="schemas")
 

@@ -1,0 +1,105 @@
+"""`eden session end|form`, `eden windows`: ask something of a session, and see what became of its messages."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from getpass import getuser
+from typing import Annotated, Any
+
+import typer
+from pymongo import AsyncMongoClient
+from rich.console import Console
+from rich.table import Table
+
+from eden_memory.app import inbox_name
+from eden_memory.local.servers import endpoints
+from eden_memory.mongo.client import connect
+from eden_memory.mongo.ids import encode_id
+from eden_memory.mongo.requests import ask, session_of
+from eden_memory.settings import Settings
+
+app = typer.Typer(help="Ask something of one session.", no_args_is_help=True)
+
+SessionId = Annotated[
+    str, typer.Argument(help="as in the application, or typed: s.TEXT, i.NUMBER, u.UUID, o.OBJECTID")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="one JSON object on standard output")]
+
+
+@app.command()
+def end(session: SessionId) -> None:
+    """The session is over: form what is pending, then consolidate its memory."""
+    _ask("session_ended", session, "its last window is formed")
+
+
+@app.command()
+def form(session: SessionId) -> None:
+    """Form what is pending in the session now, however little."""
+    _ask("form_now", session, "what is pending is formed now")
+
+
+def windows(session: SessionId, as_json: AsJson = False) -> None:
+    """The windows of a session: what closed them, and what still waits."""
+    found = asyncio.run(_windows(Settings(), session))
+    if as_json:
+        typer.echo(json.dumps(found, indent=2, default=str))
+        return
+    console = Console(highlight=False)
+    table = Table("window", "messages", "closed because", "closed at", "requested")
+    for one in found["windows"]:
+        requested = "yes" if one["requested"] else "[yellow]waits[/yellow]"
+        table.add_row(one["formation_id"], str(one["messages"]), one["because"], str(one["at"]), requested)
+    console.print(table)
+    console.print(f"{found['pending']} messages wait for their window")
+    if found["waits_for"]:
+        console.print(f"[yellow]the session waits: {found['waits_for']}[/yellow]")
+
+
+def _ask(kind: str, session: str, what: str) -> None:
+    request = asyncio.run(_asked(Settings(), kind, session))
+    typer.echo(f"asked: {what} (request {request}; the tailer carries it)")
+
+
+async def _asked(settings: Settings, kind: str, session: str) -> str:
+    async with _client(settings) as client:
+        identity = await _session(settings, client, session)
+        inbox = client[settings.source_database][inbox_name(settings)]
+        request = await ask(
+            inbox, {"kind": kind, "session_id": identity, "asked_by": f"eden session, {getuser()}"}
+        )
+        return encode_id(request)
+
+
+async def _windows(settings: Settings, session: str) -> dict[str, Any]:
+    async with _client(settings) as client:
+        name = encode_id(await _session(settings, client, session))
+        database, prefix = client[settings.mongodb.database], settings.mongodb.prefix
+        state = await database[prefix + "sessions"].find_one({"_id": name}) or {}
+        rows = await database[prefix + "windows"].find({"session_id": name}, sort=[("seq", 1)]).to_list()
+        return {
+            "session_id": name,
+            "pending": len(state.get("pending", ())),
+            "waits_for": state.get("waits_for"),
+            "windows": [
+                {
+                    "formation_id": row["_id"],
+                    "messages": len(row["messages"]),
+                    "because": row["closed"]["because"],
+                    "at": row["closed"]["at"],
+                    "requested": row["requested"] is not None,
+                }
+                for row in rows
+            ],
+        }
+
+
+@asynccontextmanager
+async def _client(settings: Settings) -> AsyncGenerator[AsyncMongoClient[dict[str, Any]]]:
+    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
+        yield client
+
+
+async def _session(settings: Settings, client: AsyncMongoClient[dict[str, Any]], text: str) -> Any:
+    fields = settings.messages
+    return await session_of(client[settings.source_database], fields.collection, fields.session_id, text)

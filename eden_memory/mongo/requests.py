@@ -1,0 +1,49 @@
+"""Asking through `memory_inbox`, as any application may: the tailer carries it after everything written before."""
+
+from typing import Any
+from uuid import UUID
+
+from bson import ObjectId
+from bson.errors import InvalidId
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.asynchronous.database import AsyncDatabase
+
+from eden_memory.domain.errors import EdenError
+from eden_memory.mongo.ids import decode_id
+
+Row = dict[str, Any]
+TYPED = ("s.", "i.", "u.", "o.")
+
+
+async def ask(inbox: AsyncCollection[Row], document: Row) -> ObjectId:
+    """Write a request; returns its id, which every record that follows from it names."""
+    result = await inbox.insert_one(document)
+    inserted: ObjectId = result.inserted_id
+    return inserted
+
+
+async def session_of(database: AsyncDatabase[Row], messages: str, path: str, text: str) -> Any:
+    """The session that a person means: typed (`o.65f…`), or the form of it that some message names."""
+    if text.startswith(TYPED):
+        try:
+            return decode_id(text)
+        except (ValueError, InvalidId):
+            pass
+    for candidate in _readings(text):
+        if await database[messages].find_one({path: candidate}, {"_id": 1}):
+            return candidate
+    raise EdenError(
+        f"no message in {messages} names the session {text!r}",
+        "Give its typed id to ask all the same: s.TEXT, i.NUMBER, u.UUID or o.OBJECTID.",
+    )
+
+
+def _readings(text: str) -> list[Any]:
+    """What a text may stand for: text first, then the types that it can be read as."""
+    readings: list[Any] = [text]
+    for read in (int, UUID, ObjectId):
+        try:
+            readings.append(read(text))
+        except (ValueError, InvalidId):
+            continue
+    return readings
