@@ -9,11 +9,11 @@ from bson import Binary
 from pymongo import ASCENDING, ReadPreference
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
-from pymongo.errors import DuplicateKeyError
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
 from eden_memory.domain.outcome import Outcome, OutcomeTooLarge, Reread, StoredRecord
+from eden_memory.mongo.grouped import GroupedInserts
 
 LIMIT_BYTES = 4_000_000
 Document = dict[str, Any]
@@ -33,6 +33,7 @@ class MongoLedger:
             write_concern=WriteConcern("majority", j=True),
         )
         self._limit = limit
+        self._inserts = GroupedInserts(self._outcomes)
         self._asked: dict[str, asyncio.Future[Outcome | None]] = {}
         self._asking: set[asyncio.Task[None]] = set()
 
@@ -55,14 +56,13 @@ class MongoLedger:
         """Insert it, or return what is stored under its key; Reread if a member or write is another's."""
         if outcome.dead is None and outcome.size > self._limit:
             raise OutcomeTooLarge(f"{outcome.key}: {outcome.size} bytes of events, {self._limit} are allowed")
-        try:
-            await self._outcomes.insert_one(_document(outcome))
-        except DuplicateKeyError as error:
-            stored = await self._outcomes.find_one({"_id": outcome.key})
-            if stored is None:
-                raise Reread(f"{outcome.key}: {_taken(error)} belongs to another decision") from None
-            return _outcome(stored)
-        return outcome
+        taken = await self._inserts.insert(_document(outcome))
+        if taken is None:
+            return outcome
+        stored = await self._outcomes.find_one({"_id": outcome.key})
+        if stored is None:
+            raise Reread(f"{outcome.key}: {taken} belongs to another decision")
+        return _outcome(stored)
 
     async def remove_consumed(self, stage: str, topic: str, partition: int, before: int) -> int:
         """Remove the records of outcomes whose input ends below an offset; keys stay. How many there were."""
@@ -104,10 +104,6 @@ def _end(futures: Any, error: Exception | None) -> None:
         else:
             future.set_exception(error)
             future.exception()
-
-
-def _taken(error: DuplicateKeyError) -> str:
-    return str((error.details or {}).get("keyValue", "a member or write"))
 
 
 def _document(outcome: Outcome) -> Document:

@@ -1,0 +1,80 @@
+"""Inserts of many tasks, sent together while the one before is on its way: one journal flush for all of them."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from bson.errors import InvalidDocument
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.errors import BulkWriteError, DocumentTooLarge, WriteConcernError, WriteError
+
+DUPLICATE_KEY = 11_000
+MOST = 500
+Document = dict[str, Any]
+_Waiting = tuple[Document, "asyncio.Future[str | None]"]
+
+
+class GroupedInserts:
+    """Each document is inserted by itself or not at all; what is grouped is only the round trip."""
+
+    def __init__(self, collection: AsyncCollection[Document]) -> None:
+        self._collection = collection
+        self._waiting: list[_Waiting] = []
+        self._sending: asyncio.Task[None] | None = None
+
+    async def insert(self, document: Document) -> str | None:
+        """Insert it; if a unique key is taken, what that key is. Other failures are raised."""
+        future: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((document, future))
+        if self._sending is None or self._sending.done():
+            self._sending = asyncio.create_task(self._send_all())
+        return await future
+
+    async def _send_all(self) -> None:
+        while self._waiting:
+            group, self._waiting = self._waiting[:MOST], self._waiting[MOST:]
+            try:
+                await self._send(group)
+            except (InvalidDocument, DocumentTooLarge) as error:
+                await self._send_alone(group, error)
+            except Exception as error:  # noqa: BLE001 - handed to those who wait
+                _refuse(group, error)
+
+    async def _send_alone(self, group: Sequence[_Waiting], error: Exception) -> None:
+        """One document that cannot be written refuses the whole group: it is to be refused alone."""
+        if len(group) == 1:
+            _refuse(group, error)
+            return
+        for one in group:
+            try:
+                await self._send([one])
+            except Exception as alone:  # noqa: BLE001 - handed to the one who waits
+                _refuse([one], alone)
+
+    async def _send(self, group: Sequence[_Waiting]) -> None:
+        wrong: dict[int, Document] = {}
+        try:
+            await self._collection.insert_many([document for document, _ in group], ordered=False)
+        except BulkWriteError as error:
+            details: Any = error.details
+            if details["writeConcernErrors"]:
+                raise WriteConcernError(str(error)) from error
+            wrong = {one["index"]: one for one in details["writeErrors"]}
+        for index, (_, future) in enumerate(group):
+            if not future.done():
+                _settle(future, wrong.get(index))
+
+
+def _settle(future: "asyncio.Future[str | None]", wrong: Document | None) -> None:
+    if wrong is None:
+        future.set_result(None)
+    elif wrong["code"] == DUPLICATE_KEY:
+        future.set_result(str(wrong.get("keyValue", "a unique key")))
+    else:
+        future.set_exception(WriteError(str(wrong["errmsg"]), wrong["code"], wrong))
+
+
+def _refuse(group: Sequence[_Waiting], error: Exception) -> None:
+    for _, future in group:
+        if not future.done():
+            future.set_exception(error)
