@@ -103,6 +103,8 @@ def to_json(document: Document) -> bytes:
 
 
 TAILER = "tailer"
+PARTS = (TAILER, *pipeline.NAMES)
+"""What `eden run` can run."""
 
 
 async def run(settings: Settings, names: Sequence[str]) -> None:
@@ -123,11 +125,10 @@ async def run(settings: Settings, names: Sequence[str]) -> None:
 
 
 def _wanted(names: Sequence[str]) -> set[str]:
-    known = (TAILER, *pipeline.NAMES)
-    unknown = sorted(set(names) - set(known))
+    unknown = sorted(set(names) - set(PARTS))
     if unknown:
-        raise EdenError(f"there is no {', '.join(unknown)} to run", f"There are: {', '.join(known)}.")
-    return set(names) or set(known)
+        raise EdenError(f"there is no {', '.join(unknown)} to run", f"There are: {', '.join(PARTS)}.")
+    return set(names or PARTS)
 
 
 @asynccontextmanager
