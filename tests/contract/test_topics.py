@@ -1,5 +1,6 @@
 """topics.yaml both ways: nothing in it points nowhere, and nothing outside it is left over."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,18 +9,25 @@ import pytest
 import yaml
 
 from eden_memory.domain.errors import EdenError
+from eden_memory.domain.stage import Delivery
 from eden_memory.runtime.topic_diff import KEYS_MOVE, Found, differences, unknown_topics
 from eden_memory.runtime.topics import Topic, Topics, load_topics, read_topics, topics_path
 from eden_memory.settings import KafkaSettings
-from schemas.events import REGISTRY, MessageRecorded
+from processors import pipeline
+from schemas.events import REGISTRY, Event, MessageRecorded, ModelCalled
 
 NOT_PROCESSORS = {"__init__", "pipeline"}
+SOURCE = "tailer"
 DAY = 86_400_000
 
 
 @pytest.fixture
 def topics() -> Topics:
     return load_topics(KafkaSettings(topic_prefix="p.", group_prefix="g."))  # pyright: ignore[reportCallIssue]
+
+
+async def no_handler(deliveries: Sequence[Delivery]) -> list[Event]:
+    raise NotImplementedError
 
 
 def as_declared(topic: Topic, **changes: Any) -> Found:
@@ -38,8 +46,22 @@ def test_every_program_that_is_there_has_a_processor_and_the_other_way_round(
     files = {path.stem for path in (pytestconfig.rootpath / "processors").glob("*.py")} - NOT_PROCESSORS
     declared = {name.replace("-", "_"): program for name, program in topics.file.programs.items()}
     assert files <= set(declared), "a processor that topics.yaml does not name"
-    missing = {name for name, program in declared.items() if not program.later} - files
-    assert not missing, "declared without `later: true`, and not there"
+    present = {name for name, program in declared.items() if not program.later}
+    assert present == files, "`later: true` is for those that are not there, and only for them"
+
+
+def test_every_stage_reads_and_publishes_what_topics_yaml_says(topics: Topics) -> None:
+    present = {name for name, program in topics.file.programs.items() if not program.later}
+    assert set(pipeline.NAMES) == present - {SOURCE}
+    for stage in pipeline.stages(dict.fromkeys(pipeline.NAMES, no_handler)):
+        assert {topics.topic_of(event) for event in stage.reads} == set(topics.read_by(stage.name))
+        declared = {
+            event
+            for topic in topics.file.topics.values()
+            for event in topic.producers.get(stage.name, [])
+            if event != ModelCalled.NAME
+        }
+        assert {event.NAME for event in stage.writes} == declared
 
 
 def test_every_program_reads_or_writes_something(topics: Topics) -> None:
