@@ -82,6 +82,7 @@ class Session:
     alive: list[Any] = field(default_factory=list[Any])
     """`_id`s of its messages that it has not deleted."""
     order: list[str] = field(default_factory=list[str])
+    """Typed ids of messages and controls in the order of writing, but for those without text at any time."""
     asked: int = 0
     clock: datetime = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -214,6 +215,8 @@ class Application:
             session.asked += 1
             empty = session.chance.random() < 0.05
             fields = {"content": "" if empty else session.words("edited")}
+            if empty and (key := encode_id(chosen)) in session.order:
+                session.order.remove(key)  # read in while it is empty, it comes when it has text again
         return lambda: self.messages.update_one({"_id": chosen}, {"$set": fields})
 
     def _replace(self, session: Session, chosen: Any, name: str) -> Step:

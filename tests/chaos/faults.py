@@ -96,7 +96,8 @@ class Faults:
         if what == "stand-by" and others:
             await self._tailers.kill(self._chance.choice(others))
         elif how == "kill -9":
-            await self._tailers.kill(leader)
+            await until(lambda: self._tailers.stands_by, "another tailer stands by")
+            await self._tailers.kill(await self._leader())
         elif how == "frozen":
             thawing = self._tailers.freeze(leader, self._lease_seconds * self._chance.uniform(1.2, 2.0))
             task = asyncio.create_task(thawing)

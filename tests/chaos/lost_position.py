@@ -6,8 +6,8 @@ from typing import Any
 from tests.chaos.application import MESSAGES, Application, surely
 
 POSITIONS = "memory_positions"
-WAYS = ("history", "garbage", "recreated")
-"""history: the oplog no longer reaches back (286); garbage: a token that MongoDB refuses (260); recreated: the
+WAYS = ("outdated", "garbage", "recreated")
+"""outdated: a place that the oplog does not hold (280); garbage: a token that MongoDB refuses (260); recreated: the
 collection is dropped and made anew from a backup that lacks some messages."""
 
 
@@ -19,7 +19,7 @@ async def lose(way: str, application: Application, seed: int, *, pre_images: boo
     await _delete_some(application)
     positions = application.database[POSITIONS]
     stored: dict[str, Any] = await surely(lambda: positions.find_one({"token": {"$exists": True}}))
-    token = f"82{1:08x}{1:08x}{stored['token'][18:]}" if way == "history" else "82" + "f" * 30
+    token = f"82{1:08x}{1:08x}{stored['token'][18:]}" if way == "outdated" else "82" + "f" * 30
     await surely(lambda: positions.update_one({"_id": stored["_id"]}, {"$set": {"token": token}}))
 
 

@@ -90,6 +90,11 @@ class Tailers:
         leading = max(self.running, key=lambda one: one.epoch, default=None)
         return leading if leading is not None and leading.epoch else None
 
+    @property
+    def stands_by(self) -> bool:
+        """Whether another than the leader is there to take over."""
+        return sum(one.heeds_signals for one in self.running) > 1
+
     async def start(self) -> None:
         """All of them; from now on those that end are replaced."""
         self._replacing = True

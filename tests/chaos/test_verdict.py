@@ -60,6 +60,14 @@ def test_first_arrivals_out_of_order_are_reordered_and_repeats_are_not() -> None
     assert repeats([A, B, A._replace(offset=5)]) == 1
 
 
+def test_after_a_merge_a_control_may_come_late_but_never_early() -> None:
+    asked = B._replace(kind="control")
+    ends_late = replace(TRUTH, order={"s.one": ["s.b", "s.a"]})
+    assert len(reordered(ends_late, [A, asked])) == 1
+    assert reordered(ends_late, [A, asked], merged=True) == []
+    assert len(reordered(TRUTH, [asked, A._replace(offset=5)], merged=True)) == 1
+
+
 def test_news_from_before_a_watermark_breaks_its_promise_and_a_repeat_does_not() -> None:
     mark = Seen(0, 5, "watermark:0", "watermark", "02", "")
     assert len(broken_promises([A, mark, B._replace(offset=6)])) == 1

@@ -1,0 +1,91 @@
+"""The worker processes of the stages' fault run, forked from a server that has imported everything already."""
+
+import asyncio
+import multiprocessing
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any, cast
+
+from tests.chaos import stages_process
+from tests.chaos.stages_process import SERVER_AWAY, Place
+from tests.chaos.tailers import TailerProcess, Tailers
+from tests.chaos.waiting import until
+
+PARTS = 3
+
+
+class Forked:
+    """A forked process with the face of asyncio's."""
+
+    def __init__(self, process: ForkServerProcess) -> None:
+        self._process = process
+        self.pid = cast(int, process.pid)
+
+    @property
+    def returncode(self) -> int | None:
+        """None while it runs."""
+        return self._process.exitcode
+
+    async def wait(self) -> int:
+        """Its exit code, once it has one."""
+        while (code := self._process.exitcode) is None:
+            await asyncio.sleep(0.05)
+        return code
+
+
+class Workers(Tailers):
+    """Several workers; `count` may rise and fall. Who ends because a server is away at its start is replaced."""
+
+    def __init__(self, place: Place, count: int) -> None:
+        super().__init__({}, place.folder, count)
+        self._place = place
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload([stages_process.__name__])
+        self.gave_up_starting = 0
+
+    @property
+    def size(self) -> int:
+        """How many there are to be."""
+        return self._count
+
+    async def join(self) -> None:
+        """One more."""
+        self._count += 1
+        await self._launch()
+
+    async def depart(self, one: TailerProcess) -> None:
+        """One less, cleanly."""
+        self._count -= 1
+        await self.restart(one)
+
+    async def _launch(self) -> None:
+        self._started += 1
+        log = self._folder / f"worker-{self._started:04}.log"
+        log.touch()
+        process = self._context.Process(target=stages_process.main, args=(self._place, log), daemon=True)
+        process.start()
+        one = TailerProcess(cast(Any, Forked(process)), log)
+        self._watching[one] = asyncio.create_task(self._watch(one))
+
+    async def _watch(self, one: TailerProcess) -> None:
+        code = await one.ended()
+        if not one.expected_end:
+            self._judge(one, code)
+        del self._watching[one]
+        if self._replacing and len(self._watching) < self._count:
+            await self._launch()
+
+    def _judge(self, one: TailerProcess, code: int) -> None:
+        began = one.log.read_text(errors="replace").count('"stage runs"') == PARTS
+        if code == SERVER_AWAY and not began:
+            self.gave_up_starting += 1
+        else:
+            self.violations.append(f"{one.name} ended by itself with {code}:\n{one.said()}")
+
+    async def all_run(self) -> None:
+        """Until each has its three stages running."""
+        await until(lambda: all(_runs(one.log) for one in self._watching), "all workers run")
+
+
+def _runs(log: Path) -> bool:
+    return log.read_text(errors="replace").count('"stage runs"') == PARTS
