@@ -18,6 +18,8 @@ from tests.servers import Namespace, TestServers, running_servers, wait_until
 
 KEYS = ("OPENAI_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY", "ANTHROPIC_API_KEY", "AZURE_OPENAI_API_KEY")
 LOOPBACK = ["127.0.0.1", "::1", "localhost"]
+GIVEN: dict[str, str] = {}
+"""Servers that the environment named before it was cleared."""
 
 
 def pytest_configure() -> None:
@@ -28,9 +30,6 @@ def pytest_configure() -> None:
         if name in KEYS or (name.startswith("EDEN_") and not name.startswith("EDEN_TEST_")):
             del os.environ[name]
     Settings.model_config["toml_file"] = None
-
-
-GIVEN: dict[str, str] = {}
 
 
 @pytest.fixture(autouse=True)

