@@ -130,10 +130,12 @@ class Answering:
 
     async def _call(self, one: Delivery, looked: float) -> str:
         self._diary.note("asked", one.id, looked=looked, found=self._ledger.looked.get(one.id, 0.0))
+        what = fate(self._seed, one.id)
         try:
-            await _provider(fate(self._seed, one.id), one.attempt)
-        except BaseException:
-            self._diary.note("failed", one.id)
+            await _provider(what, one.attempt)
+        except BaseException as error:
+            cut = isinstance(error, asyncio.CancelledError) and not (what.hangs and one.attempt == 1)
+            self._diary.note("cut" if cut else "failed", one.id)
             raise
         self._diary.note("answered", one.id)
         return uuid4().hex

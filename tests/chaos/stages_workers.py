@@ -2,6 +2,8 @@
 
 import asyncio
 import multiprocessing
+import signal
+import time
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any, cast
@@ -12,6 +14,8 @@ from tests.chaos.tailers import TailerProcess, Tailers
 from tests.chaos.waiting import until
 
 PARTS = 3
+STOP_SECONDS = 40.0
+"""Drain, leaving the groups while the broker is away, and what a busy machine adds."""
 
 
 class Forked:
@@ -57,6 +61,23 @@ class Workers(Tailers):
         """One less, cleanly."""
         self._count -= 1
         await self.restart(one)
+
+    async def restart(self, one: TailerProcess) -> None:
+        """SIGTERM, once it can be heeded; it must end with 0 within its drain and the time to leave its groups."""
+        await until(lambda: one.heeds_signals or one not in self._watching, f"{one.name} heeds signals")
+        one.expected_end = True
+        began = time.monotonic()
+        one.send(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                code = await one.ended()
+        except TimeoutError:
+            await self.kill(one)
+            code = -9
+        seconds = time.monotonic() - began
+        self.stop_seconds.append(seconds)
+        if code not in (0, SERVER_AWAY):
+            self.violations.append(f"{one.name} ended with {code}, {seconds:.1f} s after SIGTERM:\n{one.said()}")
 
     async def _launch(self) -> None:
         self._started += 1

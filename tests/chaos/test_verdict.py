@@ -68,6 +68,12 @@ def test_after_a_merge_a_control_may_come_late_but_never_early() -> None:
     assert len(reordered(TRUTH, [asked, A._replace(offset=5)], merged=True)) == 1
 
 
+def test_a_late_control_hides_no_messages_out_of_order() -> None:
+    late = GONE._replace(kind="control", offset=9)
+    between = replace(TRUTH, order={"s.one": ["s.b", "s.gone", "s.a"]})
+    assert len(reordered(between, [A, B, late], merged=True)) == 1
+
+
 def test_news_from_before_a_watermark_breaks_its_promise_and_a_repeat_does_not() -> None:
     mark = Seen(0, 5, "watermark:0", "watermark", "02", "")
     assert len(broken_promises([A, mark, B._replace(offset=6)])) == 1

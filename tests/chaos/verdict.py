@@ -3,9 +3,8 @@
 Each returns one line a violation, with the key to look for; an empty list is a pass.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from eden_memory.runtime.publishing import partition_for
 from tests.chaos.seen import Seen
@@ -102,10 +101,19 @@ def reordered(truth: Truth, records: Iterable[Seen], *, merged: bool = False) ->
         found += [
             f"session {session}: {earlier.key} (offset {earlier.offset}) was written before "
             f"{later.key} (offset {later.offset})"
-            for earlier, later in pairwise(arrivals)
-            if earlier.offset > later.offset and not (merged and earlier.kind == "control")
+            for earlier, later in _inversions(arrivals, merged=merged)
         ]
     return found
+
+
+def _inversions(arrivals: Iterable[Seen], *, merged: bool) -> Iterator[tuple[Seen, Seen]]:
+    """Each arrival that one written before it comes after."""
+    latest: Seen | None = None
+    for one in arrivals:
+        if latest is not None and latest.offset > one.offset:
+            yield latest, one
+        elif not (merged and one.kind == "control"):
+            latest = one
 
 
 def broken_promises(records: Iterable[Seen]) -> list[str]:
