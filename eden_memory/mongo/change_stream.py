@@ -28,6 +28,9 @@ PLAIN: CodecOptions[dict[str, Any]] = CodecOptions(
 )
 LOST_CODES = frozenset({260, 280, 286, 40585, 50811})
 """InvalidResumeToken, ChangeStreamFatalError, ChangeStreamHistoryLost, and what older servers say for them."""
+FAILED_TO_PARSE, TYPE_MISMATCH, OVERFLOW = 9, 14, 15
+ASSERTIONS_FROM = 20_000
+"""Codes from here on are assertions inside the server, such as the many ways to fail at decoding a token."""
 ANSWER_SECONDS = 15.0
 """A server that does not answer for so long is taken for frozen."""
 
@@ -64,7 +67,7 @@ class ChangeStream:
         """The batch after a position; empty when nothing happened for a while. Opens or reopens as needed."""
         if self._cursor is None or self._position != after:
             await self.close()
-            batch = await self._aggregate({"resumeAfter": {"_data": after}})
+            batch = await self._resume(after)
         else:
             batch = await self._get_more(*self._cursor)
         self._position = batch.position
@@ -85,6 +88,15 @@ class ChangeStream:
             await session.end_session()
         except (PyMongoError, TimeoutError):
             return
+
+    async def _resume(self, after: str) -> ChangeBatch:
+        try:
+            return await self._aggregate({"resumeAfter": {"_data": after}})
+        except SourceFailed as error:
+            code = getattr(error.__cause__, "code", None) or 0
+            if code in (FAILED_TO_PARSE, TYPE_MISMATCH, OVERFLOW) or code >= ASSERTIONS_FROM:
+                raise PositionLost(f"MongoDB cannot read the change stream's position: {error}") from error
+            raise
 
     async def _aggregate(self, resume: dict[str, Any]) -> ChangeBatch:
         stage = {
@@ -174,8 +186,13 @@ def _what_it_means(error: OperationFailure) -> Exception:
         "TransientTransactionError"
     )
     if error.code in LOST_CODES and not labels:
-        return PositionLost(f"MongoDB no longer has the change stream's position: {error}")
-    return SourceFailed(f"change stream: {error}")
+        return PositionLost(f"MongoDB no longer has the change stream's position: {_said(error)}")
+    return SourceFailed(f"change stream: {_said(error)}")
+
+
+def _said(error: OperationFailure) -> str:
+    """The server's words, without the reply's times and signatures."""
+    return str((error.details or {}).get("errmsg") or error)
 
 
 @lru_cache(maxsize=16)
