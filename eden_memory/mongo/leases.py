@@ -13,6 +13,9 @@ from pymongo.errors import DuplicateKeyError, PyMongoError
 
 from eden_memory.ports import LeaseLost
 
+RELEASE_SECONDS = 0.7
+"""A server that does not answer must not hold up a stop; the lease runs out by itself."""
+
 
 class MongoLease:
     """`name` is the lease's id; a holder that has not renewed it for `seconds` is replaced."""
@@ -103,7 +106,7 @@ class MongoLease:
     async def _release(self, epoch: int) -> None:
         mine = {"_id": self._name, "holder": self._holder, "epoch": epoch}
         try:
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(RELEASE_SECONDS):
                 await self._leases.update_one(mine, [{"$set": {"until": "$$NOW"}}])
         except (PyMongoError, TimeoutError):
             return  # it runs out by itself

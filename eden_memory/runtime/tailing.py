@@ -10,7 +10,8 @@ from eden_memory.runtime import metrics
 from eden_memory.runtime.process import State
 from eden_memory.runtime.transactions import PublishFailed
 
-STOP_SECONDS = 4.0
+STOP_SECONDS = 2.0
+"""For what is under way to be sent, committed and saved; with the lease and the connections a stop takes < 5 s."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 
 log = structlog.get_logger("eden.tailer")
