@@ -1,15 +1,17 @@
 """Dead letters as people look at them: read off their topics, filtered, with what became of them."""
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
 
 from eden_memory.domain.control import DeadRetry
 from eden_memory.runtime.dead_letters import PREFIX, SUFFIX
 from eden_memory.runtime.dead_retries import as_record
+from eden_memory.runtime.partitions import partitions_of
 from eden_memory.runtime.records import Record
 
 POLL_MS = 1_000
@@ -95,26 +97,19 @@ async def dead_letters(
     client: dict[str, Any], topics: Sequence[str], wanted: Wanted
 ) -> AsyncIterator[DeadLetter]:
     """The dead letters that the broker holds now, oldest first per topic; topics that do not exist are empty."""
+    admin: Any = AIOKafkaAdminClient(**client)
     consumer: Any = AIOKafkaConsumer(**client, enable_auto_commit=False, auto_offset_reset="earliest")
+    await admin.start()
     await consumer.start()
     try:
-        for tp in await _partitions(consumer, topics):
+        for tp in await partitions_of(admin, topics):
             async for record in _whole(consumer, tp):
                 letter = dead_letter_of(record)
                 if wanted.matches(letter):
                     yield letter
     finally:
         await consumer.stop()
-
-
-async def _partitions(consumer: Any, topics: Iterable[str]) -> list[TopicPartition]:
-    existing = await consumer.topics()
-    return [
-        TopicPartition(topic, number)
-        for topic in topics
-        if topic in existing
-        for number in sorted(consumer.partitions_for_topic(topic) or ())
-    ]
+        await admin.close()
 
 
 async def _whole(consumer: Any, tp: TopicPartition) -> AsyncIterator[Record]:

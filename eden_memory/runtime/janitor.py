@@ -12,6 +12,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
 from eden_memory.domain.consumption import Consumption, Mark, Partition, Removable, removable
+from eden_memory.runtime.partitions import partitions_of
 
 log = structlog.get_logger()
 
@@ -100,10 +101,7 @@ async def _committed(admin: Any, group: str) -> dict[Partition, int]:
 
 
 async def _ends(admin: Any, client: dict[str, Any], topics: Sequence[str]) -> dict[Partition, int]:
-    described = await admin.describe_topics(list(topics))
-    partitions = [
-        TopicPartition(topic["topic"], one["partition"]) for topic in described for one in topic["partitions"]
-    ]
+    partitions = await partitions_of(admin, topics)
     consumer: Any = AIOKafkaConsumer(**client, enable_auto_commit=False)
     await consumer.start()
     try:

@@ -41,6 +41,7 @@ from tests.servers import running_servers
 
 KEYS, PARTITIONS, CAP = 500, 6, 200
 MEDIAN, P99 = 1.0, 8.0
+SEEDS = (7, 8, 9)
 SIGMA = math.log(P99 / MEDIAN) / 2.3263
 """Log-normal: the 99th percentile is 2.3263 standard deviations above the median of the logarithm."""
 
@@ -199,18 +200,24 @@ def _cpu() -> float:
 
 
 async def _latency(make: Callable[[], Any], records: int) -> dict[str, float]:
+    """Medians over the seeds; FastStream once, because nothing in it depends on the order of keys."""
     results: dict[str, float] = {}
-    for name, zipf in (("uniform", False), ("zipf", True)):
+    for name, zipf, seeds in (("uniform", False, SEEDS), ("zipf", True, SEEDS[:1])):
         count = records // 4 if zipf else records  # the hottest of Zipf's keys has a seventh of all
-        work = load(count, zipf=zipf, seed=7)
-        async with make() as kit:
-            results[f"{name}_lanes_per_s"] = count / await lanes_seconds(kit, work)
-        results[f"{name}_bound_per_s"] = count / work.bound
-        results[f"{name}_simulated_per_s"] = count / simulated_seconds(work)
-        sample = min(count, 500)
+        figures: dict[str, list[float]] = defaultdict(list)
+        for seed in seeds:
+            work = load(count, zipf=zipf, seed=seed)
+            async with make() as kit:
+                ours = await lanes_seconds(kit, work)
+            figures["lanes_per_s"].append(count / ours)
+            figures["bound_per_s"].append(count / work.bound)
+            figures["of_bound"].append(work.bound / ours)
+            figures["of_simulated"].append(simulated_seconds(work) / ours)
+            figures["one_at_a_time_per_s"].append(count / sum(work.latency.values()))
+        results |= {f"{name}_{figure}": statistics.median(values) for figure, values in figures.items()}
+        work, sample = load(count, zipf=zipf, seed=SEEDS[0]), min(count, 500)
         async with make() as kit:
             results[f"{name}_faststream_per_s"] = sample / await faststream_seconds(kit, work, sample)
-        results[f"{name}_one_at_a_time_per_s"] = count / sum(work.latency.values())
     return results
 
 
@@ -249,19 +256,20 @@ def _settings(mongodb: str, kafka: str) -> Settings:
 def _show(results: dict[str, float]) -> None:
     table = Table("figure", "value", title="lanes: records/s under LLM latency; CPU per record")
     for name, value in results.items():
-        table.add_row(name, f"{value:,.1f}")
+        table.add_row(name, f"{value:,.2f}")
     Console().print(table)
 
 
 def report(results: dict[str, float]) -> dict[str, Any]:
     """The benchmark as one JSON object: results, bounds and the ratios that tests look at."""
-    bounds = {name: value for name, value in results.items() if "bound" in name or name == "bare_us"}
+    bounds = {
+        name: value for name, value in results.items() if name.endswith("bound_per_s") or name == "bare_us"
+    }
     ratios: dict[str, float] = {}
     for name in ("uniform", "zipf"):
         if f"{name}_lanes_per_s" in results:
             ours = results[f"{name}_lanes_per_s"]
-            ratios[f"{name}_of_bound"] = ours / results[f"{name}_bound_per_s"]
-            ratios[f"{name}_of_simulated"] = ours / results[f"{name}_simulated_per_s"]
+            ratios |= {f"{name}_{of}": results[f"{name}_{of}"] for of in ("of_bound", "of_simulated")}
             ratios[f"{name}_over_faststream"] = ours / results[f"{name}_faststream_per_s"]
             ratios[f"{name}_over_one_at_a_time"] = ours / results[f"{name}_one_at_a_time_per_s"]
     if "lanes_us" in results:

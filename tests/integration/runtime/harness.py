@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -207,7 +207,8 @@ async def bench(settings: Settings, partitions: int = PARTITIONS) -> AsyncGenera
     assert settings.mongodb.uri is not None
     assert settings.kafka.bootstrap is not None
     client = client_kwargs(settings.kafka, settings.kafka.bootstrap)
-    await make_topics(client, settings.kafka.topic_prefix, partitions)
+    topics = {"in": partitions, "out": partitions, "in.dead": 1}
+    await make_topics(client, settings.kafka.topic_prefix, topics)
     mongo = connect(settings.mongodb, settings.mongodb.uri.get_secret_value())
     database = mongo[settings.mongodb.database]
     prefix = settings.mongodb.prefix
@@ -223,11 +224,10 @@ async def bench(settings: Settings, partitions: int = PARTITIONS) -> AsyncGenera
         await mongo.close()
 
 
-async def make_topics(client: dict[str, Any], prefix: str, partitions: int) -> None:
-    """`in`, `out` and the dead letters of `in`."""
+async def make_topics(client: dict[str, Any], prefix: str, wanted: Mapping[str, int]) -> None:
+    """Topics and their partitions."""
     admin: Any = AIOKafkaAdminClient(**client)
     await admin.start()
-    wanted = {"in": partitions, "out": partitions, "in.dead": 1}
     try:
         await admin.create_topics([NewTopic(prefix + name, count, 1) for name, count in wanted.items()])
     finally:
