@@ -26,6 +26,9 @@ from eden_memory.runtime.topics import Topics
 TIMEOUT = 30.0
 """Seconds that a broker may take for one request."""
 
+CONNECT = 10.0
+"""Seconds until a broker that does not answer at all counts as away."""
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
@@ -142,7 +145,7 @@ class TopicAdmin:
             ) from error
 
     def _listed(self) -> Mapping[str, Any]:
-        return self._asked(lambda: self._admin.list_topics(timeout=TIMEOUT)).topics
+        return self._asked(lambda: self._admin.list_topics(timeout=CONNECT)).topics
 
     def _are_led(self, names: Iterable[str]) -> bool:
         listed = self._listed()

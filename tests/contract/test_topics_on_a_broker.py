@@ -134,7 +134,7 @@ def test_unknown_topics_are_told_and_deleted_only_when_named(
 
 
 def test_a_broker_that_does_not_answer_is_named(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eden_memory.runtime.topic_admin.TIMEOUT", 1.0)
+    monkeypatch.setattr("eden_memory.runtime.topic_admin.CONNECT", 1.0)
     address = f"127.0.0.1:{choose()}"
     with pytest.raises(EdenError, match=address):
         TopicAdmin({"bootstrap.servers": address}).report(topics)
