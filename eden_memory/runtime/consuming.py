@@ -1,6 +1,6 @@
 """One consumer group membership: what is assigned, where reading starts, what may be committed.
 
-Plain aiokafka (docs/decisions/0005): reading starts only where the group's own offsets or nothing at all say
+Plain aiokafka (docs/decisions/plain-aiokafka.md): reading starts only where the group's own offsets or nothing at all say
 so, and a lost offset is an error here, never `earliest`.
 """
 
