@@ -19,7 +19,7 @@ from eden_memory.local.boot_archive import BootArchive, Train
 from eden_memory.local.server import LocalServer
 from eden_memory.settings import Settings
 
-FORMAT_SECONDS = 60
+FORMAT_SECONDS = 120
 JAVA_OPTIONS = ("-Xmx512m", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-Djava.awt.headless=true")
 LOGGING = """\
 rootLogger.level = WARN
@@ -93,7 +93,7 @@ class LocalKafka(LocalServer):
     def _command(self, chosen: Mapping[str, int], notes: list[str]) -> Sequence[str]:
         self._config.write_text(self._configuration(chosen))
         (self.folder / "log4j2.properties").write_text(LOGGING)
-        if not self._formatted.exists():
+        if not (self._formatted.exists() and self._data.exists()):
             self._format(notes)
         return self._java(self._boot_options(), "kafka.Kafka", str(self._config))
 
@@ -136,17 +136,22 @@ class LocalKafka(LocalServer):
         cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "E")
         scram = [argument for user in users for argument in ("--add-scram", user)]
         arguments = ("format", "--cluster-id", cluster, "--config", str(self._config), *scram)
-        done = subprocess.run(
-            self._java((), "kafka.tools.StorageTool", *arguments),
-            capture_output=True,
-            text=True,
-            timeout=FORMAT_SECONDS,
-            check=False,
-        )
-        if done.returncode != 0:
-            lines = process.telling(done.stdout + done.stderr)
-            raise EdenError(f"Kafka's log folder {self._data} could not be formatted:\n{lines}")
+        self._run_storage_tool(arguments)
         self._formatted.write_text(cluster + "\n")
+
+    def _run_storage_tool(self, arguments: Sequence[str]) -> None:
+        what = f"Kafka's log folder {self._data} could not be formatted"
+        command = self._java((), "kafka.tools.StorageTool", *arguments)
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=FORMAT_SECONDS, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise EdenError(
+                f"{what} within {FORMAT_SECONDS} s", "Try again on a less busy machine."
+            ) from error
+        if done.returncode != 0:
+            raise EdenError(f"{what}:\n{process.telling(done.stdout + done.stderr)}")
 
     def _probe(self) -> str | None:
         if not ports.accepts(self.port):

@@ -106,7 +106,12 @@ class LocalServer(ABC):
         self._make_folder()
         with self._exclusively("starting"):
             pid = self.pid
-            return self._keep(pid, seconds) if pid is not None else self._boot(seconds)
+            try:
+                return self._keep(pid, seconds) if pid is not None else self._boot(seconds)
+            except OSError as error:
+                raise EdenError(
+                    f"{self.name} cannot be started in {self.folder}: {error}", OTHER_FOLDER
+                ) from error
 
     def stop(self, seconds: float = STOP_SECONDS) -> bool:
         """End the server cleanly (killed past the deadline); False when it did not run."""

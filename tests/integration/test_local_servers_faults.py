@@ -209,18 +209,22 @@ def test_a_server_that_dies_at_its_start_is_told_with_the_end_of_its_log(
     )
     if server_type is LocalKafka:
         (tmp_path / "formatted").touch()
+        (tmp_path / "data").mkdir()
     with pytest.raises(EdenError, match=r"ended while it was starting(.|\n)*nonsense"):
         broken.start()
     assert not broken.running
 
 
-def test_a_half_formatted_log_folder_is_formatted_anew(tmp_path: Path, jars_folder: Path) -> None:
+def test_a_half_formatted_or_removed_log_folder_is_formatted_anew(tmp_path: Path, jars_folder: Path) -> None:
     kafka = LocalKafka(tmp_path, jars_folder=jars_folder)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "meta.properties").write_text("version=1\ncluster.id=half")
     started = kafka.start()
     kafka.stop()
     assert any("half-formatted" in note for note in started.notes)
+    shutil.rmtree(tmp_path / "data")
+    assert not kafka.start().already
+    kafka.stop()
 
 
 def test_a_log_folder_that_cannot_be_formatted_is_told_and_not_taken_for_formatted(
@@ -261,6 +265,12 @@ def test_a_full_disk_is_told_and_the_data_is_there_once_there_is_room(
     server.start()
     kept.is_there()
     server.stop()
+
+
+def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "mongod.conf").mkdir()
+    with pytest.raises(EdenError, match=r"MongoDB cannot be started in .*mongod\.conf"):
+        LocalMongo(tmp_path).start()
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
