@@ -13,6 +13,7 @@ from bson import json_util
 from pymongo import AsyncMongoClient
 
 from eden_memory.domain.changes import Document
+from eden_memory.domain.consumption import Consumption
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.inbox_mapping import InboxMapping
 from eden_memory.domain.message_mapping import TOPIC, FieldPaths, MessageMapping
@@ -22,6 +23,7 @@ from eden_memory.local.servers import endpoints
 from eden_memory.mongo.change_stream import ChangeStream
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.collection_reader import CollectionReader
+from eden_memory.mongo.consumption import MongoMarks
 from eden_memory.mongo.controls import MongoControls, MongoGroupNotes
 from eden_memory.mongo.directory import MongoDirectory
 from eden_memory.mongo.ids import encode_id
@@ -30,9 +32,12 @@ from eden_memory.mongo.leases import MongoLease
 from eden_memory.mongo.outcomes import MongoLedger
 from eden_memory.mongo.positions import MongoPositions
 from eden_memory.mongo.trigger_store import MongoTriggerStore
+from eden_memory.runtime.housekeeping import Housekeeping
 from eden_memory.runtime.http import HealthServer
+from eden_memory.runtime.janitor import Janitor
 from eden_memory.runtime.kafka import admin_config, client_kwargs
 from eden_memory.runtime.leading import Leading, Source
+from eden_memory.runtime.metrics import TriggerMetrics
 from eden_memory.runtime.phases import Leadership
 from eden_memory.runtime.preflight import topics_exist
 from eden_memory.runtime.process import Part, Process
@@ -52,7 +57,8 @@ from schemas.events import REGISTRY
 
 MongoClient = AsyncMongoClient[dict[str, Any]]
 
-INBOX = "inbox"
+INBOX, WRITER, UNTIL_CONSUMED = "inbox", "atlas-writer", "until consumed"
+JANITOR_LEASE_SECONDS = 60.0
 INBOX_FIELDS = sorted(
     {
         field.alias or name
@@ -102,8 +108,8 @@ def to_json(document: Document) -> bytes:
     return json_util.dumps(document, json_options=json_util.RELAXED_JSON_OPTIONS).encode()
 
 
-TAILER = "tailer"
-PARTS = (TAILER, *pipeline.NAMES)
+TAILER, JANITOR = "tailer", "janitor"
+PARTS = (TAILER, *pipeline.NAMES, JANITOR)
 """What `eden run` can run."""
 
 
@@ -117,7 +123,9 @@ async def run(settings: Settings, names: Sequence[str]) -> None:
         parts: list[Part] = []
         if TAILER in wanted:
             parts.append(await stack.enter_async_context(tailing(settings)))
-        if wanted != {TAILER}:
+        if JANITOR in wanted:
+            parts.append(await stack.enter_async_context(housekeeping(settings)))
+        if wanted & set(pipeline.NAMES):
             parts += await stack.enter_async_context(stage_parts(settings, wanted))
         if settings.http.port is not None:
             parts.append(HealthServer(tuple(parts), settings.http.host, settings.http.port))
@@ -177,9 +185,39 @@ async def stage_handlers(settings: Settings, client: MongoClient) -> dict[str, H
     forgets = settings.messages.on_delete != "keep"
     return {
         pipeline.FORMATION_TRIGGER: FormationTrigger(
-            store, directory, settings_version(settings), forgets=forgets
+            store, directory, settings_version(settings), TriggerMetrics(), forgets=forgets
         )
     }
+
+
+@asynccontextmanager
+async def housekeeping(settings: Settings) -> AsyncGenerator[Housekeeping]:
+    """The janitor: removes what every consumer has had behind it for a week."""
+    servers = endpoints(settings)
+    async with connect(settings.mongodb, servers.mongodb) as client:
+        database, prefix = client[settings.mongodb.database], settings.mongodb.prefix
+        kafka = client_kwargs(settings.kafka, servers.kafka)
+        lease = MongoLease(database[prefix + "leases"], JANITOR, JANITOR_LEASE_SECONDS)
+        outcomes, marks = MongoLedger(database, prefix), MongoMarks(database, prefix)
+        yield Housekeeping(lease, Janitor(kafka, consumption(settings), marks, outcomes, _now))
+
+
+def consumption(settings: Settings) -> Consumption:
+    """Who has to be past what before it is removed: as topics.yaml declares it, for what exists already."""
+    topics = load_topics(settings.kafka)
+    programs, declared = topics.file.programs, topics.file.topics
+    readers = {
+        topics.name(short): [topics.group(one) for one in topic.groups if not programs[one].later]
+        for short, topic in declared.items()
+        if topic.kept == UNTIL_CONSUMED
+    }
+    deciding = [name for name in pipeline.NAMES if name not in pipeline.KEEP_THEIR_OWN_STATE]
+    stages = {name: (topics.group(name), topics.read_by(name)) for name in deciding}
+    return Consumption(readers, stages, (topics.group(WRITER), topics.read_by(WRITER)))
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
 def window_limits(settings: Settings) -> Limits:

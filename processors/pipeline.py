@@ -18,6 +18,8 @@ from schemas.events import (
 FORMATION_TRIGGER = "formation-trigger"
 
 NAMES = (FORMATION_TRIGGER,)
+KEEP_THEIR_OWN_STATE = frozenset({FORMATION_TRIGGER})
+"""Their documents hold state and outcome in one; they have no outcomes in the ledger."""
 
 
 def stages(handlers: Mapping[str, Handler]) -> tuple[Stage, ...]:
@@ -29,6 +31,6 @@ def stages(handlers: Mapping[str, Handler]) -> tuple[Stage, ...]:
             reads=(MessageRecorded, SessionEnded, FormationAsked, Watermark),
             writes=(FormationRequested, Forgotten),
             batch=500,
-            decides=False,  # its session documents hold state and outcome in one
+            decides=FORMATION_TRIGGER not in KEEP_THEIR_OWN_STATE,
         ),
     )
