@@ -1,6 +1,7 @@
 """What every test stands on: real servers for the session, a namespace of its own, no network, no keys."""
 
 import os
+import signal
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,13 @@ def pytest_configure() -> None:
         if name in KEYS or (name.startswith("EDEN_") and not name.startswith("EDEN_TEST_")):
             del os.environ[name]
     Settings.model_config["toml_file"] = None
+    signal.signal(signal.SIGTERM, _as_interrupt)
+
+
+def _as_interrupt(number: int, frame: object) -> None:
+    """SIGTERM ends the run as Ctrl-C does: what the fixtures started is stopped."""
+    del number, frame
+    raise KeyboardInterrupt
 
 
 @pytest.fixture(autouse=True)
