@@ -1,6 +1,8 @@
 """The servers that tests talk to: given ones, containers when asked for, else private local ones."""
 
 import os
+import shutil
+import subprocess
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -46,7 +48,7 @@ class Namespace:
 @contextmanager
 def running_servers(given: Mapping[str, str], folder: Path, jars: Path) -> Generator[TestServers]:
     """Both servers for the block; those started here are stopped after it."""
-    in_containers = os.environ.get("EDEN_TEST_CONTAINERS") == "1"
+    in_containers = os.environ.get("EDEN_TEST_CONTAINERS") == "1" and _docker_runs()
     with ExitStack() as stack:
         uri, bootstrap = given.get("EDEN_MONGODB_URI"), given.get("EDEN_KAFKA_BOOTSTRAP")
         mongodb = _mongodb_container if in_containers else _mongodb_here
@@ -63,6 +65,13 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = 30.0) 
     while not condition():
         assert time.monotonic() < until, f"not within {seconds} s: {what}"
         time.sleep(0.05)
+
+
+def _docker_runs() -> bool:
+    docker = shutil.which("docker")
+    if docker is None:
+        return False
+    return subprocess.run([docker, "info"], capture_output=True, timeout=30, check=False).returncode == 0
 
 
 @contextmanager
