@@ -1,0 +1,29 @@
+"""The tailer's benchmark in a short form: ratios to bounds of the same run, never absolute times."""
+
+import json
+
+import pytest
+
+from tests.bench.report import Report, Row
+from tests.bench.tailer import measure
+from tests.servers import TestServers
+
+
+@pytest.mark.servers
+async def test_catching_up_keeps_within_reach_of_its_bound(servers: TestServers) -> None:
+    report = await measure(servers, 20_000, 1, 0)
+    assert report.ratios["catch_up_of_serial"] >= 0.15
+    assert report.ratios["backfill_of_catch_up"] >= 0.4
+    assert report.ratios["memory_of_target"] <= 1.5
+
+
+def test_the_last_line_of_a_benchmark_is_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:
+    report = Report("x", "title", {"a": 1.0}, {"b": 2.0}, {"a_of_b": 0.5}, [Row("a", 1.0, "s", 2.0, "b")])
+    report.show()
+    last = capsys.readouterr().out.strip().splitlines()[-1]
+    assert json.loads(last) == {
+        "bench": "x",
+        "results": {"a": 1.0},
+        "bounds": {"b": 2.0},
+        "ratios": {"a_of_b": 0.5},
+    }
