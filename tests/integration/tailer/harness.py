@@ -21,7 +21,7 @@ from eden_memory.runtime.kafka import client_kwargs
 from eden_memory.runtime.publishing import partition_for
 from eden_memory.settings import Settings
 from schemas.envelope import Envelope
-from schemas.events import MessageRecorded, decode
+from schemas.events import MessageRecorded, Watermark, decode
 from schemas.events.base import Event
 
 PARTITIONS = 3
@@ -53,6 +53,12 @@ class Arrived:
     def message(self) -> MessageRecorded:
         assert isinstance(self.event, MessageRecorded)
         return self.event
+
+    @property
+    def mark(self) -> str:
+        """The version of a watermark."""
+        assert isinstance(self.event, Watermark)
+        return self.event.version
 
     @property
     def ended(self) -> str | None:
@@ -104,12 +110,12 @@ class Topic:
 
     async def until_marked(self, moment: str = "") -> None:
         """Until every partition has a watermark newer than what is there now (and than `moment`)."""
-        newest = max([moment, *(one.event.version for one in self.marks)])  # pyright: ignore
+        newest = max([moment, *(one.mark for one in self.marks)])
         begun = len(self.everything)
 
         def marked() -> bool:
             fresh = [one for one in self.everything[begun:] if one.key.startswith("watermark:")]
-            return {one.partition for one in fresh if one.event.version > newest} == set(range(PARTITIONS))  # pyright: ignore
+            return {one.partition for one in fresh if one.mark > newest} == set(range(PARTITIONS))
 
         await self.until(marked, "a watermark in every partition")
 
@@ -159,7 +165,9 @@ class Kit:
                 await task
 
     @asynccontextmanager
-    async def topic(self, short: str = "chat.messages", isolation: str = "read_uncommitted") -> Any:
+    async def topic(
+        self, short: str = "chat.messages", isolation: str = "read_uncommitted"
+    ) -> AsyncGenerator[Topic]:
         """A topic, read from its beginning."""
         name = self.settings.kafka.topic_prefix + short
         consumer: Any = AIOKafkaConsumer(

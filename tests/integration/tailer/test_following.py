@@ -158,7 +158,7 @@ async def test_watermarks_say_up_to_when_everything_is_there(chat: Kit) -> None:
         for one in topic.records:
             later = [mark.offset for mark in topic.marks if mark.partition == one.partition]
             earlier = [
-                mark.event.version  # pyright: ignore
+                mark.mark
                 for mark in topic.marks
                 if mark.partition == one.partition and mark.offset < one.offset
             ]

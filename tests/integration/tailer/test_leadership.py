@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Generator
+from collections.abc import AsyncIterator, Generator
 from pathlib import Path
 
 import pytest
@@ -32,10 +32,10 @@ def topics(quick: Settings) -> None:
 
 
 @pytest.fixture
-async def app(quick: Settings, topics: None) -> Kit:
+async def app(quick: Settings, topics: None) -> AsyncIterator[Kit]:
     """The application's side, for tailers that run as processes."""
     async with kit(quick, topics=()) as made:
-        yield made  # pyright: ignore
+        yield made
 
 
 async def leads(tailer: TailerProcess) -> None:
@@ -113,9 +113,11 @@ async def test_a_leader_killed_in_a_transaction_leaves_nothing_out(app: Kit, tmp
             await topic.until(lambda: len(topic.records) >= 200, "some records")
             first.signal(signal.SIGKILL)
             await first.ended()
-        async with tailer_process(app.settings, tmp_path / "b"):
-            async with app.topic(isolation="read_committed") as committed:
-                await committed.until(lambda: len(committed.last()) == 500, "all of them, committed", 40)
+        async with (
+            tailer_process(app.settings, tmp_path / "b"),
+            app.topic(isolation="read_committed") as committed,
+        ):
+            await committed.until(lambda: len(committed.last()) == 500, "all of them, committed", 60)
 
 
 async def test_a_missing_topic_is_said_and_ends_the_program(quick: Settings, tmp_path: Path) -> None:
