@@ -1,11 +1,12 @@
 """One consumer group membership: what is assigned, where reading starts, what may be committed.
 
-Plain aiokafka (docs/decisions/plain-aiokafka.md): reading starts only where the group's own offsets or nothing at all say
-so, and a lost offset is an error here, never `earliest`.
+Plain aiokafka (docs/decisions/plain-aiokafka.md): reading starts where the group's own offsets say, or at the
+beginning if it never had any; a lost offset is an error here, never `earliest`.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import structlog
@@ -25,7 +26,9 @@ from aiokafka.structs import ConsumerRecord
 
 from eden_memory.domain.control import GroupNotes
 from eden_memory.domain.errors import EdenError
+from eden_memory.runtime.failures import Kind, classify
 from eden_memory.runtime.offsets import AssignedPartition
+from eden_memory.runtime.patience import until_done
 
 log = structlog.get_logger()
 
@@ -72,11 +75,13 @@ class Membership(ConsumerRebalanceListener):
         on_revoked: Callable[[], None],
         on_assigned: Callable[[], None],
     ) -> None:
-        self._consumer: Any = new_consumer(client, group, topics)
+        self._new = partial(new_consumer, client, group, topics)
+        self._consumer: Any = None
         self._group = group
         self._topics = topics
         self._notes = notes
         self._noted: set[tuple[str, int]] = set()
+        self._to_note: set[tuple[str, int]] = set()
         self._on_revoked = on_revoked
         self._on_assigned = on_assigned
         self._committed: dict[TopicPartition, int] = {}
@@ -85,12 +90,22 @@ class Membership(ConsumerRebalanceListener):
 
     async def start(self) -> None:
         """Join the group."""
-        self._noted = set(await self._notes.committed(self._group))
+        self._noted = set(await until_done(lambda: self._notes.committed(self._group)))
+        await until_done(self._join)
+
+    async def _join(self) -> None:
+        self._consumer = self._new()
         self._consumer.subscribe(topics=list(self._topics), listener=self)
-        await self._consumer.start()
+        try:
+            await self._consumer.start()
+        except BaseException:
+            await self._consumer.stop()
+            raise
 
     async def leave(self) -> None:
         """Commit, let go and leave the group at once; the others take over without waiting for a timeout."""
+        if self._consumer is None:
+            return
         try:
             async with asyncio.timeout(LEAVE_SECONDS):
                 await self._let_go()
@@ -111,7 +126,7 @@ class Membership(ConsumerRebalanceListener):
         """Begin anew with each partition at the group's offset, also with one that was held before."""
         try:
             await self._begin(set(assigned))
-        except (KafkaError, EdenError) as error:  # aiokafka would log it and go on
+        except Exception as error:  # noqa: BLE001 - aiokafka would log it and go on; `fetch` raises it
             self._failure = error
             return
         log.info("partitions assigned", group=self._group, partitions=_names(self.homes))
@@ -172,10 +187,18 @@ class Membership(ConsumerRebalanceListener):
             return None
 
     async def _note(self, partitions: set[tuple[str, int]]) -> None:
-        new = partitions - self._noted
-        if new:
-            await self._notes.note(self._group, new)
-            self._noted |= new
+        self._to_note |= partitions - self._noted
+        if not self._to_note:
+            return
+        try:
+            await self._notes.note(self._group, self._to_note)
+        except Exception as error:
+            if classify(error) not in (Kind.AWAY, Kind.TRANSIENT):
+                raise
+            log.warning("commit not noted yet", group=self._group, error=f"{type(error).__name__}: {error}")
+            return
+        self._noted |= self._to_note
+        self._to_note = set()
 
     async def _let_go(self) -> None:
         homes, held = list(self.homes.values()), bool(self.homes)
@@ -202,7 +225,7 @@ class Membership(ConsumerRebalanceListener):
         }
         new = [tp for tp, offset in offsets.items() if offset is None]
         if new:
-            noted = set(await self._notes.committed(self._group))
+            noted = set(await until_done(lambda: self._notes.committed(self._group)))
             for tp in new:
                 if (tp.topic, tp.partition) in noted:
                     raise _lost(self._group, tp, "the group has no offset any more")

@@ -214,8 +214,8 @@ class Deciding:
         """Count a failed attempt, and say when the next one is, or give the unit up."""
         policy = self._stage.retry
         counts = True
-        if failure.kind in (Kind.TRANSIENT, Kind.PROVIDER) and not failure.asked:
-            counts = self._watching.attempt_failed(read[0].member, failure)
+        if failure.kind in (Kind.AWAY, Kind.TRANSIENT, Kind.PROVIDER) and not failure.asked:
+            counts = self._watching.attempt_failed(read[0].member, failure) and failure.kind is not Kind.AWAY
         attempts = unit.items[0].attempts + counts
         for item in unit.items:
             item.attempts = attempts

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import sys
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -9,10 +10,8 @@ from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 from bson.errors import InvalidDocument
 from pydantic import ValidationError
 from pymongo.errors import (
-    AutoReconnect,
     ConnectionFailure,
     DocumentTooLarge,
-    ExecutionTimeout,
     OperationFailure,
     PyMongoError,
     WaitQueueTimeoutError,
@@ -28,8 +27,10 @@ from schemas.envelope import EnvelopeError
 class Kind(StrEnum):
     """How a failure is met."""
 
+    AWAY = "away"
+    """MongoDB or Kafka is not there: tried again without end, and it counts against no record."""
     TRANSIENT = "transient"
-    """A server of ours is away or busy: tried again."""
+    """Busy, late or cut off: tried again."""
     PROVIDER = "provider"
     """A model provider is away or busy: tried again, and no sooner than it asks for."""
     PERMANENT = "permanent"
@@ -49,18 +50,8 @@ _PERMANENT = (
     MessageSizeTooLargeError,
     OutcomeTooLarge,
 )
-_TRANSIENT = (
-    AutoReconnect,
-    ConnectionFailure,
-    ExecutionTimeout,
-    WaitQueueTimeoutError,
-    WTimeoutError,
-    KafkaError,
-    TimeoutError,
-    ConnectionError,
-    asyncio.IncompleteReadError,
-    OSError,
-)
+_AWAY = (ConnectionFailure, WaitQueueTimeoutError, WTimeoutError, KafkaError)
+_TRANSIENT = (TimeoutError, OSError, asyncio.IncompleteReadError, PyMongoError)
 _MONGO_PERMANENT_CODES = {2, 9, 14, 121, 10334}
 """BadValue, FailedToParse, TypeMismatch, DocumentValidationFailure, BSONObjectTooLarge."""
 
@@ -71,13 +62,11 @@ def classify(error: BaseException) -> Kind:
         return Kind.PROVIDER
     if isinstance(error, _PERMANENT):
         return Kind.PERMANENT
-    if isinstance(error, _TRANSIENT):
-        return Kind.TRANSIENT
+    if isinstance(error, _AWAY):
+        return Kind.AWAY
     if isinstance(error, OperationFailure) and error.code in _MONGO_PERMANENT_CODES:
         return Kind.PERMANENT
-    if isinstance(error, PyMongoError):
-        return Kind.TRANSIENT
-    return Kind.BUG
+    return Kind.TRANSIENT if isinstance(error, _TRANSIENT) else Kind.BUG
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +105,8 @@ def delay(policy: RetryPolicy, failure: Failure, attempts: int) -> float:
 
 def attempts_allowed(policy: RetryPolicy, failure: Failure) -> int:
     """How many attempts a unit has that fails in this way."""
+    if failure.kind is Kind.AWAY:
+        return sys.maxsize
     if failure.kind is Kind.PERMANENT:
         return 1
     return min(BUG_ATTEMPTS, policy.attempts) if failure.kind is Kind.BUG else policy.attempts

@@ -22,7 +22,7 @@ async def until_done(step: Callable[[], Awaitable[T]]) -> T:
         try:
             return await step()
         except Exception as error:
-            if classify(error) is not Kind.TRANSIENT:
+            if classify(error) not in (Kind.AWAY, Kind.TRANSIENT):
                 raise
             attempts += 1
             log.warning(

@@ -188,7 +188,7 @@ class Worker:
             try:
                 await self._obey()
             except Exception as error:
-                if classify(error) is not Kind.TRANSIENT:
+                if classify(error) not in (Kind.AWAY, Kind.TRANSIENT):
                     raise
                 log.warning("controls not read", stage=self.stage.name, error=str(error))
 

@@ -82,10 +82,10 @@ async def test_a_rolling_restart_stops_no_partition_for_as_long_as_a_call(
 
 
 async def _feed(kit: Bench) -> None:
-    """A question of a new session every 20 ms: each partition has something to begin all the time."""
+    """A question of a new session every 50 ms: each partition has something to begin all the time."""
     for number in itertools.count():
         await kit.put([asked(f"f{number}", 0)])
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.05)
 
 
 def _longest_gap(calls: Path) -> float:
