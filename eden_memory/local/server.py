@@ -162,6 +162,7 @@ class LocalServer(ABC):
             try:
                 return self._launch(attempt, seconds)
             except EdenError:
+                self._await_ports()
                 if retries == 0 or all(ports.is_free(port) for port in attempt.ports.values()):
                     raise
                 attempt = self._choose_ports(attempt.notes)
