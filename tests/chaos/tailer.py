@@ -59,6 +59,14 @@ class Options:
     lose_position: str | None = None
     tailers: int = 3
     pace: float = 0.7
+    then_seed: int | None = None
+    """As many faults again are drawn from this one."""
+
+    @property
+    def plan(self) -> list[str]:
+        """The faults by name, in order."""
+        seeds = [self.seed] if self.then_seed is None else [self.seed, self.then_seed]
+        return [name for seed in seeds for name in plan(seed, self.faults, replica_set=self.replica_set)]
 
     @property
     def pre_images(self) -> bool:
@@ -140,7 +148,7 @@ async def scene(options: Options, folder: Path, jars: Path) -> AsyncGenerator[Sc
 
 async def _storm(on: Scene) -> None:
     """The sessions chat while the faults strike; the position is lost halfway."""
-    names = plan(on.options.seed, on.options.faults, replica_set=on.options.replica_set)
+    names = on.options.plan
     over = asyncio.Event()
     chatting = asyncio.create_task(on.application.chat(over))
     try:
@@ -204,6 +212,7 @@ def _figures(on: Scene) -> dict[str, object]:
     records, seconds = on.reader.records, _takeovers(on)
     return {
         "seed": on.options.seed,
+        **({} if on.options.then_seed is None else {"then seed": on.options.then_seed}),
         "replica set": on.options.replica_set,
         "pre-images": on.options.pre_images,
         "position lost": on.options.lose_position or "no",
@@ -251,11 +260,14 @@ def _options(arguments: list[str]) -> tuple[Options, Path | None]:
     parser = argparse.ArgumentParser(prog="tests.chaos.tailer", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--faults", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--then-seed", type=int, help="as many faults again, drawn from this one")
     parser.add_argument("--replica-set", action="store_true", help="three mongods; step-downs are faults too")
     parser.add_argument("--lose-position", choices=WAYS, help="halfway through")
     parser.add_argument("--folder", type=Path, help="keep data and logs there")
     given = parser.parse_args(arguments)
-    options = Options(given.faults, given.seed, given.replica_set, given.lose_position)
+    options = Options(
+        given.faults, given.seed, given.replica_set, given.lose_position, then_seed=given.then_seed
+    )
     return options, given.folder
 
 
