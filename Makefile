@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help setup lock demo test lint format types schemas bench bench-tailer chaos up down status doctor clean ci
+.PHONY: help setup lock demo test lint format types schemas bench bench-tailer bench-lanes chaos up down status doctor clean ci
 
 help: ## print the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -55,10 +55,13 @@ types: setup ## pyright, strict
 schemas: setup ## export the JSON Schemas and the AsyncAPI document
 	@$(BIN)/eden schemas export
 
-bench: bench-tailer ## all benchmarks
+bench: bench-tailer bench-lanes ## all benchmarks
 
 bench-tailer: setup ## the tailer against its bounds
 	@$(BIN)/python -m tests.bench.tailer
+
+bench-lanes: setup ## the lanes against their bound, and what the runtime costs per record
+	@$(BIN)/python -m tests.bench.lanes
 
 chaos: setup ## faults from a seed under load: ROUNDS=200 SEED=1
 	@$(BIN)/python -m tests.chaos.tailer --faults $${ROUNDS:-200} --seed $${SEED:-1}
