@@ -79,8 +79,8 @@ class Session:
     number: int
     id: Any
     chance: random.Random
-    alive: list[Any] = field(default_factory=list[Any])
-    """`_id`s of its messages that it has not deleted."""
+    alive: dict[Any, datetime] = field(default_factory=dict[Any, datetime])
+    """`_id`s of its messages that it has not deleted, and when they were created."""
     order: list[str] = field(default_factory=list[str])
     """Typed ids of messages and controls in the order of writing, but for those without text at any time."""
     asked: int = 0
@@ -174,7 +174,7 @@ class Application:
         elif name == "ask":
             await self._ask(session)
         elif session.alive:
-            chosen = session.chance.choice(session.alive)
+            chosen = session.chance.choice([*session.alive])
             self.counts[name] += 1
             await surely(
                 {"delete": self._delete, "replace": self._replace}.get(name, self._change)(
@@ -190,7 +190,7 @@ class Application:
         self.began.append((time.monotonic(), key))
         await surely(lambda: self.messages.insert_one(document))
         self.counts["write"] += 1
-        session.alive.append(document["_id"])
+        session.alive[document["_id"]] = document["created_at"]
         if not empty:
             session.order.append(key)
 
@@ -222,10 +222,11 @@ class Application:
     def _replace(self, session: Session, chosen: Any, name: str) -> Step:
         session.asked += 1
         document = self._document(session, chosen, session.words("replaced"))
+        document["created_at"] = session.alive[chosen]
         return lambda: self.messages.replace_one({"_id": chosen}, document)
 
     def _delete(self, session: Session, chosen: Any, name: str) -> Step:
-        session.alive.remove(chosen)
+        del session.alive[chosen]
         return lambda: self.messages.delete_one({"_id": chosen})
 
     async def _ask(self, session: Session) -> None:

@@ -40,10 +40,10 @@ def plan(seed: int, count: int, *, replica_set: bool) -> list[str]:
 
 @dataclass(frozen=True)
 class Struck:
-    """One fault: when it began and when the next one did (monotonic seconds)."""
+    """One fault: when it was done and when the next one began (monotonic seconds)."""
 
     name: str
-    began: float
+    done: float
     until: float
 
 
@@ -71,7 +71,6 @@ class Faults:
 
     async def strike(self, name: str) -> None:
         """One fault, and the pause after it."""
-        began = time.monotonic()
         what, _, how = name.partition(" ")
         if what in ("leader", "stand-by", "tailer"):
             await self._tailer(what, how)
@@ -80,10 +79,11 @@ class Faults:
             await asyncio.to_thread(self._servers.mongo.step_down)
         else:
             await asyncio.to_thread(self._server, what, how)
+        done = time.monotonic()
         await asyncio.sleep(self._chance.uniform(0.3, 1.5))
         if self._chance.random() < (0.8 if name == TAKEOVER else 0.4):
             await self._flows()
-        self.struck.append(Struck(name, began, time.monotonic()))
+        self.struck.append(Struck(name, done, time.monotonic()))
 
     async def calm(self) -> None:
         """Everything runs again."""

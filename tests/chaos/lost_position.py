@@ -7,7 +7,7 @@ from tests.chaos.application import MESSAGES, Application, surely
 
 POSITIONS = "memory_positions"
 WAYS = ("outdated", "garbage", "recreated")
-"""outdated: a place that the oplog does not hold (280); garbage: a token that MongoDB refuses (260); recreated: the
+"""outdated: a place that the oplog does not hold (280); garbage: a token that is none (50811); recreated: the
 collection is dropped and made anew from a backup that lacks some messages."""
 
 

@@ -235,9 +235,9 @@ def _takeovers(on: Scene) -> list[float]:
             arrived = [
                 on.reader.arrived[key]
                 for began, key in on.application.began
-                if fault.began <= began <= fault.until and key in on.reader.arrived
+                if fault.done <= began <= fault.until and key in on.reader.arrived
             ]
-            found += [min(arrived) - fault.began] if arrived and min(arrived) <= fault.until else []
+            found += [min(arrived) - fault.done] if arrived and min(arrived) <= fault.until else []
     return found
 
 
