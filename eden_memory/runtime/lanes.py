@@ -28,6 +28,8 @@ class Queued:
     size: int
     attempts: int = 0
     epoch: int = 0
+    settled: int = 0
+    """Attempts that were counted before this epoch."""
     retry: int = 0
     rereads: int = 0
 

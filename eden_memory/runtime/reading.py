@@ -53,7 +53,9 @@ class Reader:
 
     def _read(self, item: Queued) -> Read:
         if item.epoch != self._watching.epoch:
-            item.epoch, item.attempts = self._watching.epoch, 0
+            if self._watching.was_outage(item.epoch):
+                item.attempts = min(item.attempts, item.settled + 1)
+            item.epoch, item.settled = self._watching.epoch, item.attempts
         envelope = Envelope.of_headers(item.record.headers)
         member = f"{envelope.id}#{item.retry}" if item.retry else envelope.id
         if envelope.name not in self._reads and envelope.name in self._registry.events:

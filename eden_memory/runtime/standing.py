@@ -52,8 +52,12 @@ class Standing:
 
     @property
     def epoch(self) -> int:
-        """Rises with each outage."""
+        """Rises with each success after a failure."""
         return self._outage.epoch
+
+    def was_outage(self, epoch: int) -> bool:
+        """Whether the stage as a whole was failing then."""
+        return self._outage.was_one(epoch)
 
     @property
     def pauses(self) -> Mapping[PauseKind, Pause]:

@@ -26,7 +26,11 @@ class Watching(Protocol):
 
     @property
     def epoch(self) -> int:
-        """Rises with each outage: failed attempts of an earlier epoch do not count."""
+        """Rises with each success after a failure."""
+        ...
+
+    def was_outage(self, epoch: int) -> bool:
+        """Whether the stage as a whole was failing then: all attempts of that time count as one."""
         ...
 
     def attempt_failed(self, unit: str, failure: Failure) -> bool:

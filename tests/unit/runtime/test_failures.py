@@ -67,6 +67,7 @@ def test_an_outage_is_several_units_failing_and_none_succeeding() -> None:
     assert not outage.failed("f", "503")
     assert outage.succeeded()
     assert outage.reason is None
+    assert (outage.was_one(0), outage.was_one(1), outage.was_one(outage.epoch)) == (False, True, False)
 
 
 def test_dead_letters_are_too_many_by_share_and_by_number() -> None:
