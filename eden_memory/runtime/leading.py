@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import structlog
 
 from eden_memory.domain.changes import Change, Document, Page
-from eden_memory.domain.mapped import Mapped
+from eden_memory.domain.mapped import Mapped, Unmapped
 from eden_memory.domain.message_mapping import Origin, Reason
 from eden_memory.domain.records import Outgoing
 from eden_memory.ports import ChangeSource, Inbox, Messages, Position, Positions, SourceFailed
@@ -22,6 +22,9 @@ from eden_memory.runtime import metrics
 from eden_memory.runtime.transactions import TransactionalPublisher
 
 log = structlog.get_logger("eden.tailer")
+
+DEAD_TOGETHER = 10
+"""Originals of dead letters held in memory at once: each may have 16 MB."""
 
 
 class Mapping(Protocol):
@@ -90,23 +93,22 @@ class Leading:
     async def publish(self, mapped: Mapped, now: datetime, origin: str) -> None:
         """Send what a batch became; the documents that became nothing go to the dead letters, whole."""
         if mapped.unmapped:
-            mapped.records.extend(await self._dead(mapped, now))
+            await self._bury(mapped.unmapped, now)
         await self.publisher.send(mapped.records)
         self._carried.extend(mapped.carried)
-        metrics.TAILER_RECORDS.labels(origin).inc(len(mapped.records))
+        metrics.TAILER_RECORDS.labels(origin).inc(len(mapped.records) + len(mapped.unmapped))
         metrics.TAILER_EMPTY.inc(mapped.empty)
 
-    async def _dead(self, mapped: Mapped, now: datetime) -> list[Outgoing]:
-        metrics.TAILER_UNMAPPED.inc(len(mapped.unmapped))
-        for one in mapped.unmapped[:3]:
-            log.warning(
-                "document cannot be used",
-                collection=one.collection,
-                id=repr(one.document["_id"])[:80],
-                reason=one.reason,
-            )
-        originals = await self.source.messages.originals([one.document["_id"] for one in mapped.unmapped])
-        return self.mapping.dead(mapped, originals, now)
+    async def _bury(self, unmapped: Sequence[Unmapped], now: datetime) -> None:
+        metrics.TAILER_UNMAPPED.inc(len(unmapped))
+        for one in unmapped[:3]:
+            identity = repr(one.document["_id"])[:80]
+            log.warning("document cannot be used", collection=one.collection, id=identity, reason=one.reason)
+        for start in range(0, len(unmapped), DEAD_TOGETHER):
+            some = Mapped(unmapped=list(unmapped[start : start + DEAD_TOGETHER]))
+            ids = [one.document["_id"] for one in some.unmapped]
+            originals = await self.source.messages.originals(ids)
+            await self.publisher.send(self.mapping.dead(some, originals, now))
 
     async def advance(self, position: Position) -> None:
         """Everything before `position` was handed to `publish`; made final when it is time."""

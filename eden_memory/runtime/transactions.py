@@ -20,6 +20,8 @@ from eden_memory.runtime.topics import DEAD, Topics
 BATCH_BYTES = 900_000
 ANSWER_SECONDS = 20.0
 """A broker that does not confirm for so long is taken for frozen."""
+STOP_SECONDS = 0.7
+"""For aborting, and for disconnecting: a frozen broker must not hold up a stop."""
 
 
 class PublishFailed(EdenError):  # noqa: N818 - reads as what happened
@@ -59,13 +61,13 @@ class TransactionalPublisher:
         for future in self._sent:
             future.cancel()
         try:
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(STOP_SECONDS):
                 if self._open:
                     await self._producer.abort_transaction()
         except (KafkaError, TimeoutError, AssertionError):
             pass  # the next holder of the id aborts it
         try:
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(STOP_SECONDS):
                 await self._producer.stop()
         except (KafkaError, TimeoutError):
             return

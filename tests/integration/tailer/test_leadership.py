@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
+from eden_memory.local.kafka import LocalKafka
 from eden_memory.local.mongo import LocalMongo
 from eden_memory.runtime.kafka import admin_config
 from eden_memory.runtime.topic_admin import apply_topics
@@ -191,3 +192,40 @@ async def test_a_frozen_mongod_that_wakes_is_followed_on(
         await app.insert(2)
         await topic.until(lambda: "text 2" in topic.texts, "it leads again", 40)
         assert topic.last() == {"i.1": "text 1", "i.2": "text 2"}
+
+
+@pytest.fixture(scope="module")
+def own_kafka(tmp_path_factory: pytest.TempPathFactory, jars_folder: Path) -> Generator[LocalKafka]:
+    """A broker that may be frozen."""
+    server = LocalKafka(tmp_path_factory.mktemp("frozen-kafka"), jars_folder=jars_folder)
+    server.start()
+    yield server
+    if server.pid is not None:
+        os.kill(server.pid, signal.SIGCONT)
+    server.stop()
+
+
+async def test_sigterm_ends_a_leader_in_time_even_while_kafka_is_frozen(
+    quick: Settings, own_kafka: LocalKafka, tmp_path: Path
+) -> None:
+    named = quick.kafka.model_copy(update={"bootstrap": own_kafka.endpoint, "partitions": 3})
+    settings = quick.model_copy(update={"kafka": named})
+    apply_topics(admin_config(named, own_kafka.endpoint), load_topics(named))
+    assert own_kafka.pid is not None
+    async with kit(settings, topics=()) as app:
+        async with tailer_process(settings, tmp_path / "a") as tailer:
+            await leads(tailer)
+            await app.following()
+            os.kill(own_kafka.pid, signal.SIGSTOP)
+            try:
+                await app.messages.insert_many([message(number) for number in range(100)])
+                tailer.signal(signal.SIGTERM)
+                began = time.monotonic()
+                code = await tailer.ended()
+                took = time.monotonic() - began
+            finally:
+                os.kill(own_kafka.pid, signal.SIGCONT)
+        assert code == 0, tailer.said
+        assert took <= STOP * NOISE
+        async with tailer_process(settings, tmp_path / "b"), app.topic() as topic:
+            await topic.until(lambda: len(topic.last()) == 100, "nothing is lost")
