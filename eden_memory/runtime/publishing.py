@@ -145,18 +145,17 @@ class _Sender:
                     self._queue.clear()
 
     async def _send(self, producer: Any, taken: list[_Waiting]) -> None:
+        if (
+            self._queue[0].record.size > MAX_RECORD_BYTES
+        ):  # aiokafka takes a batch's first record, however large
+            taken.append(self._queue.popleft())
+            raise MessageSizeTooLargeError(f"a record of {taken[0].record.size} bytes for {self._topic}")
         batch = producer.create_batch()
         while self._queue and (not taken or batch.size() < MAX_BATCH_BYTES):
             record = self._queue[0].record
-            added = batch.append(
-                timestamp=None, key=record.key, value=record.value, headers=list(record.headers)
-            )
-            if added is None:
+            if record.size > MAX_RECORD_BYTES or not _append(batch, record):
                 break
             taken.append(self._queue.popleft())
-        if not taken:
-            taken.append(self._queue.popleft())
-            raise MessageSizeTooLargeError(f"a record of {taken[0].record.size} bytes for {self._topic}")
         batch.close()
         try:
             await (await producer.send_batch(batch, self._topic, partition=self._partition))
@@ -166,6 +165,11 @@ class _Sender:
         for one in taken:
             if not one.confirmed.done():
                 one.confirmed.set_result(None)
+
+
+def _append(batch: Any, record: StoredRecord) -> bool:
+    headers = list(record.headers)
+    return batch.append(timestamp=None, key=record.key, value=record.value, headers=headers) is not None
 
 
 def _refuse(waiting: Iterable[_Waiting], error: Exception) -> None:

@@ -273,3 +273,28 @@ async def test_the_ledger_is_written_once(kit: Bench) -> None:
     assert await kit.ledger.find("other", ["e1"]) == {}
     with pytest.raises(OutcomeTooLarge):
         await kit.ledger.store(outcome("d", "e9", text=b"x" * 4_000_001))
+
+
+async def test_what_was_finished_beyond_a_gap_comes_again_and_is_not_asked_again(kit: Bench) -> None:
+    calls: Counter[str] = Counter()
+    blocked = True
+
+    async def first_hangs(deliveries: Sequence[Delivery]) -> list[Outgoing]:
+        (one,) = deliveries
+        calls[one.id] += 1
+        if blocked and one.key.endswith("-0"):
+            await asyncio.sleep(3_600)
+        return [answered(one, uuid4().hex)]
+
+    await kit.put([asked("first", 0), *(asked(f"s{number}", 1) for number in range(40))])
+    async with running(Worker(stage(first_hangs), kit.around()), deadline=0.1):
+        before = await kit.answers(40)
+    assert await kit.committed() < 40, "the gap holds its partition back"
+    blocked = False
+    async with running(Worker(stage(first_hangs), kit.around())):
+        answers = await kit.answers(41)
+        await until(lambda: _committed(kit, 41), "the gap is filled")
+    assert calls.pop("first-0") == 2
+    assert set(calls.values()) == {1}
+    texts = {(one.key, one.value) for one in (*before, *answers)}
+    assert len(texts) == 41
