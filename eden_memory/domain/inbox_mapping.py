@@ -56,16 +56,22 @@ class InboxMapping:
                     command_id=inbox_id, scope=asked.scope, asked_at=time, version=version, **fields
                 )
             case InboxForget():
-                by_id = asked.what in ("message", "session", "user")
-                return FORGOTTEN, Forgotten(
-                    kind=asked.what,
-                    id=self._encode(asked.target) if by_id else str(asked.target),
-                    reach="for_ever",
-                    because="asked",
-                    inbox_id=inbox_id,
-                    asked_by=asked.asked_by,
-                    forgotten_at=time,
-                )
+                return FORGOTTEN, self._forgotten(asked, inbox_id, time)
+
+    def _forgotten(self, asked: InboxForget, inbox_id: str, time: datetime) -> Forgotten:
+        """Sessions and users may come back: of them what was created up to now is forgotten, all else for ever."""
+        comes_back = asked.what in ("session", "user")
+        by_id = comes_back or asked.what == "message"
+        return Forgotten(
+            kind=asked.what,
+            id=self._encode(asked.target) if by_id else str(asked.target),
+            reach="created_up_to" if comes_back else "for_ever",
+            until=time if comes_back else None,
+            because="asked",
+            inbox_id=inbox_id,
+            asked_by=asked.asked_by,
+            forgotten_at=time,
+        )
 
     def _control(
         self, event: Callable[..., Event], asked: InboxSessionEnded | InboxFormNow, version: str

@@ -75,14 +75,22 @@ def test_a_fact_command_goes_to_the_lane_of_its_scope() -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "target", "encoded"),
-    [("message", OID, f"o.{OID}"), ("session", "s 1", "s.s%201"), ("user", 5, "i.5"), ("fact", "f1", "f1")],
+    ("what", "target", "encoded", "reach"),
+    [
+        ("message", OID, f"o.{OID}", "for_ever"),
+        ("session", "s 1", "s.s%201", "created_up_to"),
+        ("user", 5, "i.5", "created_up_to"),
+        ("fact", "f1", "f1", "for_ever"),
+    ],
 )
-def test_a_wish_to_forget_goes_to_the_forgotten_for_ever(what: str, target: Any, encoded: str) -> None:
+def test_a_wish_to_forget_reaches_for_ever_but_for_sessions_and_users(
+    what: str, target: Any, encoded: str, reach: str
+) -> None:
     record, event = carried({"_id": OID, "kind": "forget", "what": what, "target": target})
     assert isinstance(event, Forgotten)
     assert (record.topic, event.kind, event.id) == ("memory.forgotten", what, encoded)
-    assert (event.reach, event.because, event.inbox_id) == ("for_ever", "asked", f"o.{OID}")
+    assert (event.reach, event.because, event.inbox_id) == (reach, "asked", f"o.{OID}")
+    assert event.until == (event.forgotten_at if reach == "created_up_to" else None)
 
 
 SECRET = "a secret"
