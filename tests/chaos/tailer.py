@@ -133,7 +133,11 @@ async def scene(options: Options, folder: Path, jars: Path) -> AsyncGenerator[Sc
         tailers = Tailers(_environment(servers), folder, options.tailers)
         stack.push_async_callback(tailers.abandon)
         await tailers.start()
-        await until(lambda: len(reader.watermarks) == PARTITIONS, "the history is read in")
+        await until(
+            lambda: len(reader.watermarks) == PARTITIONS or bool(tailers.violations), "the history is read in"
+        )
+        if tailers.violations:
+            raise NotInTime(tailers.violations[0])
 
         async def flows() -> None:
             written = len(application.began)
