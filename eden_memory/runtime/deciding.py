@@ -129,7 +129,7 @@ class Deciding:
         longest = max((record.size for record in records), default=0)
         if longest > RECORD_LIMIT:
             raise OutcomeTooLarge(f"an event of {longest} bytes, {RECORD_LIMIT} are allowed")
-        outcome = self._bare(unit, read, decision.key or members(read)[0])
+        outcome = self._bare(unit, members(read), decision.key or members(read)[0])
         return replace(
             outcome,
             records=records,
@@ -145,13 +145,13 @@ class Deciding:
         found = await until_done(lambda: ledger.find(self._stage.name, [dead.id]))
         return found[dead.id].kinds if dead.id in found else ()
 
-    def _bare(self, unit: Unit, read: Sequence[Read], key: str) -> Outcome:
+    def _bare(self, unit: Unit, covered: Sequence[str], key: str) -> Outcome:
         """An outcome of this unit that publishes nothing."""
         last = unit.items[-1].record
         return Outcome(
             key=f"{self._stage.name}:{key}",
             stage=self._stage.name,
-            members=tuple(dict.fromkeys(members(read))),
+            members=tuple(covered),
             writes=(),
             records=(),
             topic=last.topic,
@@ -248,7 +248,7 @@ class Deciding:
         (item,) = unit.items
         letter = self._letter(item.record, failure, attempts)
         kinds, records = ((), ()) if item.retry else self._in_its_place(wanted(read)[0], failure)
-        outcome = self._bare(unit, read, read[0].member)
+        outcome = self._bare(unit, members(read), read[0].member)
         outcome = replace(outcome, records=(letter, *records), kinds=kinds, dead=failure.reason)
         return await self._settle(unit, read, outcome)
 
@@ -267,9 +267,14 @@ class Deciding:
             return (), ()
 
     async def _give_up_unread(self, unit: Unit, failure: Failure) -> None:
-        """Dead-letter what cannot even be read; there is no id to store an outcome under."""
+        """Dead-letter what cannot even be read, once: it is known by its place and its bytes."""
         item = unit.items[0]
-        await self._publish(unit, [self._letter(item.record, failure, item.attempts + 1)])
+        letter = self._letter(item.record, failure, item.attempts + 1)
+        name = item.record.fingerprint
+        outcome = replace(self._bare(unit, [name], name), records=(letter,), dead=failure.reason)
+        ledger = self._ledger
+        stored = await until_done(lambda: ledger.store(outcome)) if ledger is not None else outcome
+        await self._publish(unit, stored.records)
         self._finish(unit, "dead")
 
     def _letter(self, record: Record, failure: Failure, attempts: int) -> StoredRecord:

@@ -18,7 +18,7 @@ class Read:
 
     item: Queued
     delivery: Delivery | None
-    """None: a type of this topic that the stage does not read."""
+    """None: a type of this topic that the stage does not read, or a repeat of a record before it in the unit."""
     member: str
 
 
@@ -43,23 +43,26 @@ class Reader:
     def unit(self, unit: Unit) -> list[Read] | Failure:
         """The unit up to its first unreadable record; a Failure if that was the first, kept alone."""
         read: list[Read] = []
+        seen: set[str] = set()
         for index, item in enumerate(unit.items):
             try:
-                read.append(self._read(item))
+                read.append(self._read(item, seen))
             except (EnvelopeError, SchemaViolation) as error:
                 unit.keep(max(index, 1))
                 return read or Failure(Kind.PERMANENT, str(error), error)
         return read
 
-    def _read(self, item: Queued) -> Read:
+    def _read(self, item: Queued, seen: set[str]) -> Read:
         if item.epoch != self._watching.epoch:
             if self._watching.was_outage(item.epoch):
                 item.attempts = min(item.attempts, item.settled + 1)
             item.epoch, item.settled = self._watching.epoch, item.attempts
         envelope = Envelope.of_headers(item.record.headers)
         member = f"{envelope.id}#{item.retry}" if item.retry else envelope.id
-        if envelope.name not in self._reads and envelope.name in self._registry.events:
+        unknown = envelope.name not in self._reads and envelope.name in self._registry.events
+        if unknown or member in seen:
             return Read(item, None, member)
+        seen.add(member)
         attempt = item.attempts + 1
-        seen = delivery(item.record, envelope, self._registry.decode, attempt=attempt, retry=item.retry)
-        return Read(item, seen, member)
+        given = delivery(item.record, envelope, self._registry.decode, attempt=attempt, times=item.times)
+        return Read(item, given, member)
