@@ -21,13 +21,18 @@ class Delivery:
     key: str
     partition: int = 0
     attempt: int = 1
-    asks_anew: bool = False
-    """A dead letter sent again: answers stored at earlier attempts are not to be reused."""
+    sent_again: int = 0
+    """How often it was a dead letter that was sent again."""
 
     @property
     def id(self) -> str:
         """The event's deterministic id."""
         return self.envelope.id
+
+    @property
+    def asks_anew(self) -> bool:
+        """A dead letter sent again: answers stored at earlier attempts are not to be reused."""
+        return self.sent_again > 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,11 @@ def event_id(cause: str, stage: str, index: int, retry: int = 0) -> str:
     return blake2b(parts.encode(), digest_size=16).hexdigest()
 
 
-def delivery(record: Record, envelope: Envelope, decode: Decode, *, attempt: int, retry: int) -> Delivery:
+def delivery(record: Record, envelope: Envelope, decode: Decode, *, attempt: int, times: int) -> Delivery:
     """What the handler sees of a record; a SchemaViolation if its value is not what its type promises."""
     event = None if record.value is None else decode(envelope.name, envelope.version, record.value)
     key = (record.key or b"").decode(errors="replace")
-    return Delivery(envelope, event, record.topic, key, record.partition, attempt, asks_anew=retry > 0)
+    return Delivery(envelope, event, record.topic, key, record.partition, attempt, times)
 
 
 @dataclass(frozen=True, slots=True)

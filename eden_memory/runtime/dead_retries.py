@@ -1,6 +1,7 @@
 """Dead letters tried again inside the stage that failed, in the lane they belong to."""
 
 from collections.abc import Callable, Mapping
+from hashlib import blake2b
 from typing import Any
 
 import structlog
@@ -59,9 +60,14 @@ class DeadRetries:
             log.error("dead letter is gone", stage=self._stage, id=asked.id)
             await self._controls.dead_retry_done(asked, "gone")
         elif not home.revoked:
-            item = Queued(original(record), home, record.size, retry=asked.times)
+            item = Queued(original(record), home, record.size, retry=_number(asked), times=asked.times)
             self._items[item] = asked
             self._queue(item)
+
+
+def _number(asked: DeadRetry) -> int:
+    """What tells this retry from every other one, also of the dead letter that an earlier one left."""
+    return int.from_bytes(blake2b(f"{asked.id}#{asked.times}".encode(), digest_size=6).digest()) or 1
 
 
 async def read_at(client: dict[str, Any], tp: TopicPartition, offset: int) -> Record | None:

@@ -21,7 +21,10 @@ TOGETHER_BYTES = 4_000_000
 
 @dataclass(slots=True, eq=False)
 class Queued:
-    """A record that waits in its lane. `retry` above 0: a dead letter sent again for the n-th time."""
+    """A record that waits in its lane.
+
+    `retry` is not 0 for a dead letter sent again, and its own for each time; `times` counts them.
+    """
 
     record: Record
     home: AssignedPartition
@@ -31,6 +34,7 @@ class Queued:
     settled: int = 0
     """Attempts that were counted before this epoch."""
     retry: int = 0
+    times: int = 0
     rereads: int = 0
 
 
