@@ -108,10 +108,14 @@ class Faults:
 
     async def _leader(self) -> TailerProcess:
         """The leader; soon after another fault there may be none for a while."""
-        await until(lambda: self._tailers.leader is not None, "a tailer leads")
-        leader = self._tailers.leader
-        assert leader is not None
-        return leader
+        found: list[TailerProcess] = []
+
+        def leads() -> bool:
+            found.extend(one for one in [self._tailers.leader] if one is not None)
+            return bool(found)
+
+        await until(leads, "a tailer leads")
+        return found[0]
 
     def _server(self, what: str, how: str) -> None:
         server: LocalServer = {
