@@ -90,11 +90,15 @@ class Topic:
         ]
 
     def last(self) -> dict[str, str]:
-        """What compaction leaves: text by key, the same in whatever partition it stands."""
+        """What compaction leaves: text by key; a key that stands in two partitions says so."""
         standing: dict[tuple[int, str], Arrived] = {}
         for one in self.records:
             standing[one.partition, one.key] = one
-        return {key: one.message.text for (_, key), one in standing.items() if one.value is not None}
+        texts: dict[str, str] = {}
+        for (_, key), one in standing.items():
+            if one.value is not None:
+                texts[key] = f"twice: {key}" if key in texts else one.message.text
+        return texts
 
     async def read(self) -> None:
         """What has come since."""
@@ -108,9 +112,9 @@ class Topic:
             assert time.monotonic() < end, f"not within {seconds} s: {what}; {len(self.records)}: … {said}"
             await self.read()
 
-    async def until_marked(self, moment: str = "") -> None:
-        """Until every partition has a watermark newer than what is there now (and than `moment`)."""
-        newest = max([moment, *(one.mark for one in self.marks)])
+    async def until_marked(self) -> None:
+        """Until every partition has a watermark newer than all that is there: then nothing is on its way."""
+        newest = max([one.envelope.id.partition("@")[2] for one in self.everything], default="")
         begun = len(self.everything)
 
         def marked() -> bool:
