@@ -9,8 +9,9 @@ from typing import Any, Protocol
 from eden_memory.domain.changes import ChangeBatch, Document, Page
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.participants import Missing, SessionFacts
-from eden_memory.domain.trigger import OutboxEntry, Session, StoredMessage
-from eden_memory.domain.window_request import StoredWindow
+from eden_memory.domain.trigger import Session, StoredMessage
+from eden_memory.domain.trigger_batch import Counts
+from eden_memory.domain.window_request import SessionWrite, StoredWindow
 
 
 class SourceFailed(EdenError):  # noqa: N818 - reads as what happened
@@ -119,7 +120,15 @@ class TriggerStore(Protocol):
         ...
 
     async def due(self, partition: int, time: datetime, most: int) -> list[str]:
-        """Sessions of a partition that have gone cold or stale by `time`, or have something unpublished."""
+        """Sessions of a partition that have gone cold or stale by `time`, the longest ago first."""
+        ...
+
+    async def unpublished(self, partition: int, after: str, most: int) -> list[str]:
+        """Sessions of a partition with something in the outbox, by id, from behind the id `after` on."""
+        ...
+
+    async def waiting(self, partition: int) -> int:
+        """How many sessions of a partition wait for a document."""
         ...
 
     async def messages(self, ids: Iterable[str]) -> dict[str, StoredMessage]:
@@ -130,24 +139,32 @@ class TriggerStore(Protocol):
         """Closed windows with their texts."""
         ...
 
-    async def put_messages(self, messages: Iterable[StoredMessage]) -> None:
-        """Store, unless a higher version is stored."""
+    async def put_messages(self, messages: Iterable[StoredMessage]) -> bool:
+        """Store each if it is as it was when it was read; False if one of them was not stored."""
         ...
 
-    async def put_windows(self, windows: Sequence[StoredWindow]) -> None:
-        """Store new windows and requests of waiting ones; a request that is there stays, and is taken over."""
-        ...
+    async def put_sessions(self, writes: Sequence[SessionWrite]) -> bool:
+        """Store each if nobody else has since it was read; False if one of them was not stored.
 
-    async def put_sessions(self, sessions: Sequence[Session]) -> bool:
-        """Store each if nobody else has since it was read; False if one of them was not stored."""
-        ...
-
-    async def claim(self, entries: Sequence[tuple[str, OutboxEntry]]) -> None:
-        """Let the members (of a session's outbox entry) bear their formation; their text leaves the message."""
+        A session, its windows and the formations that their members bear (and whose text leaves the message)
+        change together or not at all: not if a member was moved, deleted or formed meanwhile.
+        """
         ...
 
     async def published(self, entries: Sequence[tuple[str, str]]) -> None:
         """Clear (session id, formation id) from the outboxes: they are confirmed."""
+        ...
+
+
+class TriggerWatch(Protocol):
+    """Who counts what formation-trigger does."""
+
+    def wrote(self, counts: Counts) -> None:
+        """A batch is stored."""
+        ...
+
+    def waiting(self, partition: int, sessions: int) -> None:
+        """So many sessions of a partition wait for a document."""
         ...
 
 

@@ -9,175 +9,175 @@ from dataclasses import dataclass, field
 
 from eden_memory.domain.participants import Missing, SessionFacts
 from eden_memory.domain.stage import Decision, Delivery, Emit, Retry
-from eden_memory.domain.trigger import Messages, Session, delete, leave, members_of, record
-from eden_memory.domain.window_request import StoredWindow, request, requests_in_order, stored_window
-from eden_memory.ports import Directory, TriggerStore
-from schemas.events import Forgotten, FormationAsked, MessageRecorded, SessionEnded, Watermark
+from eden_memory.domain.trigger import Messages, Session, members_of
+from eden_memory.domain.trigger_batch import Batch, messages_named, sessions_named
+from eden_memory.domain.window_request import (
+    SessionWrite,
+    StoredWindow,
+    note_requests,
+    publishable,
+    request,
+    stored_window,
+)
+from eden_memory.ports import Directory, TriggerStore, TriggerWatch
+from schemas.events import Watermark
 
 MOST_DUE = 1_000
-"""Sessions that one watermark closes; the next one takes the rest."""
+"""Sessions that one watermark closes, and as many that it looks up again; the next one takes the rest."""
+MOST_CONFLICTS = 10
+"""How often a batch is read anew because somebody else wrote first, before it is tried again later."""
 
 
 @dataclass(slots=True)
-class Batch:
-    """A batch of records while it is worked on."""
+class Closing:
+    """The windows of a batch on their way out."""
 
-    partition: int
-    sessions: dict[str, Session]
-    messages: Messages
+    writes: dict[str, SessionWrite] = field(default_factory=dict[str, SessionWrite])
     windows: dict[str, StoredWindow] = field(default_factory=dict[str, StoredWindow])
-    new: list[StoredWindow] = field(default_factory=list[StoredWindow])
-    events: list[Emit] = field(default_factory=list[Emit])
 
 
 class FormationTrigger:
     """`forgets`: whether a deletion seen in the stream is forgotten in memory too."""
 
     def __init__(
-        self, store: TriggerStore, directory: Directory, settings_version: str, *, forgets: bool = True
+        self,
+        store: TriggerStore,
+        directory: Directory,
+        settings_version: str,
+        watch: TriggerWatch,
+        *,
+        forgets: bool = True,
     ) -> None:
-        self._store, self._directory = store, directory
+        self._store, self._directory, self._watch = store, directory, watch
         self._settings_version, self._forgets = settings_version, forgets
-        self._confirmed: list[tuple[str, str]] = []
+        self._confirmed: dict[int, list[tuple[str, str]]] = {}
+        self._looked_at: dict[int, str] = {}
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Decision | Retry:
-        """One batch of one partition."""
-        if self._confirmed:
-            confirmed, self._confirmed = self._confirmed, []
+        """One batch of one partition, cut where it must be."""
+        partition = deliveries[0].partition
+        if confirmed := self._confirmed.pop(partition, None):
             await self._store.published(confirmed)
-        batch = await self._read(deliveries)
-        for delivery in deliveries:
-            await self._apply(batch, delivery)
-        await self._close(batch, deliveries[-1])
-        if not await self._write(batch):
-            return Retry("a session was changed meanwhile", after=0.05)
-        return self._decision(batch)
+        left, conflicts = list(deliveries), 0
+        forgotten: list[Emit] = []
+        ready: dict[str, StoredWindow] = {}
+        while left:
+            batch = await self._read(left)
+            taken = await self._apply(batch, left)
+            closing = await self._close(batch, left[taken - 1].envelope.traceparent)
+            if await self._write(batch, closing):
+                left = left[taken:]
+                forgotten += batch.forgotten
+                ready |= await self._ready(batch, closing)
+            elif (conflicts := conflicts + 1) > MOST_CONFLICTS:
+                return Retry("a session was changed meanwhile, again and again", after=1.0)
+        sent = [(window.session_id, name) for name, window in ready.items()]
+        events = [*forgotten, *map(_emit, ready.values())]
+        return Decision(events, published=self._remember(partition, sent))
 
     async def _read(self, deliveries: Sequence[Delivery]) -> Batch:
-        ids = [one.key for one in deliveries if one.event is None or isinstance(one.event, MessageRecorded)]
-        known = await self._store.messages(ids)
-        named = [one.event.session_id for one in deliveries if isinstance(one.event, _IN_A_SESSION)]
-        held = [one.session_id for one in known.values() if one.session_id is not None]
+        known = await self._store.messages(messages_named(deliveries))
+        held = (one.session_id for one in known.values() if one.session_id is not None)
         partition = deliveries[0].partition
-        sessions = await self._store.sessions(dict.fromkeys([*named, *held]), partition)
-        return Batch(partition, sessions, Messages(known))
+        named = dict.fromkeys([*sessions_named(deliveries), *held])
+        sessions = await self._store.sessions(named, partition)
+        return Batch(partition, sessions, Messages(known), self._forgets)
 
-    async def _apply(self, batch: Batch, delivery: Delivery) -> None:
-        event, time = delivery.event, delivery.envelope.time
-        match event:
-            case MessageRecorded():
-                session = batch.sessions[event.session_id]
-                self._left(batch, event)
-                record(session, batch.messages, event, time)
-            case SessionEnded():
-                batch.sessions[event.session_id].control("ended", time, event.inbox_id, event.asked_by)
-            case FormationAsked():
-                batch.sessions[event.session_id].control("asked", time, event.inbox_id, event.asked_by)
-            case Watermark():
-                await self._passed(batch, event)
-            case _:
-                self._ended(batch, delivery)
+    async def _apply(self, batch: Batch, deliveries: Sequence[Delivery]) -> int:
+        """How many of the records the batch took: at least one."""
+        for index, delivery in enumerate(deliveries):
+            if not batch.takes(delivery):
+                return index
+            if isinstance(delivery.event, Watermark):
+                await self._add_due(batch, delivery.event)
+            batch.apply(delivery)
+        return len(deliveries)
 
-    def _left(self, batch: Batch, event: MessageRecorded) -> None:
-        """A message that is now in another session no longer waits where it was."""
-        known = batch.messages.known.get(event.message_id)
-        if known and known.session_id != event.session_id and known.version <= event.version:
-            leave(self._own(batch, known.session_id), event.message_id)
+    async def _add_due(self, batch: Batch, event: Watermark) -> None:
+        """Read what goes cold by then, and, in turn, what waits or was left unpublished."""
+        partition = batch.partition
+        due = await self._store.due(partition, event.time, MOST_DUE)
+        left = await self._store.unpublished(partition, self._looked_at.get(partition, ""), MOST_DUE)
+        self._looked_at[partition] = left[-1] if len(left) == MOST_DUE else ""
+        unread = dict.fromkeys(one for one in [*due, *left] if one not in batch.sessions)
+        batch.sessions.update(await self._store.sessions(unread, partition))
+        self._watch.waiting(partition, await self._store.waiting(partition))
 
-    def _ended(self, batch: Batch, delivery: Delivery) -> None:
-        """A tombstone: deleted, moved away, or missing (which is counted, and changes nothing by itself)."""
-        message_id, version = delivery.envelope.subject, delivery.envelope.entity_version or ""
-        known = batch.messages.known.get(message_id)
-        session = self._own(batch, known.session_id if known else None)
-        if delivery.envelope.reason == "moved":
-            if known is not None and known.version < version:
-                leave(session, message_id)
-        elif delivery.envelope.reason == "deleted":
-            delete(session, batch.messages, message_id, version, delivery.envelope.time)
-            if self._forgets:
-                batch.events.append(_forgotten(delivery, known.session_id if known else None))
-
-    def _own(self, batch: Batch, session_id: str | None) -> Session | None:
-        """A session of this partition; those of others are another worker's."""
-        session = batch.sessions.get(session_id) if session_id is not None else None
-        return session if session is not None and session.partition == batch.partition else None
-
-    async def _passed(self, batch: Batch, event: Watermark) -> None:
-        """Close what has gone cold by then, and look again at what waits or is unpublished."""
-        due = await self._store.due(batch.partition, event.time, MOST_DUE)
-        unread = [one for one in due if one not in batch.sessions]
-        batch.sessions.update(await self._store.sessions(unread, batch.partition))
-        for session in batch.sessions.values():
-            if session.partition == batch.partition:
-                session.close(session.pending.passed(event.time))
-
-    async def _close(self, batch: Batch, last: Delivery) -> None:
+    async def _close(self, batch: Batch, traceparent: str | None) -> Closing:
         """Turn what was closed into windows, and write the requests that can be written."""
-        closing = [session for session in batch.sessions.values() if session.closed]
-        needed = {
-            one.message_id for session in closing for closed in session.closed for one in closed.messages
-        }
-        unread = await self._store.messages(needed - set(batch.messages.known))
-        batch.messages.known.update(unread)
-        for session in closing:
+        closing = Closing()
+        await self._read_members(batch)
+        for session in batch.own():
             for closed in session.closed:
                 members = members_of(session, closed, batch.messages.known)
                 if members or closed.because == "ended":
-                    batch.new.append(stored_window(session, closed, members, last.envelope.traceparent))
-        older = {entry.formation_id for session in batch.sessions.values() for entry in session.outbox}
-        new = {window.formation_id: window for window in batch.new}
-        batch.windows = {**await self._store.windows(older - set(new)), **new}
-        await self._request(batch)
+                    window = stored_window(session, closed, members, traceparent)
+                    closing.windows[window.formation_id] = window
+                    closing.writes.setdefault(session.session_id, SessionWrite(session)).new.append(window)
+                    batch.counts.windows[closed.because] += 1
+        await self._request(batch, closing)
+        return closing
 
-    async def _request(self, batch: Batch) -> None:
-        open_windows = [one for one in batch.windows.values() if one.requested is None]
-        facts = await self._directory.look_up(dict.fromkeys(one.session_id for one in open_windows))
-        for window in sorted(open_windows, key=_order):
-            session, found = batch.sessions[window.session_id], facts[window.session_id]
-            _judge(session, found)
-            if isinstance(found, SessionFacts):
-                request(window, session, found, self._settings_version)
-                if window not in batch.new:
-                    batch.new.append(window)
+    async def _read_members(self, batch: Batch) -> None:
+        needed = {
+            one.message_id
+            for session in batch.own()
+            for closed in session.closed
+            for one in closed.messages
+            if one.message_id not in batch.messages.known
+        }
+        batch.messages.known.update(await self._store.messages(needed))
 
-    async def _write(self, batch: Batch) -> bool:
-        """Messages, then windows, then the sessions that make both count, then the messages' formations."""
-        await self._store.put_messages(batch.messages.touched.values())
-        await self._store.put_windows(batch.new)
-        changed = [session for session in batch.sessions.values() if session.changed]
-        if not await self._store.put_sessions(changed):
+    async def _request(self, batch: Batch, closing: Closing) -> None:
+        """Look up the sessions that closed a window or wait; those that wait no more have all requests written."""
+        asking = [one for one in batch.own() if one.session_id in closing.writes or one.waits_for is not None]
+        facts = await self._directory.look_up([one.session_id for one in asking])
+        found = [one for one in asking if not _waits(one, facts[one.session_id])]
+        waited = [
+            entry.formation_id
+            for one in found
+            for entry in one.outbox
+            if not entry.requested and entry.formation_id not in closing.windows
+        ]
+        for window in (await self._store.windows(waited)).values():
+            closing.windows[window.formation_id] = window
+            session = batch.sessions[window.session_id]
+            closing.writes.setdefault(session.session_id, SessionWrite(session)).requested.append(window)
+        for window in sorted(closing.windows.values(), key=_order):
+            known = facts[window.session_id]
+            if isinstance(known, SessionFacts) and window.requested is None:
+                request(window, batch.sessions[window.session_id], known, self._settings_version)
+        for session in found:
+            note_requests(session, closing.windows)
+
+    async def _write(self, batch: Batch, closing: Closing) -> bool:
+        """Messages, then the sessions that make them count; False: somebody else was first, read anew."""
+        if not await self._store.put_messages(batch.messages.touched.values()):
             return False
-        await self._store.claim(
-            [
-                (one.session_id, entry)
-                for one in batch.sessions.values()
-                for entry in one.outbox
-                if entry.members
-            ]
-        )
+        changed = [session for session in batch.own() if session.changed]
+        writes = [closing.writes.get(one.session_id) or SessionWrite(one) for one in changed]
+        if not await self._store.put_sessions(writes):
+            return False
+        self._watch.wrote(batch.counts)
         return True
 
-    def _decision(self, batch: Batch) -> Decision:
-        ready = [
-            window
-            for session in batch.sessions.values()
-            for window in requests_in_order(session, batch.windows)
-        ]
-        events = [*batch.events, *(_emit(window) for window in ready)]
-        sent = [(window.session_id, window.formation_id) for window in ready]
-        return Decision(events, published=self._remember(sent))
+    async def _ready(self, batch: Batch, closing: Closing) -> dict[str, StoredWindow]:
+        """What can be published of the sessions at hand, in order: the new, and what an earlier attempt left."""
+        names = [name for session in batch.own() for name in publishable(session)]
+        left = await self._store.windows(name for name in names if name not in closing.windows)
+        windows = {**closing.windows, **left}
+        return {name: windows[name] for name in names if name in windows}
 
-    def _remember(self, sent: Iterable[tuple[str, str]]) -> Callable[[], None]:
-        return lambda: self._confirmed.extend(sent)
+    def _remember(self, partition: int, sent: Iterable[tuple[str, str]]) -> Callable[[], None]:
+        return lambda: self._confirmed.setdefault(partition, []).extend(sent)
 
 
-_IN_A_SESSION = (MessageRecorded, SessionEnded, FormationAsked)
-
-
-def _judge(session: Session, found: SessionFacts | Missing) -> None:
+def _waits(session: Session, found: SessionFacts | Missing) -> bool:
+    """Note what a session waits for, and whether it does."""
     reason = found.reason if isinstance(found, Missing) else None
-    if session.waits_for != reason or reason is None:
+    if session.waits_for != reason:
         session.waits_for, session.changed = reason, True
+    return reason is not None
 
 
 def _emit(window: StoredWindow) -> Emit:
@@ -189,21 +189,6 @@ def _emit(window: StoredWindow) -> Emit:
         identity=f"formation/{window.formation_id}",
         traceparent=window.traceparent,
     )
-
-
-def _forgotten(delivery: Delivery, session_id: str | None) -> Emit:
-    version = delivery.envelope.entity_version or ""
-    event = Forgotten(
-        kind="message",
-        id=delivery.envelope.subject,
-        reach="up_to_version",
-        version=version,
-        because="deleted",
-        asked_by=None,
-        session_id=session_id or delivery.envelope.scope,
-        forgotten_at=delivery.envelope.time,
-    )
-    return Emit(event, cause=delivery, identity=f"forgotten/{event.key()}@{version}")
 
 
 def _order(window: StoredWindow) -> tuple[str, int]:

@@ -49,11 +49,17 @@ def generation_of(users: Sequence[str], audiences: Sequence[Sequence[str]]) -> t
 
 
 def scopes_of(
-    facts: SessionFacts, session_id: str, users: Sequence[str], audience: Sequence[str], generation: int
+    facts: SessionFacts,
+    session_id: str,
+    users: Sequence[str],
+    participants: Sequence[str],
+    audience: Sequence[str],
+    generation: int,
 ) -> tuple[Scope, ...]:
     """Where memory may go, from broad to narrow; the session's own always.
 
-    With more than one user, none of them has user-scoped memory: nothing of one leaks to another.
+    With more than one user, one who wrote and has left included, none of them has user-scoped memory: nothing
+    of one leaks to another.
     """
     agent = facts.agent_id
     scopes: list[Scope] = []
@@ -62,7 +68,7 @@ def scopes_of(
         scopes += [Scope.of_shard(agent, name) for name in facts.shards]
         if facts.group_id is not None:
             scopes.append(Scope.of_group(agent, facts.group_id))
-    if facts.user_memory and len(users) == 1:
+    if facts.user_memory and len(users) == len(participants) == 1:
         scopes.append(Scope.of_user(agent, users[0]))
     scopes.append(Scope.of_session(agent, session_id, tuple(audience), generation))
     return tuple(scopes)

@@ -1,11 +1,11 @@
 """What formation-trigger does to one session's state, record by record. Pure.
 
 A message belongs to one window at most, however often it comes: what waits is in the session's document, what
-is formed bears its formation in `memory_messages`, and what a closed window holds is in the outbox until then.
+a window holds bears its formation in `memory_messages`, and both change in one transaction.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import blake2b
 
@@ -32,6 +32,8 @@ class StoredMessage:
     formation_id: str | None = None
     deleted: bool = False
     changed_after_formation: bool = False
+    replaces: str | None = None
+    """The version that was read and that this one takes the place of; None: the message is new. Not stored."""
 
     @classmethod
     def of(cls, event: MessageRecorded, time: datetime) -> "StoredMessage":
@@ -51,11 +53,12 @@ class StoredMessage:
 
 @dataclass(slots=True)
 class OutboxEntry:
-    """A closed window that is not known to be published; `members` until they bear the formation themselves."""
+    """A closed window that is not known to be published."""
 
     formation_id: str
     seq: int
-    members: tuple[str, ...] = ()
+    requested: bool = False
+    """Its request is written; False while the session waits."""
 
 
 @dataclass(slots=True)
@@ -92,25 +95,27 @@ class Session:
         self.close(self.pending.asked(because, time, control_id, by))
         self.changed = True
 
-    def holds(self, message_id: str) -> bool:
-        """Whether a closed window of the outbox has the message."""
-        return any(message_id in entry.members for entry in self.outbox)
+    def closes(self, message_id: str) -> bool:
+        """Whether a window that this batch closed has the message."""
+        return any(one.message_id == message_id for closed in self.closed for one in closed.messages)
 
     def close(self, closed: list[Closed]) -> None:
         """Windows that a record closed."""
-        self.closed += closed
+        self.closed += [replace(one, users=self.users) for one in closed]
         self.changed = self.changed or bool(closed)
 
 
 class Messages:
-    """The messages that a batch touches: as stored, and as the batch leaves them."""
+    """The messages that a batch touches: as stored, and as the batch leaves them; each is touched once."""
 
     def __init__(self, stored: Mapping[str, StoredMessage]) -> None:
         self.known = dict(stored)
         self.touched: dict[str, StoredMessage] = {}
 
     def put(self, message: StoredMessage) -> None:
-        """The message's new state, to be written."""
+        """The message's new state, to be written in place of the one that was read."""
+        known = self.known.get(message.message_id)
+        message.replaces = known.version if known is not None else None
         self.known[message.message_id] = self.touched[message.message_id] = message
 
 
@@ -119,35 +124,38 @@ def record(session: Session, messages: Messages, event: MessageRecorded, time: d
     known = messages.known.get(event.message_id)
     if known is not None and known.version > event.version:
         return
-    formed = known is not None and known.formation_id is not None
-    if formed or session.holds(event.message_id):
-        if known is not None and known.version < event.version:
-            known.version, known.changed_after_formation = event.version, True
-            messages.put(known)
+    if known is not None and known.formation_id is not None:
+        if known.version < event.version:
+            messages.put(replace(known, version=event.version, changed_after_formation=True))
         return
+    if known is not None and session.pending.version(event.message_id) == event.version:
+        return  # a redelivery
     messages.put(StoredMessage.of(event, known.time if known is not None else time))
-    if not event.text:
-        session.pending.remove(event.message_id)
-    else:
-        tokens = weighted_tokens(event.text, event.role)
-        session.close(session.pending.add(Waiting(event.message_id, event.version, time, tokens)))
+    _wait(session, event, time)
     if event.user_id is not None and event.user_id not in session.users:
         session.users = (*session.users, event.user_id)
+        session.changed = True
+
+
+def _wait(session: Session, event: MessageRecorded, time: datetime) -> None:
+    """Let a message wait for its window; without text there is nothing to wait for."""
+    if not event.text:
+        session.changed = session.pending.remove(event.message_id) or session.changed
+        return
+    tokens = weighted_tokens(event.text, event.role)
+    session.close(session.pending.add(Waiting(event.message_id, event.version, time, tokens)))
     session.changed = True
 
 
-def delete(
-    session: Session | None, messages: Messages, message_id: str, version: str, time: datetime
-) -> None:
+def delete(messages: Messages, message_id: str, version: str, time: datetime, session_id: str | None) -> None:
     """The application deleted a message: it is left out, or noted if it is formed already."""
     known = messages.known.get(message_id)
-    if known is not None and known.version > version:
+    if known is not None and (known.version > version or (known.deleted and known.version == version)):
         return
-    formed = known is not None and known.formation_id is not None
     messages.put(
         StoredMessage(
             message_id=message_id,
-            session_id=known.session_id if known else None,
+            session_id=known.session_id if known else session_id,
             version=version,
             time=known.time if known else time,
             role=known.role if known else "other",
@@ -157,18 +165,17 @@ def delete(
             truncated=False,
             formation_id=known.formation_id if known else None,
             deleted=True,
-            changed_after_formation=formed,
+            changed_after_formation=known is not None and known.formation_id is not None,
         )
     )
-    leave(session, message_id)
 
 
-def leave(session: Session | None, message_id: str) -> None:
-    """A message is no longer this session's."""
-    if session is not None:
-        before = len(session.pending.waiting)
+def leave(session: Session | None, message_id: str, before: str) -> None:
+    """A message is no longer this session's since version `before`; if it came back since, it stays."""
+    waits = session.pending.version(message_id) if session is not None else None
+    if session is not None and waits is not None and waits < before:
         session.pending.remove(message_id)
-        session.changed = session.changed or len(session.pending.waiting) != before
+        session.changed = True
 
 
 def members_of(

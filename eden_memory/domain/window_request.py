@@ -1,7 +1,7 @@
 """A closed window on its way to being asked for: its texts, its place, and the request once it can be written."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from eden_memory.domain.participants import SessionFacts, generation_of, scopes_of
 from eden_memory.domain.trigger import OutboxEntry, Session, StoredMessage, formation_id
@@ -20,25 +20,37 @@ class StoredWindow:
     messages: tuple[StoredMessage, ...]
     closed: Closed
     traceparent: str | None
-    names: dict[str, str]
+    names: dict[str, str] = field(default_factory=dict[str, str])
     requested: FormationRequested | None = None
     """Written once; None while the session waits for a document."""
+
+
+@dataclass(slots=True)
+class SessionWrite:
+    """What is stored of a session together, or not at all."""
+
+    session: Session
+    new: list[StoredWindow] = field(default_factory=list[StoredWindow])
+    """Windows that closed: their members bear the formation from then on."""
+    requested: list[StoredWindow] = field(default_factory=list[StoredWindow])
+    """Windows that waited, and whose request is now written."""
 
 
 def stored_window(
     session: Session, closed: Closed, members: Sequence[StoredMessage], traceparent: str | None
 ) -> StoredWindow:
-    """The next window of a session; its members are in the outbox until they bear the formation themselves."""
+    """The next window of a session, in its outbox."""
     session.seq += 1
     name = formation_id(session.session_id, session.seq, members)
-    session.outbox.append(OutboxEntry(name, session.seq, tuple(one.message_id for one in members)))
-    return StoredWindow(name, session.session_id, session.seq, tuple(members), closed, traceparent, {})
+    session.outbox.append(OutboxEntry(name, session.seq))
+    return StoredWindow(name, session.session_id, session.seq, tuple(members), closed, traceparent)
 
 
 def request(window: StoredWindow, session: Session, facts: SessionFacts, settings_version: str) -> None:
     """Write the request: who takes part, and where memory may go, as the application says now."""
-    users = facts.users if facts.users is not None else session.users
-    authors = tuple(dict.fromkeys(one.user_id for one in window.messages if one.user_id is not None))
+    authors = [one.user_id for one in window.messages if one.user_id is not None]
+    users = facts.users if facts.users is not None else _distinct(*window.closed.users, *authors)
+    participants = _distinct(*users, *authors)
     generation, session.audiences = generation_of(users, session.audiences)
     times = [one.time for one in window.messages]
     window.names = facts.names
@@ -49,10 +61,12 @@ def request(window: StoredWindow, session: Session, facts: SessionFacts, setting
         agent_id=facts.agent_id,
         group_id=facts.group_id,
         users=users,
-        participants=tuple(dict.fromkeys((*users, *authors))),
+        participants=participants,
         private_users=facts.private_users,
         tier=facts.tier,
-        scopes=scopes_of(facts, window.session_id, users, session.audiences[generation - 1], generation),
+        scopes=scopes_of(
+            facts, window.session_id, users, participants, session.audiences[generation - 1], generation
+        ),
         messages=tuple(MessageRef(message_id=one.message_id, version=one.version) for one in window.messages),
         characters=sum(one.characters for one in window.messages),
         weighted_tokens=round(sum(weighted_tokens(one.text or "", one.role) for one in window.messages), 3),
@@ -66,15 +80,25 @@ def request(window: StoredWindow, session: Session, facts: SessionFacts, setting
     )
 
 
-def requests_in_order(session: Session, windows: dict[str, StoredWindow]) -> list[StoredWindow]:
-    """What of a session's outbox can be published: in order, up to the first window that waits."""
-    ready: list[StoredWindow] = []
+def publishable(session: Session) -> list[str]:
+    """The windows of a session's outbox that can be published: in order, up to the first that waits."""
+    ready: list[str] = []
     for entry in sorted(session.outbox, key=_seq):
-        window = windows.get(entry.formation_id)
-        if window is None or window.requested is None:
+        if not entry.requested:
             break
-        ready.append(window)
+        ready.append(entry.formation_id)
     return ready
+
+
+def note_requests(session: Session, windows: Mapping[str, StoredWindow]) -> None:
+    """Say in the outbox which windows have their request."""
+    for entry in session.outbox:
+        window = windows.get(entry.formation_id)
+        entry.requested = entry.requested or (window is not None and window.requested is not None)
+
+
+def _distinct(*names: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))
 
 
 def _seq(entry: OutboxEntry) -> int:

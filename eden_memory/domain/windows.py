@@ -47,6 +47,8 @@ class Closed:
     at: datetime
     control_id: str | None = None
     asked_by: str | None = None
+    users: tuple[str, ...] = ()
+    """Authors seen in the session before; the session fills it in."""
 
 
 def weighted_tokens(text: str, role: str) -> float:
@@ -71,9 +73,15 @@ class Pending:
         self.waiting.append(message)
         return before + self._full(message.time)
 
-    def remove(self, message_id: str) -> None:
-        """A message is not to be formed any more."""
+    def remove(self, message_id: str) -> bool:
+        """A message is not to be formed any more; whether it was waiting."""
+        before = len(self.waiting)
         self.waiting = [one for one in self.waiting if one.message_id != message_id]
+        return len(self.waiting) < before
+
+    def version(self, message_id: str) -> str | None:
+        """The version in which a message waits; None if it does not."""
+        return next((one.version for one in self.waiting if one.message_id == message_id), None)
 
     def passed(self, time: datetime) -> list[Closed]:
         """Everything up to `time` is recorded: what has gone cold or stale closes."""

@@ -1,7 +1,7 @@
 """What the application's sessions, agents, users and groups say; collections that are not mapped are derived."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from pymongo.asynchronous.database import AsyncDatabase
 
@@ -13,6 +13,14 @@ from eden_memory.settings import AgentsSettings, Settings
 Row = Mapping[str, Any]
 
 
+class Said(NamedTuple):
+    """What a session's document says."""
+
+    agent_id: str
+    users: tuple[str, ...] | None
+    group_id: str | None
+
+
 class MongoDirectory:
     """`database` is the application's; `streams` the collection of `memory_streams`."""
 
@@ -22,17 +30,37 @@ class MongoDirectory:
         self._users, self._groups = settings.users, settings.groups
 
     async def look_up(self, session_ids: Iterable[str]) -> dict[str, SessionFacts | Missing]:
-        """For every session asked for: what is known, or which document is missing."""
+        """For every session asked for: what is known, or which document is missing or not usable."""
         wanted = list(session_ids)
         if not wanted:
             return {}
-        sessions = await self._read(self._sessions.collection, wanted)
-        agents = await self._read(self._agents.collection, [self._agent_of(row) for row in sessions.values()])
-        users = await self._read(
-            self._users.collection, [user for row in sessions.values() for user in self._users_of(row) or ()]
-        )
+        rows = await self._read(self._sessions.collection, wanted)
+        said = {one: self._said(one, rows.get(one)) for one in wanted}
+        usable = [one for one in said.values() if isinstance(one, Said)]
+        agents = await self._read(self._agents.collection, [one.agent_id for one in usable])
+        users = await self._read(self._users.collection, [user for one in usable for user in one.users or ()])
         shards = await self._shards(agents if self._agents.collection else {DEFAULT_AGENT: {}})
-        return {one: self._facts(one, sessions, agents, users, shards) for one in wanted}
+        return {
+            name: self._facts(one, agents, users, shards) if isinstance(one, Said) else one
+            for name, one in said.items()
+        }
+
+    def _said(self, session_id: str, row: Row | None) -> "Said | Missing":
+        """What a session's document says; where sessions are not mapped, nothing."""
+        if self._sessions.collection is None:
+            return Said(DEFAULT_AGENT, None, None)
+        if row is None:
+            return Missing(f"no document {session_id} in {self._sessions.collection}")
+        paths, field = self._sessions, ""
+        try:
+            field, agent = paths.agent_id, getter(paths.agent_id)(row)
+            agent_id = DEFAULT_AGENT if agent is None else encode_id(agent)
+            field, users = paths.users, getter(paths.users)(row)
+            named = tuple(dict.fromkeys(map(encode_id, users))) if isinstance(users, list) else None  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+            field, group = paths.group_id, getter(paths.group_id)(row)
+            return Said(agent_id, named, None if group is None else encode_id(group))
+        except TypeError as error:
+            return Missing(f"{field} of the document {session_id} in {paths.collection} is no id: {error}")
 
     async def _read(self, collection: str | None, ids: Iterable[str]) -> dict[str, Row]:
         """Documents by typed id; none where the collection is not mapped."""
@@ -58,32 +86,25 @@ class MongoDirectory:
 
     def _facts(
         self,
-        session_id: str,
-        sessions: Mapping[str, Row],
+        said: "Said",
         agents: Mapping[str, Row],
         users: Mapping[str, Row],
         shards: Mapping[str, list[str]],
     ) -> SessionFacts | Missing:
-        session = sessions.get(session_id)
-        if self._sessions.collection is not None and session is None:
-            return Missing(f"no document {session_id} in {self._sessions.collection}")
-        agent_id = self._agent_of(session or {})
-        agent = agents.get(agent_id)
+        agent = agents.get(said.agent_id)
         if self._agents.collection is not None and agent is None:
-            return Missing(f"no document {agent_id} in {self._agents.collection}")
-        members = None if session is None else self._users_of(session)
-        known = [(one, users[one]) for one in members or () if one in users]
-        group = None if session is None else getter(self._sessions.group_id)(session)
+            return Missing(f"no document {said.agent_id} in {self._agents.collection}")
+        known = [(one, users[one]) for one in said.users or () if one in users]
         return SessionFacts(
-            agent_id=agent_id,
-            users=members,
-            group_id=None if group is None else encode_id(group),
+            agent_id=said.agent_id,
+            users=said.users,
+            group_id=said.group_id,
             tier=max((_tier(getter(self._users.tier)(row)) for _, row in known), default=0),
             private_users=tuple(one for one, row in known if getter(self._users.memory_private)(row) is True),
             user_memory=_switch(agent, self._agents, "user_memory_enabled"),
             agent_memory=_switch(agent, self._agents, "agent_memory_enabled"),
-            names=self._names(agent_id, agent, known),
-            shards=tuple(shards.get(agent_id, ())),
+            names=self._names(said.agent_id, agent, known),
+            shards=tuple(shards.get(said.agent_id, ())),
         )
 
     def _names(self, agent_id: str, agent: Row | None, users: list[tuple[str, Row]]) -> dict[str, str]:
@@ -91,14 +112,6 @@ class MongoDirectory:
         if agent is not None:
             named.append((agent_id, getter(self._agents.name)(agent)))
         return {one: name for one, name in named if isinstance(name, str) and name}
-
-    def _agent_of(self, session: Row) -> str:
-        agent = getter(self._sessions.agent_id)(session)
-        return DEFAULT_AGENT if agent is None else encode_id(agent)
-
-    def _users_of(self, session: Row) -> tuple[str, ...] | None:
-        users = getter(self._sessions.users)(session)
-        return tuple(dict.fromkeys(encode_id(one) for one in users)) if isinstance(users, list) else None
 
 
 def _tier(value: Any) -> int:

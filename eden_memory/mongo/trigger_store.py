@@ -1,270 +1,208 @@
 """formation-trigger's state in MongoDB: `memory_messages`, `memory_sessions`, `memory_windows`."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from pymongo import ASCENDING, InsertOne, UpdateMany, UpdateOne
+from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError
 
-from eden_memory.domain.trigger import OutboxEntry, Session, StoredMessage
-from eden_memory.domain.window_request import StoredWindow
-from eden_memory.domain.windows import Closed, Limits, Waiting
-from schemas.events import FormationRequested
+from eden_memory.domain.trigger import Session, StoredMessage
+from eden_memory.domain.window_request import SessionWrite, StoredWindow
+from eden_memory.domain.windows import Limits
+from eden_memory.mongo import trigger_documents as documents
+from eden_memory.mongo.trigger_documents import Row
 
 DUPLICATE_KEY = 11_000
+TOGETHER = 100
+"""Sessions whose windows are stored in one transaction; each could have one of its own."""
 
-Row = dict[str, Any]
 Operation = InsertOne[Row] | UpdateOne | UpdateMany
+
+
+class _Changed(Exception):  # noqa: N818 - a direction: read anew
+    """Something is no longer as it was read."""
 
 
 class MongoTriggerStore:
     """`prefix` stands before the collections' names."""
 
     def __init__(self, database: AsyncDatabase[Row], prefix: str, limits: Limits) -> None:
+        self._client = database.client
         self._messages: AsyncCollection[Row] = database[prefix + "messages"]
         self._sessions: AsyncCollection[Row] = database[prefix + "sessions"]
         self._windows: AsyncCollection[Row] = database[prefix + "windows"]
         self._limits = limits
 
     async def create_indexes(self) -> None:
-        """What `due` looks up: sessions by the time they go cold, and those with something unpublished."""
-        await self._sessions.create_index([("partition", ASCENDING), ("due_at", ASCENDING)], sparse=True)
+        """What is looked up: sessions by when they go cold, those with something unpublished; by session."""
         await self._sessions.create_index(
-            [("partition", ASCENDING), ("unpublished", ASCENDING)],
+            [("partition", ASCENDING), ("due_at", ASCENDING)],
+            partialFilterExpression={"due_at": {"$exists": True}},
+        )
+        await self._sessions.create_index(
+            [("partition", ASCENDING), ("unpublished", ASCENDING), ("_id", ASCENDING)],
             partialFilterExpression={"unpublished": True},
         )
         await self._messages.create_index([("session_id", ASCENDING), ("time", ASCENDING)])
+        await self._windows.create_index([("session_id", ASCENDING), ("seq", ASCENDING)])
 
     async def sessions(self, ids: Iterable[str], partition: int) -> dict[str, Session]:
         """The sessions, new ones included."""
         wanted = list(ids)
-        found = (
-            {row["_id"]: row async for row in self._sessions.find({"_id": {"$in": wanted}})} if wanted else {}
-        )
+        rows = await self._sessions.find({"_id": {"$in": wanted}}).to_list() if wanted else []
+        found = {row["_id"]: row for row in rows}
         return {name: self._session(name, partition, found.get(name)) for name in wanted}
 
     async def due(self, partition: int, time: datetime, most: int) -> list[str]:
-        """Sessions of a partition that have gone cold or stale by `time`, or have something unpublished."""
-        cold = self._sessions.find({"partition": partition, "due_at": {"$lte": time}}, {"_id": 1}, limit=most)
-        unpublished = self._sessions.find(
-            {"partition": partition, "unpublished": True}, {"_id": 1}, limit=most
+        """Sessions of a partition that have gone cold or stale by `time`, the longest ago first."""
+        cold = {"partition": partition, "due_at": {"$lte": time}}
+        rows = await self._sessions.find(cold, {"_id": 1}, sort={"due_at": 1}, limit=most).to_list()
+        return [row["_id"] for row in rows]
+
+    async def unpublished(self, partition: int, after: str, most: int) -> list[str]:
+        """Sessions of a partition with something in the outbox, by id, from behind the id `after` on."""
+        left = {"partition": partition, "unpublished": True, "_id": {"$gt": after}}
+        rows = await self._sessions.find(left, {"_id": 1}, sort={"_id": 1}, limit=most).to_list()
+        return [row["_id"] for row in rows]
+
+    async def waiting(self, partition: int) -> int:
+        """How many sessions of a partition wait for a document."""
+        return await self._sessions.count_documents(
+            {"partition": partition, "unpublished": True, "waits_for": {"$ne": None}}
         )
-        rows = [*await cold.to_list(), *await unpublished.to_list()]
-        return list(dict.fromkeys(row["_id"] for row in rows))
 
     async def messages(self, ids: Iterable[str]) -> dict[str, StoredMessage]:
         """Those of the messages that are known."""
         wanted = list(dict.fromkeys(ids))
-        if not wanted:
-            return {}
-        rows = await self._messages.find({"_id": {"$in": wanted}}).to_list()
-        return {row["_id"]: _message(row) for row in rows}
+        rows = await self._messages.find({"_id": {"$in": wanted}}).to_list() if wanted else []
+        return {row["_id"]: documents.message_of(row) for row in rows}
 
     async def windows(self, formation_ids: Iterable[str]) -> dict[str, StoredWindow]:
         """Closed windows with their texts."""
         wanted = list(formation_ids)
-        if not wanted:
-            return {}
-        rows = await self._windows.find({"_id": {"$in": wanted}}).to_list()
-        return {row["_id"]: _window(row) for row in rows}
+        rows = await self._windows.find({"_id": {"$in": wanted}}).to_list() if wanted else []
+        return {row["_id"]: documents.window_of(row) for row in rows}
 
-    async def put_messages(self, messages: Iterable[StoredMessage]) -> None:
-        """Store, unless a higher version is stored; a formation that is borne stays."""
-        await self._bulk(self._messages, [_put_message(one) for one in messages])
+    async def put_messages(self, messages: Iterable[StoredMessage]) -> bool:
+        """Store each if it is as it was when it was read; False if one of them was not stored."""
+        return await _all_apply(self._messages, [_put_message(one) for one in messages])
 
-    async def put_windows(self, windows: Sequence[StoredWindow]) -> None:
-        """Store new windows and requests of waiting ones; a request that is there stays, and is taken over."""
-        if not windows:
-            return
-        there = await self._bulk(self._windows, [InsertOne(_window_row(one)) for one in windows])
-        again = [windows[index] for index in there]
-        waiting = [one for one in again if one.requested is not None]
-        await self._bulk(self._windows, [_put_request(one) for one in waiting])
-        stored = await self.windows([one.formation_id for one in again])
-        for one in again:
-            one.requested = stored[one.formation_id].requested
-
-    async def put_sessions(self, sessions: Sequence[Session]) -> bool:
-        """Store each if nobody else has since it was read; False if one of them was not stored."""
-        operations = [_put_session(one) for one in sessions]
-        if not operations:
-            return True
-        try:
-            result = await self._sessions.bulk_write(operations, ordered=False)
-        except BulkWriteError as error:
-            _only_duplicates(error)
+    async def put_sessions(self, writes: Sequence[SessionWrite]) -> bool:
+        """Store each if nobody else has since it was read, a session together with its windows."""
+        alone = [_put_session(one.session) for one in writes if not (one.new or one.requested)]
+        if not await _all_apply(self._sessions, alone):
             return False
-        return result.matched_count + result.inserted_count == len(sessions)
-
-    async def claim(self, entries: Sequence[tuple[str, OutboxEntry]]) -> None:
-        """Let the members of outbox entries bear their formation; their text leaves the message."""
-        await self._bulk(self._messages, [_claim(session, entry) for session, entry in entries])
-        done = [
-            UpdateOne(
-                {"_id": session, "outbox.formation_id": entry.formation_id},
-                {"$set": {"outbox.$.members": []}},
-            )
-            for session, entry in entries
-        ]
-        await self._bulk(self._sessions, done)
-        for _, entry in entries:
-            entry.members = ()
+        together = [one for one in writes if one.new or one.requested]
+        for start in range(0, len(together), TOGETHER):
+            if not await self._put_together(together[start : start + TOGETHER]):
+                return False
+        return True
 
     async def published(self, entries: Sequence[tuple[str, str]]) -> None:
         """Clear (session id, formation id) from the outboxes: they are confirmed."""
+        confirmed: dict[str, list[str]] = {}
+        for session, name in entries:
+            confirmed.setdefault(session, []).append(name)
         pulls: list[Operation] = [
-            UpdateOne({"_id": session}, {"$pull": {"outbox": {"formation_id": name}}})
-            for session, name in entries
+            UpdateOne({"_id": session}, {"$pull": {"outbox": {"formation_id": {"$in": names}}}})
+            for session, names in confirmed.items()
         ]
-        ids = list(dict.fromkeys(session for session, _ in entries))
-        pulls.append(UpdateMany({"_id": {"$in": ids}, "outbox": []}, {"$unset": {"unpublished": ""}}))
+        empty: Row = {"_id": {"$in": list(confirmed)}, "outbox": [], "unpublished": True}
+        pulls.append(UpdateMany(empty, {"$unset": {"unpublished": ""}}))
         await self._sessions.bulk_write(pulls, ordered=True)
 
-    async def _bulk(self, collection: AsyncCollection[Row], operations: Sequence[Operation]) -> list[int]:
-        """All of them, in any order; returns the places of those that met a document that was there already."""
-        if not operations:
-            return []
+    async def _put_together(self, writes: Sequence[SessionWrite]) -> bool:
+        async def put(transaction: AsyncClientSession) -> None:
+            await self._put_all(writes, transaction)
+
         try:
-            await collection.bulk_write(operations, ordered=False)
-        except BulkWriteError as error:
-            return _only_duplicates(error)
-        return []
+            async with self._client.start_session() as session:
+                await session.with_transaction(put)
+        except _Changed:
+            return False
+        return True
+
+    async def _put_all(self, writes: Sequence[SessionWrite], transaction: AsyncClientSession) -> None:
+        new = [window for one in writes for window in one.new]
+        steps: list[tuple[AsyncCollection[Row], list[Operation], int]] = [
+            (self._sessions, [_put_session(one.session) for one in writes], len(writes)),
+            (self._messages, [_claim(one) for one in new if one.messages], sum(len(w.messages) for w in new)),
+            (
+                self._windows,
+                [
+                    *(InsertOne(documents.window_row(one)) for one in new),
+                    *(_put_request(window) for one in writes for window in one.requested),
+                ],
+                sum(len(one.new) + len(one.requested) for one in writes),
+            ),
+        ]
+        for collection, operations, count in steps:
+            if operations and await _applied(collection, operations, transaction) != count:
+                raise _Changed
 
     def _session(self, name: str, partition: int, row: Row | None) -> Session:
         if row is None:
             return Session(name, partition, self._limits)
-        return Session(
-            session_id=name,
-            partition=row["partition"],
-            limits=self._limits,
-            rev=row["rev"],
-            seq=row["seq"],
-            waiting=tuple(
-                Waiting(one["message_id"], one["version"], _aware(one["time"]), one["tokens"])
-                for one in row["pending"]
-            ),
-            outbox=[
-                OutboxEntry(one["formation_id"], one["seq"], tuple(one["members"]))
-                for one in row.get("outbox", ())
-            ],
-            waits_for=row.get("waits_for"),
-            controls=list(row["controls"]),
-            audiences=[list(one) for one in row["audiences"]],
-            users=tuple(row["users"]),
-        )
+        return documents.session_of(row, self._limits)
 
 
-def _only_duplicates(error: BulkWriteError) -> list[int]:
+async def _all_apply(collection: AsyncCollection[Row], operations: Sequence[Operation]) -> bool:
+    return not operations or await _applied(collection, operations) == len(operations)
+
+
+async def _applied(
+    collection: AsyncCollection[Row],
+    operations: Sequence[Operation],
+    transaction: AsyncClientSession | None = None,
+) -> int:
+    """How many documents the operations found or made; -1 if one was there already."""
+    try:
+        result = await collection.bulk_write(operations, ordered=False, session=transaction)
+    except BulkWriteError as error:
+        _only_duplicates(error)
+        return -1
+    return result.matched_count + result.inserted_count
+
+
+def _only_duplicates(error: BulkWriteError) -> None:
     details: Mapping[str, Any] = error.details or {}
     failed: list[Mapping[str, Any]] = details.get("writeErrors", [])
     if details.get("writeConcernErrors") or any(one["code"] != DUPLICATE_KEY for one in failed):
         raise error
-    return [one["index"] for one in failed]
 
 
 def _put_message(one: StoredMessage) -> Operation:
-    fields = asdict(one)
-    name = fields.pop("message_id")
-    formation = fields.pop("formation_id")
-    not_newer = {"_id": name, "version": {"$lte": one.version}, "formation_id": formation}
-    return UpdateOne(not_newer, {"$set": fields}, upsert=True)
+    row = documents.message_row(one)
+    if one.replaces is None:
+        return InsertOne(row)
+    unchanged = {"_id": row["_id"], "version": one.replaces, "formation_id": row["formation_id"]}
+    return UpdateOne(unchanged, {"$set": row})
 
 
 def _put_session(one: Session) -> Operation:
-    new_entries = [asdict(entry) for entry in one.outbox]
-    unpublished = bool(new_entries) or one.waits_for is not None
-    fields: Row = {
-        "rev": one.rev + 1,
-        "partition": one.partition,
-        "seq": one.seq,
-        "pending": [waiting._asdict() for waiting in one.pending.waiting],
-        "outbox": new_entries,
-        "waits_for": one.waits_for,
-        "controls": one.controls,
-        "audiences": one.audiences,
-        "users": list(one.users),
-    }
-    removed: Row = {}
-    for name, value in (("due_at", one.pending.due()), ("unpublished", unpublished or None)):
-        (removed if value is None else fields)[name] = value if value is not None else ""
+    row, removed = documents.session_row(one)
     if one.rev == 0:
-        return InsertOne({"_id": one.session_id, **fields})
-    change: Row = {"$set": fields}
+        return InsertOne(row)
+    change: Row = {"$set": row}
     if removed:
-        change["$unset"] = removed
+        change["$unset"] = dict.fromkeys(removed, "")
     return UpdateOne({"_id": one.session_id, "rev": one.rev}, change)
 
 
-def _claim(session_id: str, entry: OutboxEntry) -> Operation:
-    free = {"_id": {"$in": list(entry.members)}, "session_id": session_id, "formation_id": None}
-    return UpdateMany(free, {"$set": {"formation_id": entry.formation_id, "text": None}})
+def _claim(window: StoredWindow) -> Operation:
+    free = {
+        "_id": {"$in": [one.message_id for one in window.messages]},
+        "session_id": window.session_id,
+        "formation_id": None,
+        "deleted": False,
+    }
+    return UpdateMany(free, {"$set": {"formation_id": window.formation_id, "text": None}})
 
 
 def _put_request(one: StoredWindow) -> Operation:
-    assert one.requested is not None
     unwritten = {"_id": one.formation_id, "requested": None}
-    return UpdateOne(
-        unwritten, {"$set": {"requested": one.requested.json_bytes().decode(), "names": one.names}}
-    )
-
-
-def _window_row(one: StoredWindow) -> Row:
-    closed = asdict(one.closed)
-    del closed["messages"]
-    return {
-        "_id": one.formation_id,
-        "session_id": one.session_id,
-        "seq": one.seq,
-        "messages": [
-            {
-                "message_id": message.message_id,
-                "version": message.version,
-                "role": message.role,
-                "user_id": message.user_id,
-                "text": message.text,
-                "characters": message.characters,
-                "truncated": message.truncated,
-                "time": message.time,
-            }
-            for message in one.messages
-        ],
-        "closed": closed,
-        "traceparent": one.traceparent,
-        "names": one.names,
-        "requested": one.requested.json_bytes().decode() if one.requested is not None else None,
-        "completed_at": None,
-        "erase_after": None,
-    }
-
-
-def _window(row: Row) -> StoredWindow:
-    closed, requested = row["closed"], row["requested"]
-    return StoredWindow(
-        formation_id=row["_id"],
-        session_id=row["session_id"],
-        seq=row["seq"],
-        messages=tuple(_window_message(row["session_id"], one) for one in row["messages"]),
-        closed=Closed((), closed["because"], _aware(closed["at"]), closed["control_id"], closed["asked_by"]),
-        traceparent=row["traceparent"],
-        names=row["names"],
-        requested=FormationRequested.model_validate_json(requested, extra="ignore") if requested else None,
-    )
-
-
-def _window_message(session_id: str, row: Row) -> StoredMessage:
-    fields: Row = {**row, "time": _aware(row["time"])}
-    return StoredMessage(session_id=session_id, **fields)
-
-
-def _message(row: Row) -> StoredMessage:
-    fields: Row = {("message_id" if name == "_id" else name): value for name, value in row.items()}
-    fields |= {"time": _aware(row["time"]), "formation_id": row.get("formation_id")}
-    return StoredMessage(**fields)
-
-
-def _aware(moment: datetime) -> datetime:
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return UpdateOne(unwritten, {"$set": {"requested": documents.request_text(one), "names": one.names}})

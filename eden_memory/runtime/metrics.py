@@ -2,6 +2,8 @@
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from eden_memory.domain.trigger_batch import Counts
+
 TAILER_LEADING = Gauge("eden_tailer_leading", "1 while this process is the active tailer")
 TAILER_TAKEOVERS = Counter("eden_tailer_takeovers", "Times this process became the active tailer")
 TAILER_RECORDS = Counter("eden_tailer_records", "Records published, by what they came from", ["origin"])
@@ -45,3 +47,29 @@ STAGE_PAUSED = Gauge(
     "1 while a stage stands still: by hand, for dead letters, in an outage",
     ["stage", "kind"],
 )
+
+TRIGGER_WINDOWS = Counter("eden_trigger_windows", "Windows closed, by reason", ["because"])
+TRIGGER_EMPTY = Counter("eden_trigger_empty_messages", "Recorded messages without text: nothing to form yet")
+TRIGGER_MISSING = Counter(
+    "eden_trigger_missing_messages", "Tombstones of messages that a merge found to be gone; memory stays"
+)
+TRIGGER_WAITING = Gauge(
+    "eden_trigger_waiting_sessions",
+    "Sessions with a closed window that wait for a document of the application, as of the last watermark",
+    ["partition"],
+)
+
+
+class TriggerMetrics:
+    """What formation-trigger counts (eden_memory.ports.TriggerWatch)."""
+
+    def wrote(self, counts: Counts) -> None:
+        """A batch is stored."""
+        for because, number in counts.windows.items():
+            TRIGGER_WINDOWS.labels(because).inc(number)
+        TRIGGER_EMPTY.inc(counts.empty)
+        TRIGGER_MISSING.inc(counts.missing)
+
+    def waiting(self, partition: int, sessions: int) -> None:
+        """So many sessions of a partition wait for a document."""
+        TRIGGER_WAITING.labels(str(partition)).set(sessions)

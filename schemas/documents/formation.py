@@ -20,7 +20,7 @@ class Message(Document):
 
     id: EntityId = Field(alias="_id")
     session_id: EntityId | None
-    """Null where only its deletion was ever seen."""
+    """Null where only its deletion was ever seen, and that named none."""
     version: Version
     """The newest seen; lower ones are ignored."""
     time: Moment
@@ -51,8 +51,8 @@ class OutboxEntry(Part):
 
     formation_id: KeyText
     seq: Ordinal
-    members: tuple[EntityId, ...]
-    """Its messages, until they bear the formation themselves."""
+    requested: bool
+    """Its request is written; false while the session waits."""
 
 
 class SessionState(Document):
@@ -80,7 +80,7 @@ class SessionState(Document):
     due_at: Moment | None = None
     """When it goes cold or stale; missing where nothing waits."""
     unpublished: bool | None = None
-    """True where there is something in the outbox, or the session waits."""
+    """True where there is something in the outbox; missing where not."""
 
 
 class WindowMessage(Part):
@@ -103,6 +103,8 @@ class WindowClosing(Part):
     at: Moment
     control_id: EntityId | None = None
     asked_by: str | None = None
+    users: tuple[EntityId, ...] = ()
+    """Authors seen in the session before it closed."""
 
 
 class WindowTexts(Document):

@@ -1,6 +1,5 @@
 """What the program stores in MongoDB is what the document schemas say."""
 
-import json
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
 from typing import Any
@@ -10,19 +9,13 @@ from pymongo import AsyncMongoClient
 
 from eden_memory.domain.outcome import Outcome as Decided
 from eden_memory.domain.outcome import StoredRecord
-from eden_memory.domain.trigger import OutboxEntry, Session, StoredMessage
-from eden_memory.domain.window_request import StoredWindow
-from eden_memory.domain.windows import Closed, Limits, Waiting
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.mongo.outcomes import MongoLedger
 from eden_memory.mongo.positions import MongoPositions
-from eden_memory.mongo.trigger_store import MongoTriggerStore
 from eden_memory.ports import Position as Reached
 from eden_memory.settings import Settings
-from schemas.documents import Document, Lease, Message, Outcome, Position, SessionState, WindowTexts
-from schemas.events import FormationRequested
-from schemas.example_files import examples_of
+from schemas.documents import Document, Lease, Outcome, Position
 
 pytestmark = pytest.mark.servers
 NOW = datetime(2026, 3, 2, 9, 15, tzinfo=UTC)
@@ -77,45 +70,3 @@ async def test_leases_are_stored_as_described(database: Any) -> None:
         (held,) = await stored(database, Lease)
         assert isinstance(held, Lease)
         assert (held.id, held.epoch) == ("tailer", epoch)
-
-
-def message(name: str, text: str | None) -> StoredMessage:
-    return StoredMessage(
-        message_id=name,
-        session_id="s.s",
-        version="69a5555000000001",
-        time=NOW,
-        role="user",
-        user_id="i.1",
-        text=text,
-        characters=len(text or ""),
-        truncated=False,
-    )
-
-
-async def test_the_state_of_sessions_is_stored_as_described(database: Any) -> None:
-    store = MongoTriggerStore(database, "memory_", Limits())
-    window = FormationRequested.model_validate_json(
-        json.dumps(examples_of("FormationRequested", 1)["cold session"])
-    )
-    waiting = Waiting("s.m3", "69a5555000000001", NOW, 12.5)
-    entry = OutboxEntry("s.s:1", 1, ("s.m1", "s.m2"))
-    session = Session("s.s", 0, Limits(), seq=1, waiting=(waiting,), outbox=[entry], users=("i.1",))
-    session.controls, session.audiences = ["o.1"], [["i.1"]]
-    closed = Closed((), "asked", NOW, "o.1", "ana")
-
-    await store.put_messages([message("s.m1", "text"), message("s.m2", None), message("s.m3", "more")])
-    await store.put_windows(
-        [
-            StoredWindow("s.s:1", "s.s", 1, (message("s.m1", "text"),), closed, "00-0-0-00", {"i.1": "Ana"}),
-            StoredWindow("s.s:2", "s.s", 2, (), closed, None, {}, requested=window),
-        ]
-    )
-    assert await store.put_sessions([session, Session("s.new", 1, Limits())])
-    await store.claim([("s.s", entry)])
-
-    assert [one.model_dump()["formation_id"] for one in await stored(database, Message)] == ["s.s:1"] * 2 + [
-        None
-    ]
-    assert [one.model_dump()["names"] for one in await stored(database, WindowTexts)] == [{"i.1": "Ana"}, {}]
-    assert {one.model_dump()["_id"] for one in await stored(database, SessionState)} == {"s.s", "s.new"}

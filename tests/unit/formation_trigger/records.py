@@ -1,0 +1,154 @@
+"""Records of `chat.messages` as the stage is given them, and what runs the stage on them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from eden_memory.domain.participants import Missing, SessionFacts
+from eden_memory.domain.stage import Decision, Delivery, Emit
+from eden_memory.domain.trigger_batch import Counts
+from eden_memory.ports import TriggerStore
+from processors.formation_trigger import FormationTrigger
+from schemas.envelope import Envelope
+from schemas.events import FormationAsked, FormationRequested, MessageRecorded, SessionEnded, Watermark
+from schemas.events.base import Event
+from schemas.events.chat import Role
+
+NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
+
+
+def version(number: int) -> str:
+    """A cluster time."""
+    return f"{number:016x}"
+
+
+def at(minutes: float) -> datetime:
+    """A time after noon."""
+    return NOON + timedelta(minutes=minutes)
+
+
+def delivery(
+    key: str, ordering_key: str, time: datetime, event: Event | None, identity: str, **ended: str
+) -> Delivery:
+    """One record; `ended` are a tombstone's attributes."""
+    envelope = Envelope(
+        id=identity,
+        name=event.NAME if event else MessageRecorded.NAME,
+        version=1,
+        source="test",
+        time=time,
+        subject=key,
+        ordering_key=ordering_key,
+        traceparent=None,
+        **ended,
+    )
+    return Delivery(envelope, event, "chat.messages", key)
+
+
+def message(
+    name: str,
+    session: str,
+    number: int,
+    minutes: float,
+    text: str = "something to remember",
+    *,
+    role: Role = "user",
+    user: str | None = "i.1",
+) -> Delivery:
+    """A message recorded at a version."""
+    event = MessageRecorded(
+        message_id=name,
+        session_id=session,
+        version=version(number),
+        role=role,
+        user_id=user,
+        text=text,
+        characters=len(text),
+        truncated=False,
+        created_at=at(minutes),
+        origin="stream",
+    )
+    return delivery(name, session, at(minutes), event, f"{name}@{version(number)}")
+
+
+def gone(name: str, session: str | None, number: int, minutes: float, reason: str = "deleted") -> Delivery:
+    """A tombstone of a message."""
+    identity = f"{name}@{version(number)}-{reason}"
+    ended = {"entity_version": version(number), "reason": reason} | ({"scope": session} if session else {})
+    return delivery(name, session or name, at(minutes), None, identity, **ended)
+
+
+def asked(session: str, number: int, minutes: float) -> Delivery:
+    """Form now."""
+    name = f"o.{number:024x}"
+    event = FormationAsked(inbox_id=name, session_id=session, version=version(number), asked_by="ana")
+    return delivery(name, session, at(minutes), event, f"{name}@{version(number)}")
+
+
+def ended(session: str, number: int, minutes: float) -> Delivery:
+    """The session is over."""
+    name = f"o.{number:024x}"
+    event = SessionEnded(inbox_id=name, session_id=session, version=version(number), asked_by=None)
+    return delivery(name, session, at(minutes), event, f"{name}@{version(number)}")
+
+
+def watermark(number: int, minutes: float) -> Delivery:
+    """Everything before is recorded."""
+    event = Watermark(partition=0, time=at(minutes), version=version(number))
+    return delivery(event.key(), event.key(), at(minutes), event, f"{event.key()}@{version(number)}")
+
+
+@dataclass
+class Sessions:
+    """A directory: what the application says of each session; unless it says otherwise, nothing is mapped."""
+
+    said: dict[str, SessionFacts | Missing] = field(default_factory=dict[str, SessionFacts | Missing])
+    asked: list[str] = field(default_factory=list[str])
+
+    async def look_up(self, session_ids: Iterable[str]) -> dict[str, SessionFacts | Missing]:
+        wanted = list(session_ids)
+        self.asked += wanted
+        return {one: self.said.get(one, SessionFacts("s.default", None)) for one in wanted}
+
+
+@dataclass
+class Watching:
+    """What was counted."""
+
+    counts: list[Counts] = field(default_factory=list[Counts])
+    sessions: int = 0
+
+    def wrote(self, counts: Counts) -> None:
+        self.counts.append(counts)
+
+    def waiting(self, partition: int, sessions: int) -> None:
+        self.sessions = sessions
+
+
+def trigger(
+    store: TriggerStore, sessions: Sessions | None = None, watch: Watching | None = None
+) -> FormationTrigger:
+    """A process's stage, newly started."""
+    return FormationTrigger(store, sessions or Sessions(), "v1", watch or Watching())
+
+
+async def run(stage: FormationTrigger, *batches: Sequence[Delivery]) -> list[Emit]:
+    """Run batches one after the other, publish what they say, and return it."""
+    published: list[Emit] = []
+    for batch in batches:
+        decision = await stage(batch)
+        assert isinstance(decision, Decision), decision
+        published += [one for one in decision.events if isinstance(one, Emit)]
+        if decision.published is not None:
+            decision.published()
+    return published
+
+
+def formations(published: Iterable[Emit]) -> list[FormationRequested]:
+    """The requests among what was published, repeats included."""
+    return [one.event for one in published if isinstance(one.event, FormationRequested)]
+
+
+def names(formation: FormationRequested) -> list[str]:
+    """The messages of a window."""
+    return [one.message_id for one in formation.messages]
