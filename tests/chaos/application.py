@@ -9,7 +9,6 @@ import random
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,7 +16,7 @@ from uuid import UUID
 
 from bson import ObjectId
 from pymongo import AsyncMongoClient
-from pymongo.errors import CollectionInvalid, DuplicateKeyError, OperationFailure, PyMongoError
+from pymongo.errors import DuplicateKeyError, OperationFailure, PyMongoError
 
 from eden_memory.mongo.ids import encode_id
 from tests.chaos.verdict import Truth
@@ -37,6 +36,7 @@ WORDS = [
     "train",
     "copper",
 ]
+EXISTS = 48
 OPERATIONS = {
     "write": 50,
     "edit": 18,
@@ -114,8 +114,12 @@ class Application:
     async def create(self, *, pre_images: bool) -> None:
         """The collection and its index, as the tailer wishes it."""
         images: dict[str, Any] = {"changeStreamPreAndPostImages": {"enabled": pre_images}}
-        with suppress(CollectionInvalid):
-            await surely(lambda: self.database.create_collection(MESSAGES, **images))
+        try:
+            await surely(lambda: self.database.command("create", MESSAGES))
+        except OperationFailure as error:
+            if error.code != EXISTS:  # a session that goes on writing makes it as well
+                raise
+        await surely(lambda: self.database.command("collMod", MESSAGES, **images))
         await surely(lambda: self.messages.create_index([("created_at", 1), ("_id", 1)]))
 
     async def close(self) -> None:
@@ -250,8 +254,6 @@ async def surely(step: Step) -> Any:
             return await step()
         except DuplicateKeyError:
             return None  # an earlier attempt, whose answer was lost, did it
-        except CollectionInvalid:
-            raise
         except OperationFailure as error:
             if not _passes(error):
                 raise
