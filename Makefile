@@ -63,8 +63,10 @@ bench-tailer: setup ## the tailer against its bounds
 bench-lanes: setup ## the lanes against their bound, and what the runtime costs per record
 	@$(BIN)/python -m tests.bench.lanes
 
-chaos: setup ## faults from a seed under load: ROUNDS=200 SEED=1
-	@$(BIN)/python -m tests.chaos.tailer --faults $${ROUNDS:-200} --seed $${SEED:-1}
+chaos: setup ## faults from a seed under load, tailer and stages: ROUNDS=200 SEED=1
+	@status=0; for part in tailer stages; do \
+		$(BIN)/python -m tests.chaos.$$part --faults $${ROUNDS:-200} --seed $${SEED:-1} || status=1; \
+	done; exit $$status
 
 clean: ## stop the servers and remove everything that make created
 	@if test -x $(BIN)/eden; then $(BIN)/eden down; fi

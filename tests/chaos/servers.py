@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,10 +39,12 @@ class Servers:
 
 
 @asynccontextmanager
-async def private_servers(folder: Path, jars: Path, *, replica_set: bool) -> AsyncGenerator[Servers]:
-    """Both for the block, started side by side."""
+async def private_servers(
+    folder: Path, jars: Path, *, replica_set: bool, properties: Mapping[str, str] | None = None
+) -> AsyncGenerator[Servers]:
+    """Both for the block, started side by side; `properties` are Kafka's own."""
     mongo = LocalReplicaSet(folder / "mongodb") if replica_set else LocalMongo(folder / "mongodb")
-    servers = Servers(LocalKafka(folder / "kafka", jars_folder=jars), mongo)
+    servers = Servers(LocalKafka(folder / "kafka", jars_folder=jars, properties=properties), mongo)
     try:
         await asyncio.gather(asyncio.to_thread(servers.mongo.start), asyncio.to_thread(servers.kafka.start))
         yield servers

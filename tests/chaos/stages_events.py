@@ -19,7 +19,8 @@ IN, OUT, KEPT = "stages.in", "stages.out", "stages.kept"
 PARTITIONS = 6
 CALL_TIMEOUT = 4.0
 """The answering stage's: a call that hangs fails after so many seconds."""
-NOWHERE = "nowhere"
+CALM_SESSIONS = "z"
+"""Sessions whose names begin so are asked at the end of a run; nothing is wrong with them."""
 
 
 class Kept(Event):
@@ -60,7 +61,7 @@ def fate(seed: int, key: str) -> Fate:
     """The same for the same seed and question, in every process."""
     chance = random.Random(f"{seed}/fate/{key}")
     seconds = min(chance.lognormvariate(-2.0, 0.9), 2.0)
-    drawn = chance.random()
+    drawn = chance.random() if not key.startswith(CALM_SESSIONS) else 1.0
     if drawn < 0.02:
         return Fate(seconds, poison=chance.choice(("permanent", "bug", "transient")))
     return Fate(seconds, hangs=drawn < 0.035, flaky=0.035 <= drawn < 0.12)

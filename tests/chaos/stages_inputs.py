@@ -7,8 +7,9 @@ as an at-least-once source's does.
 import asyncio
 import random
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import count
 
 from eden_memory.domain.outcome import StoredRecord
@@ -17,7 +18,7 @@ from eden_memory.runtime.publishing import Publisher, partition_for
 from schemas.envelope import Envelope
 from schemas.events import FormationAsked, MessageRecorded, SessionEnded, Watermark
 from schemas.events.base import Event
-from tests.chaos.stages_events import PARTITIONS, fate, junk, question
+from tests.chaos.stages_events import CALM_SESSIONS, PARTITIONS, fate, junk, question
 
 CHAT = "chat.messages"
 START = datetime(2026, 1, 5, 8, tzinfo=UTC)
@@ -45,8 +46,20 @@ class Questions:
     async def ask(self, over: asyncio.Event) -> None:
         """All sessions, until told to stop."""
         async with asyncio.TaskGroup() as group:
-            for session in self.asked:
+            for session in list(self.asked):
                 group.create_task(self._ask(session, over))
+
+    async def trickle(self, over: asyncio.Event) -> None:
+        """Good questions now and then, until told to stop: they tell what always fails from an outage."""
+        for number in count():
+            if over.is_set():
+                return
+            for place in range(PARTITIONS):
+                session = f"{CALM_SESSIONS}{placed(place)}"
+                self.asked[session] = number + 1
+                records = [replace(question(session, number), ordering_key=placed(place).encode())]
+                await until_done(partial(self._publisher.publish, records))
+            await asyncio.sleep(0.3)
 
     async def _ask(self, session: str, over: asyncio.Event) -> None:
         chance = random.Random(f"{self._seed}/{session}")
@@ -58,7 +71,7 @@ class Questions:
             if chance.random() < 0.01:
                 records.append(junk(session, number, START))
                 self.junk.add(f"junk-{session}-{number}")
-            await until_done(lambda records=records: self._publisher.publish(records))
+            await until_done(partial(self._publisher.publish, records))
             self.asked[session] = number + 1
 
 

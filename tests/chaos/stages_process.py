@@ -284,7 +284,7 @@ def main(place: Place, log: Path) -> None:
     try:
         process.run(_run(place, log.stem))
     except Exception as error:
-        if classify(error) is not Kind.TRANSIENT:
+        if classify(error) not in (Kind.AWAY, Kind.TRANSIENT):
             raise
         sys.stderr.write(f"a server is away: {type(error).__name__}: {error}\n")
         sys.exit(SERVER_AWAY)

@@ -11,6 +11,11 @@ import orjson
 from tests.chaos.stages_reader import Arrived
 
 
+def text_of(one: Arrived) -> str:
+    """The answer's; empty for what could not be answered."""
+    return str(orjson.loads(one.value or b"{}").get("text", ""))
+
+
 def lost(expected: Iterable[str], arrived: Iterable[Arrived]) -> list[str]:
     """Inputs without any output."""
     seen = {one.key for one in arrived}
@@ -141,7 +146,9 @@ def calls(lines: Iterable[Mapping[str, Any]]) -> Calls:
         total.failed += failed
         total.repeated += max(0, len(asked) - failed - 1)
         total.on_their_way += sum(first["answered"] < one["looked"] <= first["stored"] for one in asked)
-        total.after_the_answer += [f"{key} at {one['at']:.3f}" for one in asked if one["looked"] > first["stored"]]
+        total.after_the_answer += [
+            f"{key} at {one['at']:.3f}" for one in asked if one["looked"] > first["stored"]
+        ]
         total.after_the_outcome += [
             f"{key} at {one['at']:.3f}" for one in asked if one["found"] > first["decided"]
         ]

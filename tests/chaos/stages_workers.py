@@ -32,13 +32,16 @@ class Forked:
 
     async def wait(self) -> int:
         """Its exit code, once it has one."""
-        while (code := self._process.exitcode) is None:
+        while (code := self._process.exitcode) is None:  # noqa: ASYNC110 - a process's end sets no event
             await asyncio.sleep(0.05)
         return code
 
 
 class Workers(Tailers):
     """Several workers; `count` may rise and fall. Who ends because a server is away at its start is replaced."""
+
+    _count: int
+    _started: int
 
     def __init__(self, place: Place, count: int) -> None:
         super().__init__({}, place.folder, count)
@@ -51,6 +54,11 @@ class Workers(Tailers):
     def size(self) -> int:
         """How many there are to be."""
         return self._count
+
+    @property
+    def started(self) -> int:
+        """How many were ever started."""
+        return self._started
 
     async def join(self) -> None:
         """One more."""
@@ -77,7 +85,9 @@ class Workers(Tailers):
         seconds = time.monotonic() - began
         self.stop_seconds.append(seconds)
         if code not in (0, SERVER_AWAY):
-            self.violations.append(f"{one.name} ended with {code}, {seconds:.1f} s after SIGTERM:\n{one.said()}")
+            self.violations.append(
+                f"{one.name} ended with {code}, {seconds:.1f} s after SIGTERM:\n{one.said()}"
+            )
 
     async def _launch(self) -> None:
         self._started += 1
