@@ -68,7 +68,7 @@ class MessageMapping:
 
     def record(self, document: Document, version: str, time: bytes, origin: Origin) -> Outgoing:
         """The record of a document whose `ce_time` is `time`; Unusable, with the reason, if it cannot be one."""
-        message_id = self._id(document["_id"], "_id")
+        message_id = self._typed(document["_id"], "_id")
         session_id = self._id(self._session(document), "session_id")
         author = self._user(document)
         text = text_of(self._content(document))
@@ -118,7 +118,7 @@ class MessageMapping:
 
     def message_id(self, value: Any) -> str:
         """The typed id of a message's `_id`; Unusable if it can be none."""
-        return self._id(value, "_id")
+        return self._typed(value, "_id")
 
     def session_id(self, document: Document | None) -> str | None:
         """The typed id of the session that a document names, if it names one."""
@@ -161,8 +161,18 @@ class MessageMapping:
         return Outgoing(TOPIC, message_id.encode(), None, envelope.headers(), place.encode(), partition)
 
     def _id(self, value: Any, field: str) -> str:
-        if type(value) is str and value in self._encoded:
-            return self._encoded[value]
+        """The typed id of what comes again and again: a session, an author."""
+        if type(value) is not str:
+            return self._typed(value, field)
+        encoded = self._encoded.get(value)
+        if encoded is None:
+            encoded = self._typed(value, field)
+            if len(self._encoded) >= REMEMBERED:
+                self._encoded.clear()
+            self._encoded[value] = encoded
+        return encoded
+
+    def _typed(self, value: Any, field: str) -> str:
         if value is None or value == "":
             raise Unusable(f"it has no {field}")
         try:
@@ -171,10 +181,6 @@ class MessageMapping:
             raise Unusable(f"{field}: {error}") from None
         if len(encoded) > LONGEST_ID:
             raise Unusable(f"{field} is longer than {LONGEST_ID} characters when encoded")
-        if type(value) is str:
-            if len(self._encoded) >= REMEMBERED:
-                self._encoded.clear()
-            self._encoded[value] = encoded
         return encoded
 
 
