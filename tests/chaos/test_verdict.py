@@ -68,6 +68,13 @@ def test_after_a_merge_a_control_may_come_late_but_never_early() -> None:
     assert len(reordered(TRUTH, [asked, A._replace(offset=5)], merged=True)) == 1
 
 
+def test_after_a_merge_a_message_that_is_gone_since_may_come_late() -> None:
+    order = replace(TRUTH, order={"s.one": ["s.gone", "s.a"]})
+    late = GONE._replace(offset=7)
+    assert len(reordered(order, [A, late])) == 1
+    assert reordered(order, [A, late], merged=True) == []
+
+
 def test_a_late_control_hides_no_messages_out_of_order() -> None:
     late = GONE._replace(kind="control", offset=9)
     between = replace(TRUTH, order={"s.one": ["s.b", "s.gone", "s.a"]})

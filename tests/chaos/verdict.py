@@ -89,7 +89,8 @@ def reordered(truth: Truth, records: Iterable[Seen], *, merged: bool = False) ->
     """Pairs of one session whose first arrivals are not in the order of insertion.
 
     A merge (`merged`) brings the inbox after every message: a control may come later than it was asked, never
-    before what was written before it.
+    before what was written before it. And it brings what stands in the collection: a message that came and went
+    since the merge's beginning comes later, with the stream, to be ended at once.
     """
     first: dict[str, Seen] = {}
     for one in records:
@@ -98,6 +99,8 @@ def reordered(truth: Truth, records: Iterable[Seen], *, merged: bool = False) ->
     found: list[str] = []
     for session, keys in truth.order.items():
         arrivals = [first[key] for key in keys if key in first and first[key].session == session]
+        if merged:
+            arrivals = [one for one in arrivals if one.kind == "control" or one.key in truth.documents]
         found += [
             f"session {session}: {earlier.key} (offset {earlier.offset}) was written before "
             f"{later.key} (offset {later.offset})"
