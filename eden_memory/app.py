@@ -43,7 +43,6 @@ from eden_memory.runtime.preflight import topics_exist
 from eden_memory.runtime.process import Part, Process
 from eden_memory.runtime.publishing import Publisher, new_producer
 from eden_memory.runtime.slots import Slots
-from eden_memory.runtime.stage_part import StagePart
 from eden_memory.runtime.tailing import Tailing
 from eden_memory.runtime.topics import load_topics
 from eden_memory.runtime.transactions import TransactionalPublisher
@@ -140,7 +139,7 @@ def _wanted(names: Sequence[str]) -> set[str]:
 
 
 @asynccontextmanager
-async def stage_parts(settings: Settings, names: Collection[str]) -> AsyncGenerator[list[StagePart]]:
+async def stage_parts(settings: Settings, names: Collection[str]) -> AsyncGenerator[list[Worker]]:
     """The stages named, ready to run; what they share is closed at the end."""
     servers = endpoints(settings)
     async with connect(settings.mongodb, servers.mongodb) as client:
@@ -151,7 +150,7 @@ async def stage_parts(settings: Settings, names: Collection[str]) -> AsyncGenera
             around = await _surroundings(settings, client, kafka, publisher)
             handlers = await stage_handlers(settings, client)
             stages = [stage for stage in pipeline.stages(handlers) if stage.name in names]
-            yield [StagePart(Worker(stage, around), settings.run.drain_seconds) for stage in stages]
+            yield [Worker(stage, around) for stage in stages]
         finally:
             await publisher.stop()
 
