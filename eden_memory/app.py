@@ -46,7 +46,7 @@ from eden_memory.runtime.slots import Slots
 from eden_memory.runtime.tailing import Tailing
 from eden_memory.runtime.topics import load_topics
 from eden_memory.runtime.transactions import TransactionalPublisher
-from eden_memory.runtime.worker import Surroundings, Worker
+from eden_memory.runtime.worker import Bounds, Surroundings, Worker
 from eden_memory.settings import Settings
 from processors import pipeline
 from processors.formation_trigger import FormationTrigger
@@ -125,7 +125,7 @@ async def run(settings: Settings, names: Sequence[str]) -> None:
         if JANITOR in wanted:
             parts.append(await stack.enter_async_context(housekeeping(settings)))
         if wanted & set(pipeline.NAMES):
-            parts += await stack.enter_async_context(stage_parts(settings, wanted))
+            parts.extend(await stack.enter_async_context(stage_parts(settings, wanted)))
         if settings.http.port is not None:
             parts.append(HealthServer(tuple(parts), settings.http.host, settings.http.port))
         await Process(parts, settings.run.drain_seconds + 5).run()
@@ -172,6 +172,7 @@ async def _surroundings(
         notes=MongoGroupNotes(database, prefix),
         controls=MongoControls(database, prefix),
         slots=Slots(settings.run.at_once),
+        bounds=Bounds(stop_seconds=settings.run.drain_seconds),
     )
 
 

@@ -40,6 +40,8 @@ class Bounds:
     poll_records: int = 500
     poll_seconds: float = 0.2
     commit_seconds: float = 1.0
+    stop_seconds: float = 25.0
+    """What runs when the stage is told to stop has so long to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +60,6 @@ class Surroundings:
     slots: Slots
     bounds: Bounds = Bounds()
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
-
-
-STOP_SECONDS = 25.0
-"""How long a stop waits for handlers that run; below the process's own limit."""
 
 
 class Worker:
@@ -92,7 +90,7 @@ class Worker:
         self._paused: set[TopicPartition] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    async def run(self, deadline: float = STOP_SECONDS) -> None:
+    async def run(self, deadline: float | None = None) -> None:
         """Work until `stop`; then commit, leave the group, and give what runs `deadline` seconds."""
         jobs: list[asyncio.Future[Any]] = [self.lanes.crashed, asyncio.ensure_future(self._stopping.wait())]
         try:
@@ -106,7 +104,7 @@ class Worker:
             for job in jobs:
                 job.cancel()
             await asyncio.gather(*jobs, return_exceptions=True)
-            await self._end(deadline)
+            await self._end(self._bounds.stop_seconds if deadline is None else deadline)
         for job in ended:
             job.result()
 
