@@ -31,7 +31,10 @@ class State:
 class Part(Protocol):
     """Something that runs until it is told to stop."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        ...
 
     async def run(self) -> None:
         """Until `stop`; raises when it cannot go on."""
