@@ -39,7 +39,7 @@ class MongoDirectory:
         usable = [one for one in said.values() if isinstance(one, Said)]
         agents = await self._read(self._agents.collection, [one.agent_id for one in usable])
         users = await self._read(self._users.collection, [user for one in usable for user in one.users or ()])
-        shards = await self._shards(agents if self._agents.collection else {DEFAULT_AGENT: {}})
+        shards = await self._shards({one.agent_id for one in usable})
         return {
             name: self._facts(one, agents, users, shards) if isinstance(one, Said) else one
             for name, one in said.items()

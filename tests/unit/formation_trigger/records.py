@@ -92,9 +92,9 @@ def ended(session: str, number: int, minutes: float) -> Delivery:
     return delivery(name, session, at(minutes), event, f"{name}@{version(number)}")
 
 
-def watermark(number: int, minutes: float) -> Delivery:
+def watermark(number: int, minutes: float, partition: int = 0) -> Delivery:
     """Everything before is recorded."""
-    event = Watermark(partition=0, time=at(minutes), version=version(number))
+    event = Watermark(partition=partition, time=at(minutes), version=version(number))
     return delivery(event.key(), event.key(), at(minutes), event, f"{event.key()}@{version(number)}")
 
 

@@ -206,7 +206,7 @@ async def test_a_waiting_session_goes_on_with_its_next_message() -> None:
     assert len(formations(await run(stage, some(1, 11)))) == 1
 
 
-async def test_more_waiting_sessions_than_one_watermark_looks_up_get_their_turn(
+async def test_more_waiting_sessions_than_a_watermark_looks_up_take_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(formation_trigger, "MOST_DUE", 3)
@@ -220,7 +220,7 @@ async def test_more_waiting_sessions_than_one_watermark_looks_up_get_their_turn(
     assert set(sessions.asked) == set(many)
 
 
-async def test_one_watermark_closes_no_more_than_its_share_and_the_next_the_rest(
+async def test_a_watermark_closes_no_more_than_its_share_and_the_next_the_rest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(formation_trigger, "MOST_DUE", 3)
