@@ -6,6 +6,7 @@ The loop around it (lease, position, transactions, backfill, merge) is `eden_mem
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
+from typing import Any
 
 from eden_memory.domain.changes import (
     COLLECTION_GONE,
@@ -110,6 +111,11 @@ class Tailer:
         pairs = [(DEAD_HEADERS + name, value.encode()) for name, value in headers.items()]
         return Outgoing(TOPIC + ".dead", key, original[:LONGEST_ORIGINAL], pairs, key)
 
+    def key(self, document: Document) -> bytes | None:
+        """The Kafka key of a message's document; None if its id can be none."""
+        message_id = self._message_id(document["_id"])
+        return message_id.encode() if message_id is not None else None
+
     def ended(self, key: bytes, version: str, time: datetime, reason: Reason, partition: int) -> Outgoing:
         """The tombstone of a message in a partition where it stands."""
         return self._map.tombstone(key.decode(), version, time, reason, partition=partition)
@@ -150,9 +156,8 @@ class Tailer:
             mapped.unmapped.append(Unmapped(self._collection, document, str(error), version))
 
     def _ended(self, mapped: Mapped, change: Change) -> None:
-        try:
-            message_id = self._map.message_id(change.id)
-        except Unusable:
+        message_id = self._message_id(change.id)
+        if message_id is None:
             return  # it was never recorded
         session = self._map.session_id(change.before)
         mapped.records.append(
@@ -166,15 +171,20 @@ class Tailer:
         before, now = self._map.session_id(change.before), self._map.session_id(change.document)
         if before == now and now is not None:
             return
-        try:
-            message_id = self._map.message_id(change.id)
-        except Unusable:
+        message_id = self._message_id(change.id)
+        if message_id is None:
             return
         mapped.records.append(
             self._map.tombstone(
                 message_id, change.version, change.time, "moved", session_id=before, moved_to=now
             )
         )
+
+    def _message_id(self, value: Any) -> str | None:
+        try:
+            return self._map.message_id(value)
+        except Unusable:
+            return None
 
     def _matters(self, change: Change) -> bool:
         return any(self._touches(change, path) for path in self._map.paths)

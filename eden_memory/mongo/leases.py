@@ -28,8 +28,7 @@ class MongoLease:
     async def held(self) -> AsyncGenerator[int]:
         """Wait for the lease, keep it inside, give it back; losing it cancels the body: LeaseLost."""
         epoch = await self._acquired()
-        body = asyncio.current_task()
-        assert body is not None
+        body = _current()
         cancelled_before = body.cancelling()
         lost = asyncio.Event()
         keeper = asyncio.create_task(self._keep(epoch, body, lost))
@@ -41,10 +40,22 @@ class MongoLease:
                     f"the lease {self._name} was lost: another process may have taken over"
                 ) from None
             raise
+        except Exception:
+            if lost.is_set() and body.cancelling() > cancelled_before:
+                body.uncancel()  # the keeper's: it is not to count against what runs next
+            raise
         finally:
             keeper.cancel()
+            await self._given_back(epoch, keeper, lost)
+
+    async def _given_back(self, epoch: int, keeper: "asyncio.Task[None]", lost: asyncio.Event) -> None:
+        try:
             await asyncio.gather(keeper, return_exceptions=True)
             await self._release(epoch)
+        except asyncio.CancelledError:
+            if not lost.is_set():  # the keeper's own cancelling may come while the body ends by itself
+                raise
+            _current().uncancel()
 
     async def _acquired(self) -> int:
         while True:
@@ -54,7 +65,10 @@ class MongoLease:
                 if epoch is not None:
                     return epoch
             except (PyMongoError, TimeoutError):
-                pass  # the server is away: waiting for the lease and waiting for the server are the same
+                # The server is away: waiting for the lease and waiting for the server are the same. But the
+                # driver may answer a cancelling with an error of its own, and that must not be waited out.
+                if _current().cancelling():
+                    raise asyncio.CancelledError from None
             await asyncio.sleep(min(0.4, self._seconds / 5))
 
     async def _try(self) -> int | None:
@@ -110,3 +124,9 @@ class MongoLease:
                 await self._leases.update_one(mine, [{"$set": {"until": "$$NOW"}}])
         except (PyMongoError, TimeoutError):
             return  # it runs out by itself
+
+
+def _current() -> "asyncio.Task[Any]":
+    task = asyncio.current_task()
+    assert task is not None
+    return task

@@ -100,6 +100,13 @@ class Known:
         found = self._database.execute("SELECT 1 FROM known WHERE key = ? LIMIT 1", (key,)).fetchone()
         return found is not None
 
+    def meet(self, key: bytes) -> list[int]:
+        """The partitions where a message stands; marks it as met."""
+        rows = self._database.execute(
+            "UPDATE known SET met = 1 WHERE key = ? RETURNING partition, seen, committed", (key,)
+        ).fetchall()
+        return [row[0] for row in rows if not row[1] == row[2] == ENDED]
+
     def unmet(self, size: int = 1_000) -> Iterator[list[Place]]:
         """Messages that the topic holds and no document was met for."""
         rows = self._database.execute(

@@ -46,6 +46,10 @@ class Mapping(Protocol):
         """Dead letters of the documents that could not be mapped."""
         ...
 
+    def key(self, document: Document) -> bytes | None:
+        """The Kafka key of a message's document; None if its id can be none."""
+        ...
+
     def ended(self, key: bytes, version: str, time: datetime, reason: Reason, partition: int) -> Outgoing:
         """The tombstone of a message in a partition where it stands."""
         ...

@@ -77,8 +77,19 @@ async def _unknown(leading: Leading, known: Known, page: Page) -> Mapped:
                 leading.mapping.ended(record.key, page.version, page.time, "moved", one) for one in elsewhere
             ]
             changed += [*moved, record]
-    mapped.records[:] = changed
+    mapped.records[:] = changed + _lost_their_session(leading, known, page, mapped)
     return mapped
+
+
+def _lost_their_session(leading: Leading, known: Known, page: Page, mapped: Mapped) -> list[Outgoing]:
+    """What can no longer be recorded goes to the dead letters; where it stood it ends, as in the stream."""
+    keys = [leading.mapping.key(one.document) for one in mapped.unmapped]
+    return [
+        leading.mapping.ended(key, page.version, page.time, "moved", partition)
+        for key in keys
+        if key is not None
+        for partition in known.meet(key)
+    ]
 
 
 async def _end_missing(leading: Leading, known: Known, position: Position) -> None:

@@ -87,3 +87,15 @@ async def test_an_added_text_is_not_missing_for_want_of_a_document() -> None:
         assert not topic.holds(b"s.asked")
     finally:
         topic.close()
+
+
+async def test_a_merge_knows_where_a_message_stands_that_can_no_longer_be_recorded() -> None:
+    stands = tailer().page(page(message("m1")), "backfill").records
+    found = await known(*stands)
+    unmapped = tailer().page(page(message("m1", session_id=None)), "merge").unmapped
+    key = tailer().key(unmapped[0].document)
+    assert key is not None
+    assert key == stands[0].key
+    assert found.meet(key) == [0]
+    assert not list(found.unmet())
+    assert found.meet(b"s.unknown") == []
