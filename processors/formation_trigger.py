@@ -4,6 +4,7 @@ State and outcome are one document per session, written if nobody else has since
 published, then cleared from it. A redelivered batch finds everything done and changes nothing.
 """
 
+from asyncio import gather
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -76,11 +77,14 @@ class FormationTrigger:
         return Decision(events, published=self._remember(partition, sent))
 
     async def _read(self, deliveries: Sequence[Delivery]) -> Batch:
-        known = await self._store.messages(messages_named(deliveries))
-        held = (one.session_id for one in known.values() if one.session_id is not None)
         partition = deliveries[0].partition
-        named = dict.fromkeys([*sessions_named(deliveries), *held])
-        sessions = await self._store.sessions(named, partition)
+        named = dict.fromkeys(sessions_named(deliveries))
+        known, sessions = await gather(
+            self._store.messages(messages_named(deliveries)), self._store.sessions(named, partition)
+        )
+        held = {one.session_id for one in known.values() if one.session_id is not None}
+        if unread := held - set(named):
+            sessions |= await self._store.sessions(unread, partition)
         return Batch(partition, sessions, Messages(known), self._forgets)
 
     async def _apply(self, batch: Batch, deliveries: Sequence[Delivery]) -> int:

@@ -30,7 +30,7 @@ def stages(handlers: Mapping[str, Handler]) -> tuple[Stage, ...]:
             handlers[FORMATION_TRIGGER],
             reads=(MessageRecorded, SessionEnded, FormationAsked, Watermark),
             writes=(FormationRequested, Forgotten),
-            batch=500,
+            batch=1_000,
             decides=FORMATION_TRIGGER not in KEEP_THEIR_OWN_STATE,
         ),
     )

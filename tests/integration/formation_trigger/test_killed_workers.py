@@ -5,7 +5,7 @@ import random
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -54,7 +54,7 @@ def conversation(messages: int, sessions: int, seed: int) -> list[Delivery]:
 
 
 @contextmanager
-def worker(servers: TestServers, kit: Kit, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def worker(servers: TestServers, kit: Kit, log: Path) -> Generator[subprocess.Popen[bytes]]:
     """A process of the stage, killed at the end if not before."""
     name = kit.settings.mongodb.database
     given = {
