@@ -50,7 +50,7 @@ class Options:
     faults: int
     seed: int
     workers: int = 3
-    sessions: int = 40
+    sessions: int = 60
 
 
 @dataclass

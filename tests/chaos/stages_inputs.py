@@ -1,4 +1,4 @@
-"""What is put in: questions of forty sessions, and the chat of fifty more with edits, deletions and watermarks.
+"""What is put in: questions of sixty sessions, and the chat of fifty more with edits, deletions and watermarks.
 
 Every record is published until it is confirmed, so what was put in is known; a repeat may stand twice in its topic,
 as an at-least-once source's does.
@@ -27,7 +27,7 @@ START = datetime(2026, 1, 5, 8, tzinfo=UTC)
 class Questions:
     """Sessions that ask at their own pace; `pause` is the mean in seconds."""
 
-    def __init__(self, seed: int, publisher: Publisher, *, sessions: int = 40, pause: float = 1.5) -> None:
+    def __init__(self, seed: int, publisher: Publisher, *, sessions: int = 60, pause: float = 8.0) -> None:
         self._seed, self._publisher, self._pause = seed, publisher, pause
         self.asked: dict[str, int] = {f"q{number}": 0 for number in range(sessions)}
         """How many questions of each session are confirmed: numbers 0 to below that."""
@@ -92,7 +92,7 @@ class Chat:
     seed: int
     publisher: Publisher
     topic: str = CHAT
-    pause: float = 0.25
+    pause: float = 0.5
     per_tick: int = 10
     messages: dict[str, Message] = field(default_factory=dict[str, Message])
     order: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))

@@ -36,7 +36,6 @@ from eden_memory.runtime.kafka import client_kwargs
 from eden_memory.runtime.patience import until_done
 from eden_memory.runtime.publishing import Publisher, new_producer
 from eden_memory.runtime.slots import Slots
-from eden_memory.runtime.stage_part import StagePart
 from eden_memory.runtime.topics import load_topics
 from eden_memory.runtime.worker import Bounds, Surroundings, Worker
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings, WindowsSettings
@@ -214,7 +213,7 @@ def stages_of(answering: Answering, keeping: Keeping) -> tuple[Stage, ...]:
 
 
 @asynccontextmanager
-async def parts(place: Place, diary: Diary) -> AsyncGenerator[list[StagePart]]:
+async def parts(place: Place, diary: Diary) -> AsyncGenerator[list[Worker]]:
     """The three stages, ready to run."""
     settings = place.settings
     async with connect(settings.mongodb, place.mongodb) as client:
@@ -229,7 +228,7 @@ async def parts(place: Place, diary: Diary) -> AsyncGenerator[list[StagePart]]:
             handlers = await app.stage_handlers(settings, client)
             rows = [row for row in pipeline.stages(handlers) if row.name == pipeline.FORMATION_TRIGGER]
             workers += [Worker(replace(row, batch=25), trigger) for row in rows]
-            yield [StagePart(worker, DRAIN_SECONDS) for worker in workers]
+            yield workers
         finally:
             await publisher.stop()
 
@@ -263,7 +262,7 @@ async def _surroundings(
         notes=MongoGroupNotes(database, prefix),
         controls=MongoControls(database, prefix),
         slots=Slots(200),
-        bounds=Bounds(commit_seconds=0.5),
+        bounds=Bounds(commit_seconds=0.5, stop_seconds=DRAIN_SECONDS),
         clock=lambda: datetime.now(UTC),
     )
 
@@ -271,7 +270,7 @@ async def _surroundings(
 async def _run(place: Place, name: str) -> None:
     with (place.folder / f"{name}.calls").open("a", buffering=1) as file:
         async with parts(place, Diary(file)) as running:
-            await process.Process(running, DRAIN_SECONDS + 5).run()
+            await process.Process(running, DRAIN_SECONDS + consuming.LEAVE_SECONDS + 5).run()
 
 
 def main(place: Place, log: Path) -> None:
