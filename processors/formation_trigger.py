@@ -92,13 +92,17 @@ class FormationTrigger:
         for index, delivery in enumerate(deliveries):
             if not batch.takes(delivery):
                 return index
-            if isinstance(delivery.event, Watermark):
-                await self._add_due(batch, delivery.event)
+            full = isinstance(delivery.event, Watermark) and await self._add_due(batch, delivery.event)
             batch.apply(delivery)
+            if full:
+                return index + 1
         return len(deliveries)
 
-    async def _add_due(self, batch: Batch, event: Watermark) -> None:
-        """Read what goes cold by then, and, in turn, what waits or was left unpublished."""
+    async def _add_due(self, batch: Batch, event: Watermark) -> bool:
+        """Read what goes cold by then, and, in turn, what waits or was left unpublished.
+
+        Whether there may be more: then the batch ends here, so that a watermark after it finds the rest.
+        """
         partition = batch.partition
         due = await self._store.due(partition, event.time, MOST_DUE)
         left = await self._store.unpublished(partition, self._looked_at.get(partition, ""), MOST_DUE)
@@ -106,6 +110,7 @@ class FormationTrigger:
         unread = dict.fromkeys(one for one in [*due, *left] if one not in batch.sessions)
         batch.sessions.update(await self._store.sessions(unread, partition))
         self._watch.waiting(partition, await self._store.waiting(partition))
+        return len(due) == MOST_DUE
 
     async def _close(self, batch: Batch, traceparent: str | None) -> Closing:
         """Turn what was closed into windows, and write the requests that can be written."""

@@ -1,5 +1,6 @@
 """formation-trigger's state as documents (schemas/documents/formation.py), there and back."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -48,16 +49,12 @@ def message_of(row: Row) -> StoredMessage:
 
 
 def session_row(one: Session) -> tuple[Row, list[str]]:
-    """A document of `memory_sessions` in its next revision, and the fields that it no longer has."""
+    """A document of `memory_sessions` in its next revision without `pending`, and the fields that it loses."""
     row: Row = {
         "_id": one.session_id,
         "rev": one.rev + 1,
         "partition": one.partition,
         "seq": one.seq,
-        "pending": [
-            {"message_id": name, "version": version, "time": time, "tokens": tokens}
-            for name, version, time, tokens in one.pending.waiting
-        ],
         "outbox": [
             {"formation_id": entry.formation_id, "seq": entry.seq, "requested": entry.requested}
             for entry in one.outbox
@@ -73,6 +70,14 @@ def session_row(one: Session) -> tuple[Row, list[str]]:
     if unpublished:
         row["unpublished"] = True
     return row, [name for name in ("due_at", "unpublished") if name not in row]
+
+
+def pending_rows(waiting: Sequence[Waiting]) -> list[Row]:
+    """`pending` of a document of `memory_sessions`."""
+    return [
+        {"message_id": name, "version": version, "time": time, "tokens": tokens}
+        for name, version, time, tokens in waiting
+    ]
 
 
 def session_of(row: Row, limits: Limits) -> Session:

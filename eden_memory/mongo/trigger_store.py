@@ -184,10 +184,16 @@ def _put_message(one: StoredMessage) -> Operation:
 
 
 def _put_session(one: Session) -> Operation:
+    """Its next revision; messages that only joined those that wait are appended, so a write stays small."""
     row, removed = documents.session_row(one)
+    waiting, before = one.pending.waiting, list(one.waiting)
     if one.rev == 0:
-        return InsertOne(row)
+        return InsertOne({**row, "pending": documents.pending_rows(waiting)})
     change: Row = {"$set": row}
+    if before and waiting[: len(before)] == before:
+        change["$push"] = {"pending": {"$each": documents.pending_rows(waiting[len(before) :])}}
+    else:
+        row["pending"] = documents.pending_rows(waiting)
     if removed:
         change["$unset"] = dict.fromkeys(removed, "")
     return UpdateOne({"_id": one.session_id, "rev": one.rev}, change)

@@ -99,6 +99,28 @@ async def test_a_session_comes_back_as_it_was_put(store: TriggerStore) -> None:
     assert found.pending.waiting == [Waiting("s.m1", version(1), NOON, 1.5)]
 
 
+async def test_what_waits_comes_back_in_order_however_it_changed(store: TriggerStore) -> None:
+    def waiting(name: str, number: int = 1) -> Waiting:
+        return Waiting(name, version(number), NOON, float(number))
+
+    steps = [
+        ([waiting("s.m1"), waiting("s.m2")], "s.none"),
+        ([waiting("s.m3"), waiting("s.m4")], "s.none"),
+        ([waiting("s.m2", 2)], "s.none"),
+        ([waiting("s.m5")], "s.m1"),
+        ([], "s.m3"),
+    ]
+    for added, removed in steps:
+        state = await session(store)
+        state.pending.remove(removed)
+        for one in added:
+            state.pending.add(one)
+        expected = list(state.pending.waiting)
+        assert await store.put_sessions([SessionWrite(state)])
+        assert (await session(store)).pending.waiting == expected
+    assert [one.message_id for one in expected] == ["s.m2", "s.m4", "s.m5"]
+
+
 async def test_of_two_who_read_the_same_session_one_writes(store: TriggerStore) -> None:
     first, second = await session(store), await session(store)
     assert await store.put_sessions([SessionWrite(first)])

@@ -230,6 +230,17 @@ async def test_a_watermark_closes_no_more_than_its_share_and_the_next_the_rest(
     assert len(formations(await run(stage, [watermark(101, 20)]))) == 2
 
 
+async def test_watermarks_of_one_batch_close_their_shares_one_after_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(formation_trigger, "MOST_DUE", 3)
+    stage = trigger(MemoryStore(Limits(least=1)))
+    await run(stage, [message(f"s.m{one}", f"s.{one}", one + 1, 0) for one in range(8)])
+    assert (
+        len(formations(await run(stage, [watermark(100, 20), watermark(101, 20), watermark(102, 20)]))) == 8
+    )
+
+
 async def test_two_users_leave_no_user_scope_and_one_who_left_neither() -> None:
     sessions = Sessions({S: SessionFacts("s.agent", ("i.1", "i.2"))})
     stage = trigger(MemoryStore(Limits()), sessions)
