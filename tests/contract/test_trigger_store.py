@@ -103,13 +103,14 @@ async def test_what_waits_comes_back_in_order_however_it_changed(store: TriggerS
     def waiting(name: str, number: int = 1) -> Waiting:
         return Waiting(name, version(number), NOON, float(number))
 
-    steps = [
+    steps: list[tuple[list[Waiting], str]] = [
         ([waiting("s.m1"), waiting("s.m2")], "s.none"),
         ([waiting("s.m3"), waiting("s.m4")], "s.none"),
         ([waiting("s.m2", 2)], "s.none"),
         ([waiting("s.m5")], "s.m1"),
         ([], "s.m3"),
     ]
+    expected: list[Waiting] = []
     for added, removed in steps:
         state = await session(store)
         state.pending.remove(removed)
