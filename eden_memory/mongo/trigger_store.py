@@ -206,7 +206,7 @@ def _claim(window: StoredWindow) -> Operation:
         "formation_id": None,
         "deleted": False,
     }
-    return UpdateMany(free, {"$set": {"formation_id": window.formation_id, "text": None}})
+    return UpdateMany(free, {"$set": {"formation_id": window.formation_id, "text": None}}, hint={"_id": 1})
 
 
 def _put_request(one: StoredWindow) -> Operation:
