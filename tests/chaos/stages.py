@@ -11,8 +11,8 @@ import logging
 import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,8 +37,10 @@ from tests.chaos.waiting import NotInTime, until
 
 FORMATIONS = "memory.formations"
 SESSION_MS = 3_000
-COMPACTED = (IN, OUT, CHAT, FORMATIONS)
-QUIET_SECONDS = 180.0
+COMPACTED = (IN, KEPT, CHAT, FORMATIONS)
+"""Not `OUT`: a repeat that was published after its followers outlives the first copy, so a reader that lags behind
+the cleaner meets the followers first (docs/benchmarks.md, faults of the stages)."""
+QUIET_SECONDS = 60.0
 DEAD = {IN: f"{IN}.dead", OUT: f"{OUT}.dead", CHAT: f"{CHAT}.dead"}
 Violations = dict[str, list[str]]
 
@@ -90,6 +92,7 @@ async def run(options: Options, folder: Path, jars: Path) -> Outcome:
             await _quiet(on)
         except NotInTime as error:
             violations["never quiet"] = [str(error)]
+        await on.workers.abandon()
         violations["processes"] = on.workers.violations
         found, figures = await _judge(on)
         seconds = {"seed": options.seed, "seconds": round(time.monotonic() - began)}
@@ -159,20 +162,26 @@ async def _quiet(on: Scene) -> None:
     over = asyncio.Event()
     trickling = asyncio.create_task(on.questions.trickle(over))
     try:
-        await _within(lambda: wanted <= keys[OUT], "every question has an outcome")
-        await _within(lambda: letters <= keys[DEAD[IN]], "every dead letter is there")
+        await _come(on, lambda: wanted <= keys[OUT], "every question has an outcome")
+        await _come(on, lambda: letters <= keys[DEAD[IN]], "every dead letter is there")
     finally:
         over.set()
         await trickling
-    await _within(lambda: keys[OUT].issuperset(on.questions.keys), "the last questions have an outcome")
-    await _within(lambda: not _unkept(on), "every outcome is kept")
+    await _come(on, lambda: keys[OUT].issuperset(on.questions.keys), "the last questions have an outcome")
+    await _come(on, lambda: not _unkept(on), "every outcome is kept")
     await on.chat.watermark()
-    await _within(lambda: not _unformed(on), "every message is in a window")
+    await _come(on, lambda: not _unformed(on), "every message is in a window")
     await on.workers.stop()
 
 
-async def _within(condition: Any, what: str) -> None:
-    await until(condition, what, QUIET_SECONDS)
+async def _come(on: Scene, condition: Callable[[], bool], what: str) -> None:
+    """Until it holds, as long as anything comes out."""
+    size = -1
+    while not condition():
+        if size == (size := sum(map(len, on.arrivals.of.values()))):
+            raise NotInTime(f"nothing came out for {QUIET_SECONDS:.0f} s, and still not: {what}")
+        with suppress(NotInTime):
+            await until(condition, what, QUIET_SECONDS)
 
 
 def _unkept(on: Scene) -> Sequence[str]:

@@ -7,6 +7,7 @@ had been answered whatever happens to the process.
 import asyncio
 import os
 import random
+import signal
 import sys
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -269,8 +270,14 @@ async def _surroundings(
 
 async def _run(place: Place, name: str) -> None:
     with (place.folder / f"{name}.calls").open("a", buffering=1) as file:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, _say_what_is_done)
         async with parts(place, Diary(file)) as running:
             await process.Process(running, DRAIN_SECONDS + consuming.LEAVE_SECONDS + 5).run()
+
+
+def _say_what_is_done() -> None:
+    for task in asyncio.all_tasks():
+        task.print_stack(file=sys.stderr)
 
 
 def main(place: Place, log: Path) -> None:

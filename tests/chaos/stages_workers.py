@@ -80,13 +80,15 @@ class Workers(Tailers):
             async with asyncio.timeout(STOP_SECONDS):
                 code = await one.ended()
         except TimeoutError:
+            one.send(signal.SIGUSR1)  # it says what it is at
+            await asyncio.sleep(1.0)
             await self.kill(one)
             code = -9
         seconds = time.monotonic() - began
         self.stop_seconds.append(seconds)
         if code not in (0, SERVER_AWAY):
             self.violations.append(
-                f"{one.name} ended with {code}, {seconds:.1f} s after SIGTERM:\n{one.said()}"
+                f"{one.name} ended with {code}, {seconds:.1f} s after SIGTERM:\n{one.said(60)}"
             )
 
     async def _launch(self) -> None:
