@@ -17,7 +17,7 @@ from jsonschema.validators import validator_for  # pyright: ignore[reportUnknown
 from starlette.routing import Route
 from typer.core import TyperGroup
 
-from eden_memory.app import PARTS
+from eden_memory.app import JANITOR, PARTS
 from eden_memory.cli.main import app
 from eden_memory.runtime.http import health_app
 from eden_memory.runtime.topics import load_topics
@@ -112,7 +112,8 @@ def test_every_program_of_the_topics_has_a_service_and_no_other_runs() -> None:
     running = {
         word for service in OURS.values() if service["command"][0] == "run" for word in service["command"][1:]
     }
-    assert running == {name for name, program in programs.items() if not program.later}
+    assert running - {JANITOR} == {name for name, program in programs.items() if not program.later}
+    assert running == set(PARTS)
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -217,3 +218,10 @@ endpoints(Settings())
 def test_the_image_runs_as_a_user_that_owns_nothing() -> None:
     assert re.search(r"^USER 10001:10001$", DOCKERFILE, re.MULTILINE)
     assert DOCKERFILE.rindex("USER 10001") > DOCKERFILE.rindex("COPY")
+
+
+def test_no_name_stands_twice_in_the_compose_file() -> None:
+    """YAML readers take the last of two services with one name and say nothing."""
+    text = (ROOT / "docker-compose.yml").read_text()
+    services = [line for line in text.splitlines() if re.fullmatch(r"  [a-z-]+:", line)]
+    assert len(services) == len(set(services))
