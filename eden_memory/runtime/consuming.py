@@ -228,7 +228,8 @@ class Membership(ConsumerRebalanceListener):
             noted = set(await until_done(lambda: self._notes.committed(self._group)))
             for tp in new:
                 if (tp.topic, tp.partition) in noted:
-                    raise _lost(self._group, tp, "the group has no offset any more")
+                    offsets[tp] = await self._committed_since(tp)
+            new = [tp for tp, offset in offsets.items() if offset is None]
         if not assigned <= self._consumer.assignment():
             return  # the next rebalance has begun
         self.homes = {tp: AssignedPartition(tp.topic, tp.partition) for tp in assigned}
@@ -237,6 +238,13 @@ class Membership(ConsumerRebalanceListener):
             self._consumer.seek(tp, offset)
         if new:
             await self._consumer.seek_to_beginning(*new)
+
+    async def _committed_since(self, tp: TopicPartition) -> int:
+        """Asked again after the note was read: a member that held it since may have committed for the first time."""
+        offset: int | None = await self._consumer.committed(tp)
+        if offset is None:
+            raise _lost(self._group, tp, "the group has no offset any more")
+        return offset
 
     def _check_range(self, offsets: Mapping[TopicPartition, int]) -> None:
         for tp, offset in offsets.items():
