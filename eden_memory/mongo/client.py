@@ -6,6 +6,7 @@ from typing import Any
 from pymongo import AsyncMongoClient, ReadPreference
 from pymongo.driver_info import DriverInfo
 
+from eden_memory.mongo.waits import let_waits_be_cancelled
 from eden_memory.settings import MongoSettings
 
 APP_NAME = "eden-memory"
@@ -29,6 +30,7 @@ def connect(settings: MongoSettings, uri: str) -> AsyncMongoClient[dict[str, Any
 
     What the connection string says itself (timeouts, write concern, TLS) wins. No I/O here.
     """
+    let_waits_be_cancelled()
     return Client(uri, driver=DriverInfo(APP_NAME), **_unless_in(uri, _options(settings)))
 
 
