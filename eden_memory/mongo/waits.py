@@ -16,8 +16,8 @@ async def _wait_here(awaitable: Awaitable[Any], timeout: float | None) -> Any:
 def let_waits_be_cancelled() -> None:
     """Replace what PyMongo waits with (`pymongo.lock.wait_for`), as Python 3.12 does itself.
 
-    Before 3.12 `asyncio.wait_for` waits in a task of its own. Who is cancelled while the wait times out goes on without
-    it; that task then takes the pool's lock, and nobody gives it back.
+    Before 3.12 `asyncio.wait_for` waits in a task of its own. Who is cancelled while the wait times out goes on
+    without it; that task then takes the pool's lock, and nobody gives it back.
     """
     if sys.version_info < (3, 12):
         vars(lock)["wait_for"] = _wait_here
