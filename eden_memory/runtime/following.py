@@ -39,7 +39,7 @@ class Following:
         try:
             while (batch := await _unless(stopped, coming)) is not None:
                 coming = asyncio.create_task(self._patiently(batch.position))
-                await asyncio.sleep(0)  # the question leaves before the work begins
+                await _question_sent()
                 await self._carry_on(batch)
         finally:
             coming.cancel()
@@ -95,6 +95,16 @@ class Following:
         if self._orphans and batch.version >= self._orphans_until:
             self._leading.erase_later(list(self._orphans))
             self._orphans.clear()
+
+
+async def _question_sent() -> None:
+    """Let the question leave before the work on the last answer begins, so that the server works meanwhile.
+
+    It takes two turns of the loop: one asks, and uvloop writes at the end of the next. (Measured: with one turn
+    catching up was a third slower.)
+    """
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
 
 
 async def _unless(stopped: "asyncio.Task[Any]", coming: "asyncio.Task[ChangeBatch]") -> ChangeBatch | None:

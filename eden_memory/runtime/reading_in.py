@@ -134,6 +134,7 @@ async def _ahead(leading: Leading, position: Position) -> AsyncGenerator[Page, N
             while (page := await coming) is not None:
                 coming = asyncio.ensure_future(anext(pages, None))
                 await asyncio.sleep(0)
+                await asyncio.sleep(0)  # as in following: until the next page has been asked for
                 yield page
         finally:
             coming.cancel()

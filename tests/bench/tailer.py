@@ -10,13 +10,14 @@ the other, 1/(1/a + 1/b).
 
 import argparse
 import asyncio
+import gc
 import logging
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -25,6 +26,7 @@ from typing import Any
 from uuid import uuid4
 
 import psutil
+import uvloop
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from bson import CodecOptions
 from bson.raw_bson import RawBSONDocument
@@ -236,6 +238,76 @@ def _cpu(process: psutil.Process) -> float:
     return times.user + times.system
 
 
+async def stream_latencies(made: Stand, rate: int, seconds: float) -> list[float]:
+    """A bound: milliseconds from the call of insert_one to the bare event in this process's hands."""
+    written: dict[Any, float] = {}
+    arrived: dict[Any, float] = {}
+    collection = made.database[f"bound_{uuid4().hex[:8]}"]
+    async with await collection.watch([{"$project": {"documentKey": 1}}]) as stream:
+
+        async def write(number: int) -> None:
+            written[number] = time.perf_counter()
+            await collection.insert_one({"_id": number, "content": "x" * 300})
+
+        async def read() -> None:
+            while len(arrived) < int(rate * seconds):
+                arrived[(await stream.next())["documentKey"]["_id"]] = time.perf_counter()
+
+        await _at(rate, seconds, write, read)
+    await collection.drop()
+    return _milliseconds(written, arrived)
+
+
+async def producer_latencies(made: Stand, rate: int, seconds: float) -> list[float]:
+    """A bound: milliseconds from handing one record to the producer to the record in a consumer's hands."""
+    written: dict[bytes, float] = {}
+    arrived: dict[bytes, float] = {}
+    name = made.settings.kafka.topic_prefix + "chat.messages"
+    producer: Any = AIOKafkaProducer(**_client(made), enable_idempotence=True, linger_ms=0)
+    consumer: Any = AIOKafkaConsumer(name, **_client(made), auto_offset_reset="latest")
+    await producer.start()
+    await consumer.start()
+    await consumer.seek_to_end()
+    marker = uuid4().hex[:8]
+
+    async def write(number: int) -> None:
+        key = f"{marker}-{number}".encode()
+        builder = producer.create_batch()
+        builder.append(key=key, value=b"x" * 500, timestamp=None)
+        written[key] = time.perf_counter()
+        await producer.send_batch(builder, name, partition=number % 6)
+
+    async def read() -> None:
+        while len(arrived) < int(rate * seconds):
+            for batch in (await consumer.getmany(timeout_ms=1_000)).values():
+                arrived.update({one.key: time.perf_counter() for one in batch if one.key in written})
+
+    try:
+        await _at(rate, seconds, write, read)
+    finally:
+        await producer.stop()
+        await consumer.stop()
+    return _milliseconds(written, arrived)
+
+
+async def _at(
+    rate: int, seconds: float, write: Callable[[int], Awaitable[None]], read: Callable[[], Awaitable[None]]
+) -> None:
+    """Write so many a second while reading, until all has been read."""
+    reading, began, writes = asyncio.ensure_future(read()), time.perf_counter(), list[Any]()
+    for number in range(int(rate * seconds)):
+        await asyncio.sleep(max(began + number / rate - time.perf_counter(), 0))
+        writes.append(asyncio.ensure_future(write(number)))
+    await asyncio.gather(*writes)
+    async with asyncio.timeout(30):
+        await reading
+
+
+def _milliseconds(written: Mapping[Any, float], arrived: Mapping[Any, float]) -> list[float]:
+    """The first fifth warms connections and servers up."""
+    return [(arrived[key] - at) * 1_000 for key, at in list(written.items())[len(written) // 5 :]]
+
+
 async def latencies(made: Stand, rate: int, seconds: float) -> list[float]:
     """Milliseconds from the call of insert_one (w: majority) to the record in a consumer's hands."""
     written: dict[bytes, float] = {}
@@ -261,29 +333,30 @@ async def latencies(made: Stand, rate: int, seconds: float) -> list[float]:
                 arrived.update({one.key: now for one in batch if one.key in written})
 
     try:
-        reading, began, writes = asyncio.create_task(read()), time.perf_counter(), list[Any]()
-        for number in range(count):
-            await asyncio.sleep(max(began + number / rate - time.perf_counter(), 0))
-            writes.append(asyncio.create_task(write(number)))
-        await asyncio.gather(*writes)
-        async with asyncio.timeout(30):
-            await reading
+        await _at(rate, seconds, write, read)
     finally:
         await consumer.stop()
-    # The first tenth warms connections up.
-    return [(arrived[key] - at) * 1_000 for key, at in list(written.items())[count // 10 :]]
+    return _milliseconds(written, arrived)
 
 
 async def measured_latencies(made: Stand, seconds: float, rounds: int) -> dict[str, float]:
     """p50 and p99 at each rate, while one tailer runs."""
     await made.place("stream")
     before, results = await made.ends(), dict[str, float]()
+    gc.collect()
+    gc.freeze()  # what the earlier phases left is no longer looked through in the middle of a measurement
     with tailer_process(made):
         await _until(made.ends, lambda ends: ends >= before + made.count, "it has caught up", 300)
         for rate in RATES:
-            runs = [await latencies(made, rate, seconds) for _ in range(rounds)]
-            results[f"p50_ms_at_{rate}"] = median([percentile(run, 0.50) for run in runs])
-            results[f"p99_ms_at_{rate}"] = median([percentile(run, 0.99) for run in runs])
+            for what, measure in (
+                ("", latencies),
+                ("stream_", stream_latencies),
+                ("producer_", producer_latencies),
+            ):
+                runs = [await measure(made, rate, seconds) for _ in range(rounds)]
+                for name, share in (("p50", 0.50), ("p99", 0.99)):
+                    found = median([percentile(run, share) for run in runs])
+                    results[f"{what}{name}_ms_at_{rate}"] = found
     return results
 
 
@@ -333,12 +406,19 @@ def _throughput(
 
 
 def _latency(report: Report, found: dict[str, float]) -> None:
-    report.results |= found
     for rate in RATES:
         for name, target in (("p50", P50_TARGET), ("p99", P99_TARGET)):
-            value = found[f"{name}_ms_at_{rate}"]
-            report.rows.append(Row(f"insert → readable, {rate}/s, {name}", value, "ms", target, "target"))
+            place = f"{name}_ms_at_{rate}"
+            value, parts = found[place], (found["stream_" + place], found["producer_" + place])
+            report.results[place] = value
+            report.bounds |= {"stream_" + place: parts[0], "producer_" + place: parts[1]}
             report.ratios[f"{name}_at_{rate}_of_target"] = value / target
+            report.ratios[f"{name}_at_{rate}_of_parts"] = value / sum(parts)
+            what = f"insert → readable, {rate}/s, {name}"
+            report.rows += [
+                Row(what, value, "ms", target, "target"),
+                Row(what, value, "ms", sum(parts), "stream alone + producer alone"),
+            ]
 
 
 async def million(servers: TestServers, count: int = 1_000_000) -> Report:
@@ -373,7 +453,8 @@ def main() -> None:
             if asked.million
             else measure(servers, asked.messages, asked.rounds, asked.seconds)
         )
-        asyncio.run(work).show()
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(work).show()
 
 
 if __name__ == "__main__":
