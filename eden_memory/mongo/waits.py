@@ -20,4 +20,4 @@ def let_waits_be_cancelled() -> None:
     without it; that task then takes the pool's lock, and nobody gives it back.
     """
     if sys.version_info < (3, 12):
-        vars(lock)["wait_for"] = _wait_here
+        setattr(lock, "wait_for", _wait_here)  # noqa: B010 - not a name that the module exports
