@@ -251,7 +251,8 @@ async def stream_latencies(made: Stand, rate: int, seconds: float) -> list[float
 
         async def read() -> None:
             while len(arrived) < int(rate * seconds):
-                arrived[(await stream.next())["documentKey"]["_id"]] = time.perf_counter()
+                event = await stream.next()
+                arrived[event["documentKey"]["_id"]] = time.perf_counter()
 
         await _at(rate, seconds, write, read)
     await collection.drop()
