@@ -138,7 +138,7 @@ class TailerSettings(Group):
     watermark_seconds: PositiveFloat = Field(
         10.0, description="time between two Watermark records of a partition"
     )
-    batch_messages: PositiveInt = Field(2_000, description="change events asked for at once")
+    batch_messages: PositiveInt = Field(4_000, description="change events asked for at once")
     text_limit: PositiveInt = Field(8_000, description="characters of one message's text that are kept")
 
 

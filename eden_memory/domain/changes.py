@@ -1,6 +1,6 @@
 """What the application's database tells the tailer: one change, one batch of changes, one page of documents."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -28,7 +28,9 @@ class Change(NamedTuple):
 class ChangeBatch(NamedTuple):
     """Changes in the order of the stream, and the position after them."""
 
-    changes: Sequence[Change]
+    decoded: Callable[[], Sequence[Change]]
+    """Decodes the changes, each time it is called: after the next batch has been asked for, so that the server
+    works meanwhile."""
     position: str
     version: str
     """Every change up to this cluster time stands in this batch or an earlier one."""

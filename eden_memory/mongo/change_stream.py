@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
-from bson import Timestamp
+from bson import Timestamp, decode  # pyright: ignore[reportUnknownVariableType]
 from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.raw_bson import RawBSONDocument
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.errors import OperationFailure, PyMongoError
@@ -26,6 +27,8 @@ PLAIN: CodecOptions[dict[str, Any]] = CodecOptions(
     unicode_decode_error_handler="replace",
     datetime_conversion=DatetimeConversion.DATETIME_AUTO,
 )
+RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
+"""Answers are taken apart only as far as is needed to ask for the next one."""
 LOST_CODES = frozenset({260, 280, 286, 40585, 50811})
 """InvalidResumeToken, ChangeStreamFatalError, ChangeStreamHistoryLost, and what older servers say for them."""
 FAILED_TO_PARSE, TYPE_MISMATCH, OVERFLOW = 9, 14, 15
@@ -61,7 +64,7 @@ class ChangeStream:
         await self.close()
         batch = await self._aggregate({})
         await self.close()
-        return batch._replace(changes=())
+        return batch._replace(decoded=tuple)
 
     async def next(self, after: str) -> ChangeBatch:
         """The batch after a position; empty when nothing happened for a while. Opens or reopens as needed."""
@@ -134,7 +137,7 @@ class ChangeStream:
     async def _command(self, command: dict[str, Any]) -> ChangeBatch:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                reply = await self._database.command(command, session=self._session, codec_options=PLAIN)
+                reply = await self._database.command(command, session=self._session, codec_options=RAW)
         except OperationFailure as error:
             await self.close()
             raise _what_it_means(error) from error
@@ -154,7 +157,7 @@ class ChangeStream:
         position: str = cursor["postBatchResumeToken"]["_data"]
         seconds, counter = token_time(position)
         return ChangeBatch(
-            changes=[self._change(event) for event in events],
+            decoded=lambda: [self._change(decode(event.raw, PLAIN)) for event in events],
             position=position,
             version=version_of(seconds, max(counter - 1, 0)),
             time=datetime.fromtimestamp(seconds, UTC),

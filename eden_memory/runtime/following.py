@@ -2,13 +2,15 @@
 
 import asyncio
 import time
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import structlog
 
-from eden_memory.domain.changes import ChangeBatch
+from eden_memory.domain.changes import Change, ChangeBatch
 from eden_memory.domain.mapped import Mapped
 from eden_memory.domain.message_mapping import TOPIC
 from eden_memory.ports import PositionLost, SourceFailed
@@ -49,10 +51,11 @@ class Following:
     async def _carry_on(self, batch: ChangeBatch) -> None:
         leading = self._leading
         assert leading.position is not None
-        mapped = leading.mapping.changes(batch.changes)
+        changes = batch.decoded()
+        mapped = leading.mapping.changes(changes)
         self._orphans.difference_update(mapped.carried)
         await leading.publish(mapped, batch.time, "stream")
-        _count(batch)
+        _count(changes)
         if mapped.gone is not None:
             # The position stays before it: whoever comes next meets it again, however this ends.
             raise PositionLost(f"the messages collection cannot be followed any further: {mapped.gone}")
@@ -113,9 +116,6 @@ async def _unless(stopped: "asyncio.Task[Any]", coming: "asyncio.Task[ChangeBatc
     return None if stopped.done() else await coming
 
 
-def _count(batch: ChangeBatch) -> None:
-    counts: dict[str, int] = {}
-    for change in batch.changes:
-        counts[change.operation] = counts.get(change.operation, 0) + 1
-    for operation, number in counts.items():
+def _count(changes: Sequence[Change]) -> None:
+    for operation, number in Counter(change.operation for change in changes).items():
         metrics.TAILER_EVENTS.labels(operation).inc(number)
