@@ -22,10 +22,9 @@ from eden_memory.domain.inbox_mapping import InboxMapping
 from eden_memory.domain.mapped import Mapped, Unmapped
 from eden_memory.domain.message_fields import Unusable
 from eden_memory.domain.message_mapping import TOPIC, MessageMapping, Origin, Reason, watermark
-from eden_memory.domain.records import Outgoing
+from eden_memory.domain.records import DEAD_HEADERS, Outgoing
 from schemas.envelope import rfc3339
 
-DEAD_HEADERS = "__connect.errors."
 LONGEST_ORIGINAL = 3_500_000
 LONGEST_KEY = 1_024
 

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+DEAD_HEADERS = "__connect.errors."
+"""Before the name of every header that says why a record is a dead letter."""
 EVERYWHERE = -1
 """As a partition: one copy to each partition of the topic."""
 EVERYWHERE_ELSE = -2

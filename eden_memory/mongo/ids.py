@@ -12,7 +12,7 @@ from schemas import ids
 def encode_id(value: Any) -> str:
     """Typed text of an ObjectId, string, int or UUID; a TypeError for anything else."""
     if type(value) is ObjectId:
-        return "o." + str(value)
+        return ids.encode_object_id(str(value))
     return ids.encode(value)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from eden_memory.domain.records import DEAD_HEADERS
 from eden_memory.runtime.topics import Declaration, Program, Tombstones, Topic, Topics
 from schemas.envelope import CONTENT_TYPE, SPEC_VERSION, data_schema, event_type
 from schemas.events import REGISTRY
@@ -243,7 +244,7 @@ def _dead_letter_reason() -> Node:
         "time": "When it was given up.",
     }
     properties = {
-        f"__connect.errors.{name}": {"type": "string", "description": said} for name, said in names.items()
+        f"{DEAD_HEADERS}{name}": {"type": "string", "description": said} for name, said in names.items()
     }
     description = "Beside the original's own headers, named as Kafka Connect names them."
     return {"type": "object", "description": description, "properties": properties}

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from eden_memory.domain.outcome import StoredRecord
+from eden_memory.domain.records import DEAD_HEADERS
 from eden_memory.runtime.failures import Failure
 from eden_memory.runtime.records import Record
+from eden_memory.runtime.topics import DEAD
 from schemas.envelope import rfc3339
 
-SUFFIX = ".dead"
-PREFIX = "__connect.errors."
 _TEXT = 2_000
 _TRACE = 8_000
 
@@ -49,13 +49,13 @@ def _class_name(error: BaseException | None) -> str:
 
 def dead_topic(topic: str) -> str:
     """Where the dead letters of a topic go."""
-    return topic + SUFFIX
+    return topic + DEAD
 
 
 def dead_letter(record: Record, cause: Cause) -> StoredRecord:
     """The dead letter of a record; headers of an earlier dead-lettering are replaced."""
-    original = [(name, value) for name, value in record.headers if not name.startswith(PREFIX)]
-    added = [(PREFIX + name, value.encode()) for name, value in cause.headers(record)]
+    original = [(name, value) for name, value in record.headers if not name.startswith(DEAD_HEADERS)]
+    added = [(DEAD_HEADERS + name, value.encode()) for name, value in cause.headers(record)]
     return StoredRecord(
         dead_topic(record.topic), record.ordering_key, record.key, record.value, (*original, *added)
     )
@@ -63,13 +63,13 @@ def dead_letter(record: Record, cause: Cause) -> StoredRecord:
 
 def original(record: Record) -> Record:
     """The record that a dead letter holds, where it first stood; a KeyError if the headers do not say so."""
-    found = {name: value for name, value in record.headers if name.startswith(PREFIX)}
+    found = {name: value for name, value in record.headers if name.startswith(DEAD_HEADERS)}
     return Record(
-        topic=found[PREFIX + "topic"].decode(),
-        partition=int(found[PREFIX + "partition"]),
-        offset=int(found[PREFIX + "offset"]),
+        topic=found[DEAD_HEADERS + "topic"].decode(),
+        partition=int(found[DEAD_HEADERS + "partition"]),
+        offset=int(found[DEAD_HEADERS + "offset"]),
         key=record.key,
         value=record.value,
-        headers=tuple(pair for pair in record.headers if not pair[0].startswith(PREFIX)),
+        headers=tuple(pair for pair in record.headers if not pair[0].startswith(DEAD_HEADERS)),
         timestamp=record.timestamp,
     )

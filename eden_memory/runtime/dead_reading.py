@@ -9,7 +9,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
 from eden_memory.domain.control import DeadRetry
-from eden_memory.runtime.dead_letters import PREFIX, SUFFIX
+from eden_memory.domain.records import DEAD_HEADERS
+from eden_memory.runtime.dead_letters import dead_topic
 from eden_memory.runtime.dead_retries import as_record
 from eden_memory.runtime.partitions import partitions_of
 from eden_memory.runtime.records import Record
@@ -77,7 +78,7 @@ class Wanted:
     def matches(self, letter: DeadLetter) -> bool:
         """Whether a dead letter is one of them."""
         return (
-            (self.topic is None or letter.record.topic == self.topic + SUFFIX)
+            (self.topic is None or letter.record.topic == dead_topic(self.topic))
             and (self.stage is None or letter.stage == self.stage)
             and (self.reason is None or self.reason.casefold() in letter.reason.casefold())
             and (self.since is None or letter.at >= self.since)
@@ -87,9 +88,9 @@ class Wanted:
 
 def dead_letter_of(record: Record) -> DeadLetter:
     """A record of a dead-letter topic, with its reasons told apart."""
-    pairs = ((name, value) for name, value in record.headers if name.startswith(PREFIX))
+    pairs = ((name, value) for name, value in record.headers if name.startswith(DEAD_HEADERS))
     return DeadLetter(
-        record, {name.removeprefix(PREFIX): value.decode(errors="replace") for name, value in pairs}
+        record, {name.removeprefix(DEAD_HEADERS): value.decode(errors="replace") for name, value in pairs}
     )
 
 

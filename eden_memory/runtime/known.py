@@ -116,10 +116,6 @@ class Known:
         while chunk := rows.fetchmany(size):
             yield [Place(bytes(key), int(partition)) for key, partition in chunk]
 
-    def is_empty(self) -> bool:
-        """Whether the topic holds no message at all."""
-        return self._database.execute("SELECT 1 FROM known LIMIT 1").fetchone() is None
-
 
 def digest_of(value: bytes | None) -> bytes:
     """A digest of a MessageRecorded's content: what it says apart from when and how it came."""

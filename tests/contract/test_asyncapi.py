@@ -10,8 +10,9 @@ import jsonschema
 import pytest
 import yaml
 
+from eden_memory.domain.records import DEAD_HEADERS
 from eden_memory.runtime.asyncapi import HEADERS, document, document_text
-from eden_memory.runtime.dead_letters import PREFIX, Cause
+from eden_memory.runtime.dead_letters import Cause
 from eden_memory.runtime.failures import Failure, Kind
 from eden_memory.runtime.records import Record
 from eden_memory.runtime.topics import load_topics
@@ -107,5 +108,5 @@ def test_the_headers_are_those_of_the_envelope() -> None:
 def test_the_dead_letter_headers_are_those_that_are_written(generated: dict[str, Any]) -> None:
     cause = Cause("s", "g", Failure(Kind.BUG, "r"), 1, datetime(2026, 1, 1, tzinfo=UTC))
     record = Record("t", 0, 0, b"k", b"v", (), 0)
-    written = [PREFIX + name for name, _ in cause.headers(record)]
+    written = [DEAD_HEADERS + name for name, _ in cause.headers(record)]
     assert list(generated["components"]["schemas"]["DeadLetterReason"]["properties"]) == written

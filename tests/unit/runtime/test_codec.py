@@ -5,9 +5,10 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eden_memory.domain.records import DEAD_HEADERS
 from eden_memory.domain.stage import Delivery, Emit, Erase
 from eden_memory.runtime.codec import Encoder, event_id
-from eden_memory.runtime.dead_letters import PREFIX, Cause, dead_letter, original
+from eden_memory.runtime.dead_letters import Cause, dead_letter, original
 from eden_memory.runtime.failures import Failure
 from eden_memory.runtime.records import Record
 from schemas.envelope import Envelope
@@ -79,7 +80,7 @@ def test_a_dead_letter_gives_the_original_back(key: bytes | None, value: bytes |
     assert original(kept) == record
     assert letter.topic == "in.dead"
     told = dict(letter.headers)
-    assert told[PREFIX + "exception.class.name"] == b"builtins.ValueError"
-    assert told[PREFIX + "attempts"] == b"2"
+    assert told[DEAD_HEADERS + "exception.class.name"] == b"builtins.ValueError"
+    assert told[DEAD_HEADERS + "attempts"] == b"2"
     again = dead_letter(kept, cause)
     assert len(again.headers) == len(letter.headers)
