@@ -1,17 +1,23 @@
 """The few Protocols between what the program decides and what it stands on."""
 
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
+from eden_memory.domain.asking import A, Answered, Asking, Earlier, Prompt
 from eden_memory.domain.changes import ChangeBatch, Document, Page
 from eden_memory.domain.errors import EdenError
+from eden_memory.domain.forgotten import Marks
+from eden_memory.domain.known_facts import KnownFact, Near
 from eden_memory.domain.participants import Missing, SessionFacts
 from eden_memory.domain.trigger import Session, StoredMessage
 from eden_memory.domain.trigger_batch import Counts
 from eden_memory.domain.window_request import SessionWrite, StoredWindow
+from schemas.documents import Snapshot, Stream
+from schemas.events import FactChanged
+from schemas.provenance import Embedding
 
 
 class SourceFailed(EdenError):  # noqa: N818 - reads as what happened
@@ -173,4 +179,102 @@ class Directory(Protocol):
 
     async def look_up(self, session_ids: Iterable[str]) -> dict[str, SessionFacts | Missing]:
         """For every session asked for: what is known, or which document is missing."""
+        ...
+
+
+class LanguageModel(Protocol):
+    """Asks a model and returns a valid answer, however it is reached."""
+
+    async def earlier(self, unit: str) -> Earlier | None:
+        """What has arrived for a unit before a crash; its answer is returned by the next `ask` of the unit."""
+        ...
+
+    async def ask(
+        self,
+        prompt: Prompt,
+        answer: type[A],
+        asking: Asking,
+        check: Callable[[A], str | None] | None = None,
+    ) -> Answered[A]:
+        """The answer, kept before it is judged; ProviderError, PermanentError.
+
+        An answer that is not an `answer` is asked for again with the error (at most twice). `check` may name a
+        shortcoming (None: fine): the model is shown it once, and the answer after that is taken as it is.
+        """
+        ...
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors."""
+
+    @property
+    def model(self) -> str:
+        """Its name, as it stands beside every vector."""
+        ...
+
+    @property
+    def dimensions(self) -> int:
+        """Numbers of a vector."""
+        ...
+
+    async def embed(self, texts: Sequence[str], asking: Asking | None = None) -> Sequence[Embedding]:
+        """One vector for each text, in order, each of length 1; ProviderError, PermanentError."""
+        ...
+
+
+class Windows(Protocol):
+    """The texts of closed windows."""
+
+    async def windows(self, formation_ids: Iterable[str]) -> dict[str, StoredWindow]:
+        """Those of the windows whose texts are still kept."""
+        ...
+
+
+class Streams(Protocol):
+    """How an agent's scopes and shards are formed (`memory_streams`)."""
+
+    async def of(self, agent_id: str) -> Mapping[str, Stream]:
+        """The active streams of an agent by label (eden_memory.domain.limits.label_of)."""
+        ...
+
+
+class Snapshots(Protocol):
+    """What is in MongoDB of each scope, in one document."""
+
+    async def snapshots(self, scope_keys: Iterable[str]) -> dict[str, Snapshot]:
+        """Those that exist, majority-committed, in one query."""
+        ...
+
+
+class Forgetting(Protocol):
+    """What has been forgotten (`memory_forgotten`)."""
+
+    async def among(self, named: Iterable[tuple[str, str]]) -> Marks:
+        """The marks of (kind, target) pairs, in one query."""
+        ...
+
+
+class FactSearch(Protocol):
+    """Facts of a scope that are in the store, found by meaning or text; only active ones unless said otherwise."""
+
+    async def nearest(
+        self, scope_key: str, vectors: Sequence[bytes], most: int, least: float
+    ) -> Sequence[Sequence[Near]]:
+        """For each vector the nearest facts of the scope with a similarity of at least `least`, best first."""
+        ...
+
+    async def with_hash(self, scope_key: str, hashes: Iterable[str]) -> Sequence[KnownFact]:
+        """The facts of the scope whose text has one of these hashes."""
+        ...
+
+    async def facts(self, fact_ids: Iterable[str]) -> Mapping[str, KnownFact]:
+        """Facts by id, retired ones included."""
+        ...
+
+
+class Decided(Protocol):
+    """What fact-dedup has decided and the writer may not have applied yet."""
+
+    async def beyond(self, scope_key: str, applied: int) -> Sequence[FactChanged]:
+        """The facts of the scope's decisions numbered above `applied`, in order."""
         ...

@@ -125,6 +125,37 @@ class WindowsSettings(Group):
     )
 
 
+class ModelsSettings(Group):
+    """Which models do what; keys come from the providers' own environment variables, never from here."""
+
+    fast: str | None = Field(None, description="facts and decisions; unset: the provider's default")
+    free: str | None = Field(None, description="reflections and consolidation of tier 0; unset: the default")
+    paid: str | None = Field(None, description="the same of tier 1 and above; unset: the default")
+    embeddings: str | None = Field(None, description="model of the vectors; unset: the embedder's default")
+    api_key_env: str = Field(
+        "EDEN_API_KEY", description="variable that holds the key of an endpoint given as URL"
+    )
+    timeout_seconds: PositiveFloat = Field(120.0, description="one call may take so long")
+    at_once: PositiveInt = Field(64, description="calls of one provider at the same time, at most")
+    log_prompts: bool = Field(default=False, description="prompts and answers into the log, at debug")
+
+
+class MemorySettings(Group):
+    """What is formed and shown; each switch is independent of the others."""
+
+    always_in_context: bool = Field(default=True, description="blobs and reflections stand in the context")
+    facts_in_context: bool = Field(default=True, description="the newest facts stand in the context")
+    search: bool = Field(default=True, description="facts can be searched, and recall may search")
+    dedup: bool = Field(default=True, description="new facts are compared with what is known")
+    context_facts: PositiveInt = Field(40, description="facts in a context, at most")
+    context_days: PositiveFloat = Field(7.0, description="age of a context's facts, at most")
+    similar: float = Field(0.7, ge=0, le=1, description="(1 + cosine) / 2 from which facts are compared")
+    demote_names: bool = Field(
+        default=False, description="also what names a participant leaves agent and group scope"
+    )
+    active_minutes: PositiveFloat = Field(60.0, description="a session's context is kept fresh for so long")
+
+
 class TailerSettings(Group):
     """The change-stream tailer."""
 
@@ -185,6 +216,12 @@ class Settings(BaseSettings):
     users: UsersSettings = UsersSettings()
     groups: GroupsSettings = GroupsSettings()
     windows: WindowsSettings = WindowsSettings()  # pyright: ignore[reportCallIssue]
+    llm: str = "offline"
+    """`offline` (rules, no model), `openai`, `google`, or the URL of a compatible endpoint."""
+    embedder: str | None = None
+    """`local`, `openai`, `google` or a URL; unset: local, or the provider of EDEN_LLM."""
+    models: ModelsSettings = ModelsSettings()  # pyright: ignore[reportCallIssue]
+    memory: MemorySettings = MemorySettings()  # pyright: ignore[reportCallIssue]
     http: HttpSettings = HttpSettings()  # pyright: ignore[reportCallIssue]
     run: RunSettings = RunSettings()  # pyright: ignore[reportCallIssue]
     tailer: TailerSettings = TailerSettings()  # pyright: ignore[reportCallIssue]

@@ -3,34 +3,113 @@
 A test holds it against topics.yaml. A new stage is a file beside this one, a row here, and a program there.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from eden_memory.domain.stage import Handler, Stage
+from eden_memory.domain.in_place import closed_all_the_same, failed_extraction
+from eden_memory.domain.proposals import proposals_together
+from eden_memory.domain.stage import Delivery, Handler, Outgoing, Stage
 from schemas.events import (
+    FactChanged,
+    FactCommanded,
+    FactsExtracted,
+    FactsProposed,
     Forgotten,
     FormationAsked,
     FormationRequested,
     MessageRecorded,
+    ModelCalled,
+    ReflectionFormed,
+    ScopeChanged,
+    ScopeConsolidated,
+    SessionClosed,
     SessionEnded,
     Watermark,
 )
 
 FORMATION_TRIGGER = "formation-trigger"
+FACT_EXTRACTION = "fact-extraction"
+FACT_DEDUP = "fact-dedup"
+REFLECTION_EXTRACTION = "reflection-extraction"
+CONSOLIDATION = "consolidation"
+FORGETTING = "forgetting"
+ATLAS_WRITER = "atlas-writer"
+CONTEXT_CACHE = "context-cache"
 
 NAMES = (FORMATION_TRIGGER,)
-KEEP_THEIR_OWN_STATE = frozenset({FORMATION_TRIGGER})
-"""Their documents hold state and outcome in one; they have no outcomes in the ledger."""
+KEEP_THEIR_OWN_STATE = frozenset({FORMATION_TRIGGER, ATLAS_WRITER, CONTEXT_CACHE})
+"""Idempotent, or with state and outcome in one document: they have no outcomes in the ledger."""
 
 
 def stages(handlers: Mapping[str, Handler]) -> tuple[Stage, ...]:
-    """The stages, in flow order; `handlers` has one for each of NAMES."""
-    return (
+    """The stages that have a handler, in flow order."""
+    table = (
         Stage(
             FORMATION_TRIGGER,
-            handlers[FORMATION_TRIGGER],
+            _of(handlers, FORMATION_TRIGGER),
             reads=(MessageRecorded, SessionEnded, FormationAsked, Watermark),
             writes=(FormationRequested, Forgotten),
             batch=1_000,
-            decides=FORMATION_TRIGGER not in KEEP_THEIR_OWN_STATE,
+            decides=False,
+        ),
+        Stage(
+            FACT_EXTRACTION,
+            _of(handlers, FACT_EXTRACTION),
+            reads=(FormationRequested,),
+            writes=(FactsExtracted, FactsProposed, ModelCalled),
+            on_dead=failed_extraction,
+        ),
+        Stage(
+            FACT_DEDUP,
+            _of(handlers, FACT_DEDUP),
+            reads=(FactsProposed, FactCommanded),
+            writes=(FactChanged, ModelCalled),
+            together=40,
+            together_first=proposals_together,
+        ),
+        Stage(
+            REFLECTION_EXTRACTION,
+            _of(handlers, REFLECTION_EXTRACTION),
+            reads=(FactsExtracted,),
+            writes=(ReflectionFormed, SessionClosed, ModelCalled),
+            on_dead=closed_all_the_same,
+        ),
+        Stage(
+            CONSOLIDATION,
+            _of(handlers, CONSOLIDATION),
+            reads=(ScopeChanged,),
+            writes=(ScopeConsolidated, ModelCalled),
+            together=100,
+            keeps_empty=False,
+        ),
+        Stage(
+            FORGETTING,
+            _of(handlers, FORGETTING),
+            reads=(Forgotten,),
+            writes=(Forgotten,),
+        ),
+        Stage(
+            ATLAS_WRITER,
+            _of(handlers, ATLAS_WRITER),
+            reads=(FactChanged, ReflectionFormed, SessionClosed, ScopeConsolidated),
+            writes=(ScopeChanged, FactCommanded),
+            batch=500,
+            decides=False,
+        ),
+        Stage(
+            CONTEXT_CACHE,
+            _of(handlers, CONTEXT_CACHE),
+            reads=(ScopeChanged,),
+            batch=500,
+            decides=False,
         ),
     )
+    return tuple(stage for stage in table if stage.name in handlers)
+
+
+async def _absent(deliveries: Sequence[Delivery]) -> Sequence[Outgoing]:
+    """In the place of a handler that was not given; its stage is left out."""
+    raise NotImplementedError(f"no handler for {deliveries[0].topic}")
+
+
+def _of(handlers: Mapping[str, Handler], name: str) -> Handler:
+    return handlers.get(name, _absent)

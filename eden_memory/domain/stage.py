@@ -77,6 +77,8 @@ class Decision:
     events: Sequence[Outgoing]
     writes: tuple[str, ...] = ()
     key: str | None = None
+    covers: int | None = None
+    """How many of the first deliveries it is about; None: all. The others go back to the lane."""
     published: Callable[[], None] | None = None
     """Called once the brokers have confirmed all events; not if the partition was lost before."""
 
@@ -130,6 +132,8 @@ class Stage:
     """Above 0, the batch form: up to so many records of a partition at once, whatever their keys."""
     decides: bool = True
     """Outcomes are stored before they are published; False for stages that may be repeated at will."""
+    keeps_empty: bool = True
+    """Whether a decision without events is stored too; False where asking again costs nothing."""
     timeout: float = 300.0
     """Seconds until a handler that does not return counts as failed."""
     retry: RetryPolicy = field(default_factory=RetryPolicy)

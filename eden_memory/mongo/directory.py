@@ -77,11 +77,11 @@ class MongoDirectory:
     async def _shards(self, agents: Iterable[str]) -> dict[str, list[str]]:
         named = self._streams.find(
             {"agent_id": {"$in": list(agents)}, "scope": "shard", "active": {"$ne": False}},
-            {"agent_id": 1, "name": 1},
+            {"agent_id": 1, "shard": 1},
         )
         shards: dict[str, list[str]] = {}
         async for row in named:
-            shards.setdefault(row["agent_id"], []).append(row["name"])
+            shards.setdefault(row["agent_id"], []).append(row["shard"])
         return {agent: sorted(names) for agent, names in shards.items()}
 
     def _facts(

@@ -84,6 +84,8 @@ class Deciding:
         if isinstance(result, Dead):
             return await self._failed(unit, read, Failure(Kind.PERMANENT, result.reason))
         acted_on = await self._acted_on(wanted(read)[0]) if unit.items[0].retry else ()
+        if result.covers is not None:
+            _keep(unit, read, result.covers)
         try:
             outcome = self._outcome(unit, read, result, acted_on)
         except Exception as error:  # noqa: BLE001 - what the handler returned cannot be written
@@ -115,13 +117,8 @@ class Deciding:
 
     def _cut(self, unit: Unit, read: list[Read]) -> None:
         """Keep what belongs together, as the stage judges; the rest goes back to the lane."""
-        positions = [index for index, one in enumerate(read) if one.delivery is not None]
-        if self._stage.together_first is None or len(positions) < 2:
-            return
-        count = max(1, self._stage.together_first(wanted(read)))
-        if count < len(positions):
-            unit.keep(positions[count])
-            del read[positions[count] :]
+        if self._stage.together_first is not None and len(wanted(read)) > 1:
+            _keep(unit, read, self._stage.together_first(wanted(read)))
 
     def _outcome(self, unit: Unit, read: list[Read], decision: Decision, acted_on: Sequence[str]) -> Outcome:
         events = [one for one in decision.events if kind_of(one) not in acted_on]
@@ -163,8 +160,8 @@ class Deciding:
     async def _settle(self, unit: Unit, read: Sequence[Read], outcome: Outcome) -> Again | None:
         """Store an outcome, publish what is stored, and finish what it covers."""
         stored = outcome
-        if self._ledger is not None:
-            ledger = self._ledger
+        ledger = self._ledger
+        if ledger is not None and (outcome.records or self._stage.keeps_empty):
             try:
                 stored = await until_done(lambda: ledger.store(outcome))
             except Reread as error:
@@ -287,6 +284,15 @@ class Deciding:
         )
         cause = Cause(self._stage.name, self._tools.group, failure, attempts, self._tools.clock())
         return dead_letter(record, cause)
+
+
+def _keep(unit: Unit, read: list[Read], count: int) -> None:
+    """Keep the records up to the `count`-th (at least the first) that the stage reads; the rest waits."""
+    positions = [index for index, one in enumerate(read) if one.delivery is not None]
+    count = max(1, count)
+    if count < len(positions):
+        unit.keep(positions[count])
+        del read[positions[count] :]
 
 
 def _alike(flags: Sequence[bool]) -> int:

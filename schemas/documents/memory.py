@@ -69,6 +69,8 @@ class Fact(_Scoped):
     retired_because: str | None = None
     replaces: KeyText | None = None
     replaced_by: KeyText | None = None
+    revision: Count = 0
+    """Of the scope's snapshot when this document was last written: what is newer is read by it."""
 
 
 class Reflection(_Scoped):
@@ -205,6 +207,8 @@ class Context(Document):
     xml: str
     scopes: dict[ScopeKey, Count]
     """Scope key → revision of the snapshot that went in."""
+    scope_keys: tuple[ScopeKey, ...] = ()
+    """The keys of `scopes`, for the index: what a change of a scope concerns."""
     built_at: Moment
     active_until: Moment
     """The session counts as active, and the context is kept fresh, until then."""

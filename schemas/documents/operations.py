@@ -64,6 +64,10 @@ class Answer(Document):
     operation: Literal["chat", "embeddings"]
     model: str
     prompt: str | None = None
+    unit: str | None = None
+    """The question that it answers, `<stage>:<decision>`: how it is found again after a crash."""
+    shown: tuple[str, ...] = ()
+    """Ids behind the numbers of the prompt, in order."""
     text: str | None = None
     vectors: tuple[Bytes, ...] = ()
     input_tokens: Count = 0

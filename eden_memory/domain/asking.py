@@ -1,0 +1,86 @@
+"""A question to a language model: the prompt, what it was rendered from, on whose behalf, and the answer."""
+
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeVar
+
+from eden_memory.domain.material import Material
+from eden_memory.domain.stage import Delivery
+from schemas.answers import Answer
+from schemas.provenance import Call
+
+A = TypeVar("A", bound=Answer)
+Role = Literal["facts", "decisions", "reflections", "consolidation", "propagation"]
+"""What a call is for: settings choose the model by it, and by the tier."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt ready to be sent. Nothing in it is random or comes from a clock."""
+
+    name: str
+    """With its version: `fact-extraction/1`."""
+    system: str
+    """Instructions; the same for all calls of an agent as far as possible, so that providers can cache it."""
+    user: str
+    """The fenced content."""
+    material: Material
+    """What `user` was rendered from: models that read no text (the offline rules) read this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Who asks, about what, and what an answer that arrives is kept under."""
+
+    stage: str
+    role: Role
+    unit: str
+    """Names the question, `<stage>:<decision>`: once an answer to it has arrived, that answer is used again
+    after a crash, even where the prompt would read otherwise by then."""
+    agent_id: str
+    cause: str
+    """`ce_id` of the event being handled."""
+    user_id: str | None = None
+    session_id: str | None = None
+    formation_id: str | None = None
+    scope: str | None = None
+    """Scope key, where the call is for one scope."""
+    tier: int = 0
+    attempt: int = 1
+    anew: int = 0
+    """How often the input was a dead letter sent again: answers of earlier times are not used."""
+    shown: tuple[str, ...] = ()
+    """Ids behind the numbers of the prompt, in order; kept beside the answer."""
+    model: str | None = None
+    """Override of an agent or stream."""
+
+    @classmethod
+    def about(cls, delivery: Delivery, stage: str, role: Role, agent_id: str) -> "Asking":
+        """A question about one delivery; replace what else is known."""
+        unit = f"{stage}:{delivery.id}"
+        return cls(
+            stage=stage,
+            role=role,
+            unit=unit,
+            agent_id=agent_id,
+            cause=delivery.id,
+            attempt=delivery.attempt,
+            anew=delivery.sent_again,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Answered(Generic[A]):
+    """A valid answer."""
+
+    value: A
+    call: Call | None
+    """Null where no model was called (offline rules); `items` is 1, the stage sets it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What an attempt before a crash has left: the answer to a unit's question has arrived."""
+
+    shown: tuple[str, ...]
+    exhausted: bool
+    """The answer and all repairs of it were invalid."""

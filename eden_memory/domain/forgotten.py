@@ -1,0 +1,89 @@
+"""What forgetting means for a record: which of its sources are gone, and whether it may stand. Pure."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from schemas.events.forgetting import Forgettable, Reach
+from schemas.provenance import SourceMessage
+from schemas.scopes import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One forgotten id and how far it reaches (schemas.events.Forgotten)."""
+
+    kind: Forgettable
+    target: str
+    reach: Reach
+    version: str | None = None
+    until: datetime | None = None
+
+
+class Marks:
+    """The marks found for some records; asks nothing of any store."""
+
+    def __init__(self, marks: Iterable[Mark] = ()) -> None:
+        self._marks: dict[tuple[str, str], list[Mark]] = {}
+        for mark in marks:
+            self._marks.setdefault((mark.kind, mark.target), []).append(mark)
+
+    def __bool__(self) -> bool:
+        return bool(self._marks)
+
+    def source_gone(self, source: SourceMessage) -> bool:
+        """Whether a message, its session or its author is forgotten in this version and at this time."""
+        return (
+            self._message(source)
+            or self._reached("session", source.session_id, source.time)
+            or (source.user_id is not None and self._reached("user", source.user_id, source.time))
+        )
+
+    def entity_gone(self, kind: Forgettable, name: str, version: int) -> bool:
+        """Whether a fact, reflection or blob is forgotten, as a whole or in this version (`ID@5`)."""
+        return (kind, name) in self._marks or (kind, f"{name}@{version}") in self._marks
+
+    def scope_gone(self, scope: Scope, time: datetime) -> bool:
+        """Whether the session or user that a scope belongs to is forgotten as of a time."""
+        user, session = scope.user_id, scope.session_id
+        return (user is not None and self._reached("user", user, time)) or (
+            session is not None and self._reached("session", session, time)
+        )
+
+    def all_gone(self, sources: Sequence[SourceMessage]) -> bool:
+        """Whether nothing is left of what a record rests on; False for a record without sources."""
+        return bool(sources) and all(self.source_gone(source) for source in sources)
+
+    def rests_on_nothing(self, scope: Scope, sources: Sequence[SourceMessage], time: datetime) -> bool:
+        """Whether a memory of this scope, formed at `time`, is to be dropped."""
+        return self.all_gone(sources) or self.scope_gone(scope, time)
+
+    def left(self, sources: Sequence[SourceMessage]) -> tuple[SourceMessage, ...]:
+        """The sources that are not forgotten."""
+        return tuple(source for source in sources if not self.source_gone(source))
+
+    def _message(self, source: SourceMessage) -> bool:
+        return any(
+            mark.reach == "for_ever" or (mark.version is not None and source.version <= mark.version)
+            for mark in self._marks.get(("message", source.message_id), ())
+        )
+
+    def _reached(self, kind: str, name: str, time: datetime) -> bool:
+        return any(
+            mark.reach == "for_ever" or (mark.until is not None and time <= mark.until)
+            for mark in self._marks.get((kind, name), ())
+        )
+
+
+def ids_of(scope: Scope | None, sources: Iterable[SourceMessage]) -> set[tuple[str, str]]:
+    """(kind, target) of everything whose forgetting would concern a record."""
+    named: set[tuple[str, str]] = set()
+    for source in sources:
+        named |= {("message", source.message_id), ("session", source.session_id)}
+        if source.user_id is not None:
+            named.add(("user", source.user_id))
+    if scope is not None and scope.user_id is not None:
+        named.add(("user", scope.user_id))
+    if scope is not None and scope.session_id is not None:
+        named.add(("session", scope.session_id))
+    return named

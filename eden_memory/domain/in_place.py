@@ -1,0 +1,50 @@
+"""What is published in the place of a dead step's result, where a later stage counts on one. Pure."""
+
+from collections.abc import Sequence
+
+from eden_memory.domain.stage import Delivery, Outgoing
+from schemas.events import FactsExtracted, FormationRequested, SessionClosed
+
+
+def failed_extraction(delivery: Delivery, reason: str) -> Sequence[Outgoing]:
+    """What stands in the place of a dead extraction: reflections are formed without its facts."""
+    if not isinstance(delivery.event, FormationRequested):
+        return ()
+    window = delivery.event.window()
+    return (
+        FactsExtracted(
+            cause=delivery.id,
+            attempt=delivery.sent_again + 1,
+            window=window,
+            outcome="failed",
+            reason=reason[:500],
+        ),
+    )
+
+
+def closed_all_the_same(delivery: Delivery, reason: str) -> Sequence[Outgoing]:
+    """An ended session is closed though its last reflections could not be formed."""
+    del reason
+    if not isinstance(delivery.event, FactsExtracted):
+        return ()
+    return session_closed(delivery, delivery.event, 0)
+
+
+def session_closed(
+    delivery: Delivery, extracted: FactsExtracted, reflections: int
+) -> Sequence[SessionClosed]:
+    """The last word of a session, if its window was the final one; `reflections` of it are in its scope."""
+    window = extracted.window
+    if window.closed_because != "ended":
+        return ()
+    scope = next(scope for scope in window.scopes if scope.kind == "session")
+    return (
+        SessionClosed(
+            cause=delivery.id,
+            attempt=delivery.sent_again + 1,
+            scope=scope,
+            formation_id=window.formation_id,
+            reflections=reflections,
+            closed_at=window.closed_at,
+        ),
+    )

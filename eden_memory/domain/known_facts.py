@@ -1,0 +1,55 @@
+"""A fact as fact-dedup knows it, from the store or from a decision that is not applied yet."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from schemas.events import FactChanged
+from schemas.provenance import SourceMessage
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFact:
+    """One fact in its newest version; `vector` packed float32 (schemas.fields.pack_vector)."""
+
+    fact_id: str
+    version: int
+    scope_key: str
+    text: str
+    hash: str
+    vector: bytes | None
+    embedding_model: str | None
+    sources: tuple[SourceMessage, ...]
+    formed_at: datetime
+    valid_from: datetime
+    expires_at: datetime | None = None
+    retired: bool = False
+    replaces: str | None = None
+
+    @classmethod
+    def of(cls, event: FactChanged) -> "KnownFact":
+        """As a decision left it."""
+        embedding = event.embedding
+        return cls(
+            fact_id=event.fact_id,
+            version=event.version,
+            scope_key=event.scope.key,
+            text=event.text,
+            hash=event.hash,
+            vector=embedding.vector if embedding else None,
+            embedding_model=embedding.model if embedding else None,
+            sources=event.sources,
+            formed_at=event.formed_at,
+            valid_from=event.valid_from,
+            expires_at=event.expires_at,
+            retired=event.retired_at is not None,
+            replaces=event.replaces,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """A fact found by similarity."""
+
+    fact: KnownFact
+    similarity: float
+    """(1 + cosine) / 2."""

@@ -1,0 +1,100 @@
+"""What prompts are rendered from: numbered messages, facts and scopes. Pure values, no ids of the database.
+
+Numbers count from 1 in the order of the tuples; labels name scopes (`agent`, `group`, `user`, `session`,
+`shard:<name>`).
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One message of a window."""
+
+    speaker: str
+    """The name shown."""
+    role: str
+    time: datetime
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeBrief:
+    """One scope that memory may go to, as a prompt shows it."""
+
+    label: str
+    guidance: str | None = None
+    """The stream's own instructions."""
+    least: int = 0
+    most: int = 30
+    """Items wanted of this scope."""
+    blob: str | None = None
+    """Reflections only: what is known of it."""
+    buffer: tuple[str, ...] = ()
+    """Reflections only: the newest that no blob has absorbed, oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class FactMaterial:
+    """Of `fact-extraction`."""
+
+    lines: tuple[Line, ...]
+    scopes: tuple[ScopeBrief, ...]
+    most: int
+    words: int
+    """Of one fact."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownLine:
+    """A known fact that a new one may mean something for."""
+
+    text: str
+    similarity: float
+    """(1 + cosine) / 2, of the new fact that it is nearest to."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewFact:
+    """A proposed fact with the numbers of the known facts (and, behind those, earlier new ones) near it."""
+
+    text: str
+    candidates: tuple[int, ...]
+    similarities: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionMaterial:
+    """Of `fact-decisions`."""
+
+    known: tuple[KnownLine, ...]
+    new: tuple[NewFact, ...]
+    words: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReflectionMaterial:
+    """Of `reflection-extraction`; scopes from broad to narrow."""
+
+    lines: tuple[Line, ...]
+    scopes: tuple[ScopeBrief, ...]
+    facts: tuple[str, ...]
+    words: int
+    """Of one reflection."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsolidationMaterial:
+    """Of `consolidation`."""
+
+    label: str
+    blob: str | None
+    buffer: tuple[str, ...]
+    """Oldest first."""
+    guidance: str | None
+    words: int
+    """The limit of the blob."""
+
+
+Material = FactMaterial | DecisionMaterial | ReflectionMaterial | ConsolidationMaterial

@@ -1,0 +1,83 @@
+"""One request to a provider and what came back, as adapters and the wrappers around them share it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from eden_memory.domain.failures import ProviderError
+from schemas.answers import Answer
+from schemas.events.usage import CallOutcome
+
+Finish = Literal["complete", "truncated", "refused"]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One message of the request after the system prompt."""
+
+    role: Literal["user", "assistant"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """What the provider counted; `cached` is a part of `input`, `reasoning` of `output`."""
+
+    input: int = 0
+    cached: int = 0
+    output: int = 0
+    reasoning: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What a chat model returned, unjudged."""
+
+    text: str
+    finish: Finish
+    tokens: Tokens
+    response_model: str | None = None
+
+
+class ChatProvider(Protocol):
+    """One provider's chat models."""
+
+    @property
+    def name(self) -> str:
+        """`openai`, `google`, or the host of a compatible endpoint."""
+        ...
+
+    async def complete(
+        self, model: str, system: str, turns: Sequence[Turn], answer: type[Answer]
+    ) -> Completion:
+        """One request, no retries; CallFailed, PermanentError (the provider will never accept this input)."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of its connections."""
+        ...
+
+
+class EmbeddingProvider(Protocol):
+    """One provider's embedding models."""
+
+    @property
+    def name(self) -> str:
+        """As of ChatProvider."""
+        ...
+
+    async def embed(self, model: str, texts: Sequence[str]) -> tuple[list[list[float]], Tokens]:
+        """A vector for each text, in order; CallFailed, PermanentError."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of its connections."""
+        ...
+
+
+class CallFailed(ProviderError):
+    """A request that brought no answer: the provider was away, busy or too slow, or refused our key."""
+
+    def __init__(self, outcome: CallOutcome, reason: str, retry_after: float | None = None) -> None:
+        super().__init__(reason, retry_after)
+        self.outcome: CallOutcome = outcome

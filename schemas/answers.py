@@ -1,0 +1,73 @@
+"""What a language model is asked to return, one model per prompt. Numbers are those that the prompt showed.
+
+Every field is required and no bound is declared, as strict structured output of all providers wants it; what
+an answer may hold is checked against what was shown, never taken from the answer.
+"""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Answer(BaseModel):
+    """The base of all answers: closed and immutable; a number given as text is an error, not a guess."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
+
+
+class StatedFact(Answer):
+    """One fact that stands alone."""
+
+    text: str
+    scope: str
+    """The label of one of the scopes shown."""
+    messages: list[int]
+    """Numbers of the messages that it rests on."""
+
+
+class ExtractedFacts(Answer):
+    """Answer of `fact-extraction`."""
+
+    facts: list[StatedFact]
+
+
+class FactDecision(Answer):
+    """What one new fact means for what is known; new facts that no decision names are added."""
+
+    fact: int
+    """Number of the new fact."""
+    decision: Literal["ADD", "UPDATE", "DELETE", "NONE"]
+    existing: int | None
+    """Number of the known fact that is updated, contradicted or already says it; null for ADD."""
+    text: str | None
+    """UPDATE: the merged text; else null."""
+    reason: str | None
+    """A few words."""
+
+
+class FactDecisions(Answer):
+    """Answer of `fact-decisions`."""
+
+    decisions: list[FactDecision]
+
+
+class StatedReflection(Answer):
+    """One interpreted insight."""
+
+    text: str
+    scope: str
+    """The label of one of the scopes shown."""
+    messages: list[int]
+    """Numbers of the messages that it rests on."""
+
+
+class StatedReflections(Answer):
+    """Answer of `reflection-extraction`."""
+
+    reflections: list[StatedReflection]
+
+
+class ConsolidatedText(Answer):
+    """Answer of `consolidation`."""
+
+    text: str
