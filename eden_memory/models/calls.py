@@ -75,7 +75,7 @@ class EmbeddingProvider(Protocol):
         ...
 
 
-class CallFailed(ProviderError):
+class CallFailed(ProviderError):  # noqa: N818 - reads as what happened
     """A request that brought no answer: the provider was away, busy or too slow, or refused our key."""
 
     def __init__(self, outcome: CallOutcome, reason: str, retry_after: float | None = None) -> None:
