@@ -9,7 +9,8 @@ from typing import Any, Protocol
 from eden_memory.domain.asking import A, Answered, Asking, Earlier, Prompt
 from eden_memory.domain.changes import ChangeBatch, Document, Page
 from eden_memory.domain.errors import EdenError
-from eden_memory.domain.forgotten import Marks
+from eden_memory.domain.forgetting import Blobs, Resting, Told
+from eden_memory.domain.forgotten import Mark, Marks
 from eden_memory.domain.known_facts import KnownFact, Near
 from eden_memory.domain.participants import Missing, SessionFacts
 from eden_memory.domain.trigger import Session, StoredMessage
@@ -18,6 +19,7 @@ from eden_memory.domain.window_request import SessionWrite, StoredWindow
 from schemas.documents import Snapshot, Stream
 from schemas.events import FactChanged
 from schemas.provenance import Embedding
+from schemas.scopes import Scope
 
 
 class SourceFailed(EdenError):  # noqa: N818 - reads as what happened
@@ -277,4 +279,32 @@ class Decided(Protocol):
 
     async def beyond(self, scope_key: str, applied: int) -> Sequence[FactChanged]:
         """The facts of the scope's decisions numbered above `applied`, in order."""
+        ...
+
+
+class ForgettingStore(Protocol):
+    """What forgetting looks for, and what it erases itself: texts that wait, never memory."""
+
+    async def mark(self, marks: Iterable[Mark], event_id: str, at: datetime) -> None:
+        """Store marks, acknowledged by a majority; those that stand already are left as they are."""
+        ...
+
+    async def resting_on(self, mark: Mark) -> Sequence[Resting]:
+        """Facts and reflections that name what is forgotten as a source, or are it."""
+        ...
+
+    async def messages_of(self, mark: Mark) -> Sequence[Told]:
+        """The stored messages that are meant."""
+        ...
+
+    async def blob(self, name: str) -> Blobs:
+        """The blob version `KEY@N`, if there is one."""
+        ...
+
+    async def versions_from(self, blobs: Blobs) -> Sequence[tuple[Scope, int]]:
+        """For each scope its blob versions from the lowest named one to the highest ever given."""
+        ...
+
+    async def erase_texts(self, message_ids: Iterable[str]) -> None:
+        """Erase the texts of messages that wait or stand in closed windows."""
         ...

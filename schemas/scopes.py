@@ -1,7 +1,7 @@
 """Scopes: whom a memory is for, and the key that names one memory space."""
 
 from typing import Annotated, Literal, Self
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from pydantic import StringConstraints, model_validator
 
@@ -80,6 +80,24 @@ class Scope(Part):
         return cls(
             kind="shard", key=f"shard:{agent_id}:{quote(name, safe='')}", agent_id=agent_id, shard=name
         )
+
+    @classmethod
+    def of_key(cls, key: str, agent_id: EntityId, audience: tuple[EntityId, ...] = ()) -> Self:
+        """The scope that a key names; only the keys of session scopes do not name the agent themselves."""
+        kind, *ids = key.split(":")
+        match kind, ids:
+            case "session", [session, *generation]:
+                return cls.of_session(agent_id, session, audience, int(generation[0]) if generation else 1)
+            case "user", [agent, user]:
+                return cls.of_user(agent, user)
+            case "group", [agent, group]:
+                return cls.of_group(agent, group)
+            case "shard", [agent, name]:
+                return cls.of_shard(agent, unquote(name))
+            case "agent", [agent]:
+                return cls.of_agent(agent)
+            case _:
+                raise ValueError(f"not a scope key: {key!r}")
 
 
 def _key(scope: Scope) -> str | None:

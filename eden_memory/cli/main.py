@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from eden_memory.cli import dead, demo, doctor, groups, pause, run, schemas, servers, sessions, topics
+from eden_memory.cli import dead, demo, doctor, forget, groups, pause, run, schemas, servers, sessions, topics
 from eden_memory.domain.errors import EdenError
 
 app = typer.Typer(
@@ -17,6 +17,7 @@ servers.register(app)
 app.command("doctor")(doctor.doctor)
 app.command("run")(run.run)
 app.command("demo")(demo.demo)
+app.command("forget")(forget.forget)
 app.command("pause")(pause.pause)
 app.command("resume")(pause.resume)
 app.add_typer(dead.app, name="dead")

@@ -85,10 +85,10 @@ class Batch:
         match envelope.reason:
             case "moved":
                 leave(session, message_id, version)
-            case "deleted":
+            case "deleted" | "forgotten":
                 delete(self.messages, message_id, version, envelope.time, envelope.scope)
                 leave(session, message_id, version + AFTER_ALL)
-                if self.forgets:
+                if self.forgets and envelope.reason == "deleted":
                     self.forgotten.append(_forgotten(delivery, known.session_id if known else None))
             case _:
                 self.counts.missing += envelope.reason == "missing"

@@ -24,6 +24,22 @@ async def ask(inbox: AsyncCollection[Row], document: Row) -> ObjectId:
 
 async def session_of(database: AsyncDatabase[Row], messages: str, path: str, text: str) -> Any:
     """The session that a person means: typed (`o.65f…`), or the form of it that some message names."""
+    return await _named_by_a_message(database, messages, path, text, "names the session")
+
+
+async def user_of(database: AsyncDatabase[Row], messages: str, path: str, text: str) -> Any:
+    """The user that a person means, as :func:`session_of`."""
+    return await _named_by_a_message(database, messages, path, text, "is of the user")
+
+
+async def message_of(database: AsyncDatabase[Row], messages: str, text: str) -> Any:
+    """The message that a person means; one that is deleted already has to be given typed."""
+    return await _named_by_a_message(database, messages, "_id", text, "has the id")
+
+
+async def _named_by_a_message(
+    database: AsyncDatabase[Row], messages: str, path: str, text: str, what: str
+) -> Any:
     if text.startswith(TYPED):
         try:
             return decode_id(text)
@@ -33,7 +49,7 @@ async def session_of(database: AsyncDatabase[Row], messages: str, path: str, tex
         if await database[messages].find_one({path: candidate}, {"_id": 1}):
             return candidate
     raise EdenError(
-        f"no message in {messages} names the session {text!r}",
+        f"no message in {messages} {what} {text!r}",
         "Give its typed id to ask all the same: s.TEXT, i.NUMBER, u.UUID or o.OBJECTID.",
     )
 

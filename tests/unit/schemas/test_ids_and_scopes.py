@@ -74,3 +74,18 @@ def test_a_session_scope_begins_anew_under_another_key() -> None:
     first = Scope.of_session("s.a", "s.s", ("s.u",))
     second = Scope.of_session("s.a", "s.s", ("s.u", "s.v"), generation=2)
     assert (first.key, second.key) == ("session:s.s", "session:s.s:2")
+
+
+@given(raw_ids, raw_ids, st.text(min_size=1, max_size=20), st.integers(1, 30))
+def test_a_scope_is_read_back_from_its_key(
+    raw: str | int | UUID, raw_other: str | int | UUID, name: str, generation: int
+) -> None:
+    one, other = encode(raw), encode(raw_other)
+    for scope in (
+        Scope.of_session(one, other, (one,), generation),
+        Scope.of_user(one, other),
+        Scope.of_group(one, other),
+        Scope.of_agent(one),
+        Scope.of_shard(one, name),
+    ):
+        assert Scope.of_key(scope.key, scope.agent_id, scope.audience) == scope

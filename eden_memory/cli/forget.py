@@ -1,0 +1,58 @@
+"""`eden forget message|session|user|fact ID`: what came from it alone leaves memory, for ever."""
+
+import asyncio
+from typing import Annotated, Any
+
+import typer
+
+from eden_memory.app import inbox_name
+from eden_memory.domain.errors import EdenError
+from eden_memory.local.servers import endpoints
+from eden_memory.mongo.client import connect
+from eden_memory.mongo.requests import ask, message_of, session_of, user_of
+from eden_memory.settings import Settings
+
+KINDS = ("message", "session", "user", "fact")
+
+
+def forget(
+    kind: Annotated[str, typer.Argument(help="message, session, user or fact")],
+    name: Annotated[
+        str, typer.Argument(metavar="ID", help="as the application has it, or typed: s.TEXT, i.5")
+    ],
+    by: Annotated[str | None, typer.Option("--by", help="who asks, noted in the record")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False,
+) -> None:
+    """Forget something by hand: what rests on it alone is removed, and blobs that absorbed it are made anew."""
+    if kind not in KINDS:
+        raise EdenError(f"there is no {kind} to forget", f"One of: {', '.join(KINDS)}.")
+    if not yes:
+        typer.confirm(f"Forget the {kind} {name}? It cannot be undone.", abort=True)
+    settings = Settings()
+    asyncio.run(_forget(settings, kind, name, by))
+    typer.echo(
+        f"Asked. A running system removes it from facts, reflections, blobs and contexts within moments; "
+        f"what is in topics kept for a time ages out: {', '.join(AGES_OUT)}."
+    )
+
+
+AGES_OUT = (
+    "memory.extractions and memory.candidates 7 days after they were consumed",
+    "dead letters and memory.usage after 30 days",
+    "texts of closed windows 7 days after their formation",
+)
+
+
+async def _forget(settings: Settings, kind: str, name: str, by: str | None) -> None:
+    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
+        source = client[settings.source_database]
+        paths = settings.messages
+        target: Any = name
+        if kind == "session":
+            target = await session_of(source, paths.collection, paths.session_id, name)
+        elif kind == "user":
+            target = await user_of(source, paths.collection, paths.user_id, name)
+        elif kind == "message":
+            target = await message_of(source, paths.collection, name)
+        document = {"kind": "forget", "what": kind, "target": target, "asked_by": by}
+        await ask(source[inbox_name(settings)], document)
