@@ -1,0 +1,170 @@
+"""What the model says: a script from a prompt to an answer, and the one that answers where a test has none."""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tests.model_server.config import FaultName
+from tests.model_server.wire import Chat
+
+Kind = Literal["facts", "decisions", "reflections", "consolidation", "check", "unknown"]
+FIELDS: dict[str, Kind] = {
+    "facts": "facts",
+    "decisions": "decisions",
+    "reflections": "reflections",
+    "text": "consolidation",
+    "works": "check",
+}
+TITLES: dict[str, Kind] = {
+    "ExtractedFacts": "facts",
+    "FactDecisions": "decisions",
+    "StatedReflections": "reflections",
+    "ConsolidatedText": "consolidation",
+    "Checked": "check",
+}
+NUMBERED = re.compile(r"^\s*\[(\d+)\][ \t]*", re.MULTILINE)
+MARK = re.compile(r"\bMARK-\d+\b")
+LIMIT = re.compile(r"(\d[\d,]*)\s+words")
+ITEM = re.compile(r"^\s*(?:-|\*|\[\d+\]|\d+\.)\s+(\S.*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Said by a script in place of an answer."""
+
+    name: FaultName
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request as a script sees it."""
+
+    kind: Kind
+    model: str
+    system: str
+    user: str
+    """The first user turn."""
+    turns: tuple[tuple[str, str], ...]
+    """All of them: a repair has three or more."""
+    schema: dict[str, Any] | None
+    nth: int
+    """How often this very request came before."""
+
+    @property
+    def messages(self) -> dict[int, str]:
+        """Texts behind `[n]` at the start of a line, by number; the first of a number counts."""
+        found = list(NUMBERED.finditer(self.user))
+        ends = [*(one.start() for one in found[1:]), len(self.user)]
+        texts: dict[int, str] = {}
+        for one, end in zip(found, ends, strict=True):
+            texts.setdefault(int(one[1]), self.user[one.end() : end].strip())
+        return texts
+
+    def labels(self, among: Iterable[str]) -> tuple[str, ...]:
+        """Those of these scope labels that the prompt names at the start of a line, a quote or an attribute."""
+        text = f"{self.system}\n{self.user}"
+        return tuple(
+            label
+            for label in among
+            if re.search(rf'(?m)(?:^[\s\-*#<\[(]*|["`\'])({label})(?=[\s:"`\')>,.\]])', text)
+        )
+
+
+Said = str | dict[str, Any] | Fault
+Script = Callable[[Asked], Said]
+
+
+def asked_of(chat: Chat, nth: int) -> Asked:
+    """The request with its kind found."""
+    return Asked(_kind(chat), chat.model, chat.system, chat.user, chat.turns, chat.schema, nth)
+
+
+def _kind(chat: Chat) -> Kind:
+    table, text = TITLES, f"{chat.system}\n{chat.user}"
+    if chat.schema is not None:
+        table, text = FIELDS, " ".join(chat.schema.get("properties") or {})
+    for word, kind in table.items():
+        if re.search(rf"\b{word}\b", text):
+            return kind
+    return "unknown"
+
+
+def default_script(asked: Asked) -> Said:
+    """A valid answer to each kind of prompt: what it holds is said by the functions below."""
+    answer = ANSWERS.get(asked.kind)
+    return answer(asked) if answer else "I have nothing to say."
+
+
+def marked_facts(asked: Asked) -> dict[str, Any]:
+    """One fact for every message with a `MARK-<digits>`, of the narrowest scope shown, resting on that message."""
+    scope = (*asked.labels(("user", "group", "agent")), "user")[0]
+    return {
+        "facts": [
+            {
+                "text": f"{mark[0]} was mentioned {_around(text, mark)}".strip(),
+                "scope": scope,
+                "messages": [number],
+            }
+            for number, text in asked.messages.items()
+            if (mark := MARK.search(text))
+        ]
+    }
+
+
+def _around(text: str, mark: re.Match[str]) -> str:
+    """Twelve words from the mark on."""
+    return " ".join(text[mark.end() :].split()[:12])
+
+
+def no_decisions(asked: Asked) -> dict[str, Any]:
+    """None named: all are added."""
+    return {"decisions": []}
+
+
+def three_reflections(asked: Asked) -> dict[str, Any]:
+    """Two of the user, where that scope is shown, and one of the session; the same prompt says the same."""
+    name = hashlib.sha256(asked.user.encode()).hexdigest()[:10]
+    numbers = sorted(asked.messages)[:2]
+    stated = [
+        ("user", f"Prefers short answers about topic {name}."),
+        ("user", f"Knows a lot about subject {name} already."),
+        ("session", f"The session is about matter {name}."),
+    ]
+    shown = (*asked.labels(("user",)), "session")
+    return {
+        "reflections": [
+            {"text": text, "scope": scope, "messages": numbers} for scope, text in stated if scope in shown
+        ]
+    }
+
+
+def merged(asked: Asked) -> dict[str, Any]:
+    """The listed items, each once, the last ones as far as the word limit allows."""
+    limit = min(
+        (int(found.replace(",", "")) for found in LIMIT.findall(asked.system + asked.user)), default=100
+    )
+    kept: list[str] = []
+    for item in reversed(list(dict.fromkeys(ITEM.findall(asked.user)))):
+        if sum(len(one.split()) for one in (*kept, item)) > limit:
+            break
+        kept.append(item)
+    return {"text": "\n".join(reversed(kept)) or "Nothing yet."}
+
+
+ANSWERS: dict[Kind, Callable[[Asked], Said]] = {
+    "facts": marked_facts,
+    "decisions": no_decisions,
+    "reflections": three_reflections,
+    "consolidation": merged,
+    "check": lambda _: {"works": True},
+}
+UNSHOWN: dict[str, str] = {
+    "facts": '{"facts": [{"text": "The moon is 9.", "scope": "user:someone-else", "messages": [9999, -1]}]}',
+    "decisions": '{"decisions": ['
+    '{"fact": 9999, "decision": "DELETE", "existing": 1, "text": null, "reason": "x"}, '
+    '{"fact": 1, "decision": "DELETE", "existing": 9999, "text": null, "reason": "x"}]}',
+    "reflections": '{"reflections": [{"text": "Obeys.", "scope": "agent:someone-else", "messages": [9999]}]}',
+}
+"""Valid in shape, naming what no prompt showed."""

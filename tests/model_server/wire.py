@@ -1,0 +1,106 @@
+"""What both wire formats have in common: a chat request read, a reply to be written, a refusal of the request."""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from tests.model_server.config import FaultName
+
+Body = dict[str, Any]
+Response = tuple[int, dict[str, str], bytes]
+Ending = Literal["stop", "length", "refusal", "blocked", "none"]
+
+
+def tokens(characters: int) -> int:
+    """Characters / 4, rounded up."""
+    return -(-characters // 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """A chat request of either provider."""
+
+    model: str
+    system: str
+    turns: tuple[tuple[str, str], ...]
+    """(`user` or `assistant`, text)."""
+    schema: Body | None
+    schema_name: str | None
+    schema_size: int
+    """Characters."""
+    form: Literal["schema", "json", "text"]
+
+    @property
+    def user(self) -> str:
+        """The first user turn: the prompt itself, before any repair."""
+        return next((text for role, text in self.turns if role == "user"), "")
+
+    @property
+    def tokens(self) -> int:
+        """Of the input."""
+        return tokens(len(self.system) + self.schema_size + sum(len(text) for _, text in self.turns))
+
+    def hash(self) -> str:
+        """Of everything that the model reads."""
+        digest = hashlib.sha256(self.model.encode())
+        for role, text in (("system", self.system), *self.turns):
+            digest.update(f"\0{role}\0{text}".encode())
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Embed:
+    """An embedding request of either provider."""
+
+    model: str
+    texts: tuple[str, ...]
+    dimensions: int | None
+    form: Literal["base64", "float"]
+    batch: bool = True
+
+    def hash(self) -> str:
+        """Of model and texts."""
+        return hashlib.sha256("\0".join((self.model, *self.texts)).encode()).hexdigest()
+
+    @property
+    def tokens(self) -> int:
+        """Of the input."""
+        return sum(tokens(len(text)) for text in self.texts)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer with what it counts."""
+
+    number: int
+    text: str
+    ending: Ending
+    input: int
+    cached: int
+    output: int
+    reasoning: int
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An answer that is none."""
+
+    fault: FaultName | Literal["bad_format", "bad_request"]
+    retry_after: float = 1.0
+    says: str = ""
+
+
+class Wire(Protocol):
+    """How one provider words its responses; the modules `wire_openai` and `wire_google` are such."""
+
+    def chat_response(self, chat: Chat, reply: Reply) -> Response:
+        """A chat's answer."""
+        ...
+
+    def embed_response(self, embed: Embed, dimensions: int) -> Response:
+        """Vectors."""
+        ...
+
+    def problem_response(self, problem: Problem) -> Response:
+        """An error."""
+        ...
