@@ -6,6 +6,7 @@
 
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
@@ -74,6 +75,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    filters: dict[str, Any] = environment.filters
     for one in (shown.messages, shown.indented, shown.one_line, shown.plain):
-        environment.filters[one.__name__] = one
+        filters[one.__name__] = one
     return environment
