@@ -19,7 +19,9 @@ from schemas.documents.inbox import (
     RawId,
 )
 from schemas.documents.memory import (
+    BUFFER,
     HISTORY,
+    RECENT_FACTS,
     Access,
     BlobVersion,
     BufferedReflection,
@@ -30,6 +32,7 @@ from schemas.documents.memory import (
     RecentFact,
     Reflection,
     Snapshot,
+    StoredBlob,
     Stream,
 )
 from schemas.documents.operations import (
@@ -48,6 +51,7 @@ DOCUMENTS: tuple[type[Document], ...] = (
     Fact,
     Reflection,
     Consolidated,
+    StoredBlob,
     Stream,
     Context,
     Snapshot,
@@ -72,8 +76,10 @@ DOCUMENTS: tuple[type[Document], ...] = (
 """Those that stand in a collection themselves."""
 
 __all__ = [
+    "BUFFER",
     "DOCUMENTS",
     "HISTORY",
+    "RECENT_FACTS",
     "Access",
     "Answer",
     "ApiKey",
@@ -102,6 +108,7 @@ __all__ = [
     "Reflection",
     "SessionState",
     "Snapshot",
+    "StoredBlob",
     "Stream",
     "UsageTotal",
     "WaitingMessage",

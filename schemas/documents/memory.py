@@ -13,6 +13,8 @@ from schemas.scopes import ScopeKey, ScopeKind
 
 HISTORY = 20
 """Versions that a fact or blob keeps."""
+BUFFER = 2_000
+RECENT_FACTS = 40
 
 
 class _Scoped(Document):
@@ -118,6 +120,23 @@ class Consolidated(_Scoped):
     last_consolidated_at: Moment
 
 
+class StoredBlob(Document):
+    """One version of a scope's blob, kept for ever: what is absorbed, and what is shown, follows from these."""
+
+    COLLECTION: ClassVar[str] = "blobs"
+
+    id: str = Field(alias="_id")
+    """`<scope key>@<version>`."""
+    scope_key: ScopeKey
+    version: Ordinal
+    gone: bool = False
+    """Forgotten: only its number is left, so that it is never given again."""
+    content: str = ""
+    absorbed: tuple[KeyText, ...] = ()
+    word_limit: Ordinal = 1
+    consolidated_at: Moment | None = None
+
+
 class Stream(Document):
     """How one scope of an agent, or one shard, is formed. A shard is nothing but such a document."""
 
@@ -158,6 +177,8 @@ class BufferedReflection(Part):
     content: str
     formed_at: Moment
     private: bool = False
+    position: Ordinal = 1
+    """Its place among the reflections of its formation and scope."""
 
 
 class RecentFact(Part):
@@ -183,15 +204,23 @@ class Snapshot(_Scoped):
     blob: str | None = None
     blob_version: Count = 0
     consolidated_at: Moment | None = None
-    buffer: tuple[BufferedReflection, ...] = ()
-    recent_facts: tuple[RecentFact, ...] = ()
+    buffer: Annotated[tuple[BufferedReflection, ...], Field(max_length=BUFFER)] = ()
+    """What no blob has absorbed, oldest first; of more than 2,000 the oldest."""
+    recent_facts: Annotated[tuple[RecentFact, ...], Field(max_length=RECENT_FACTS)] = ()
+    """The newest 40 active facts, newest first."""
     active_facts: Count = 0
     applied: Count = 0
     """The highest decision number that is in, with all before it (`KEY#n`)."""
     highest_blob_version: Count = 0
     """Ever given, forgotten ones included: versions are never used twice."""
     closed: bool = False
+    """Its session has ended, and something formed before that is in the buffer."""
+    closed_at: Moment | None = None
+    """When its session ended last."""
+    reset_revision: Count = 0
+    """The revision at which documents of the scope were last removed: who keeps copies reads them all anew."""
     changed_at: Moment
+    """The newest record that changed something; no wall clock."""
 
 
 class Context(Document):
