@@ -4,7 +4,20 @@ import sys
 
 import typer
 
-from eden_memory.cli import dead, demo, doctor, forget, groups, pause, run, schemas, servers, sessions, topics
+from eden_memory.cli import (
+    dead,
+    demo,
+    doctor,
+    forget,
+    groups,
+    pause,
+    run,
+    schemas,
+    servers,
+    sessions,
+    topics,
+    watch,
+)
 from eden_memory.domain.errors import EdenError
 
 app = typer.Typer(
@@ -22,6 +35,7 @@ app.command("pause")(pause.pause)
 app.command("resume")(pause.resume)
 app.add_typer(dead.app, name="dead")
 app.add_typer(groups.app, name="groups")
+app.command("watch")(watch.watch)
 app.command("windows")(sessions.windows)
 app.add_typer(sessions.app, name="session")
 app.add_typer(topics.app, name="topics")

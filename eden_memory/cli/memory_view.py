@@ -1,0 +1,90 @@
+"""How forming memory looks on a terminal: counts, the newest items, calls and cost, lag."""
+
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from eden_memory.domain.progress import Item, Progress, Spent
+from schemas.ids import split
+from schemas.scopes import Scope
+
+COLOURS = {"fact": "cyan", "reflection": "magenta", "blob": "green"}
+
+
+def render(progress: Progress) -> Any:
+    """The whole picture."""
+    parts: list[Any] = [_counts(progress)]
+    if progress.newest:
+        parts += [Text(), _newest(progress)]
+    if progress.spent:
+        parts += [Text(), _spent(progress)]
+    if progress.lag:
+        parts += [Text(), _lag(progress)]
+    return Group(*parts)
+
+
+def scope_name(key: str) -> str:
+    """A scope as a person would say it: `user mara`, `session s-1`, `agent juniper`."""
+    scope = Scope.of_key(key, "s.")
+    named = scope.user_id or scope.group_id or scope.session_id or scope.shard
+    if named is None:
+        return f"agent {split(key.partition(':')[2])[1]}"
+    return f"{scope.kind} {named if scope.kind == 'shard' else split(named)[1]}"
+
+
+def _counts(progress: Progress) -> Table:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="dim", width=13)
+    table.add_column()
+    rows = {
+        "messages": f"{progress.messages}, {progress.windowed} of them in {progress.windows} windows",
+        "facts": ", ".join(f"{count} {name}" for name, count in sorted(progress.decisions.items())) or "-",
+        "reflections": ", ".join(f"{count} {kind}" for kind, count in progress.reflections.items()) or "-",
+        "blobs": ", ".join(
+            f"{scope_name(key)} v{version} ({words} words)"
+            for key, (version, words) in progress.blobs.items()
+        )
+        or "-",
+    }
+    for name, value in rows.items():
+        table.add_row(name, value)
+    return table
+
+
+def _newest(progress: Progress) -> Table:
+    table = Table(box=None, pad_edge=False, expand=True)
+    table.add_column("new", header_style="dim", width=10)
+    table.add_column("scope", header_style="dim", width=20, no_wrap=True, overflow="ellipsis")
+    table.add_column("text", header_style="dim", ratio=3, no_wrap=True, overflow="ellipsis")
+    table.add_column("why", header_style="dim", ratio=1, no_wrap=True, overflow="ellipsis")
+    for item in progress.newest:
+        table.add_row(_what(item), scope_name(item.scope), Text(item.text.replace("\n", " ")), item.why)
+    return table
+
+
+def _what(item: Item) -> Text:
+    return Text(item.what, style=COLOURS[item.what])
+
+
+def _spent(progress: Progress) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name in ("calls of", "calls", "failed", "tokens in", "tokens out", "USD"):
+        table.add_column(name, header_style="dim", justify="left" if name == "calls of" else "right")
+    for stage, spent in [*progress.spent.items(), ("all", progress.total)]:
+        table.add_row(stage, *_figures(spent))
+    return table
+
+
+def _figures(spent: Spent) -> tuple[str, ...]:
+    cost = f"{spent.cost:.4f}" if spent.unpriced < spent.calls else "unknown"
+    if 0 < spent.unpriced < spent.calls:
+        cost += f" + {spent.unpriced} unknown"
+    figures = spent.calls, spent.failed or "", f"{spent.tokens_in:,}", f"{spent.tokens_out:,}"
+    return (*map(str, figures), cost)
+
+
+def _lag(progress: Progress) -> Text:
+    behind = ", ".join(f"{group} {count}" for group, count in progress.lag.items() if count)
+    return Text(f"lag, records: {behind or 'none'}", style="dim")

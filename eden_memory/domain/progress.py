@@ -1,0 +1,127 @@
+"""What a system has formed while it was watched: counts, the newest items, calls and cost, lag. Pure."""
+
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from schemas.events import ModelCalled
+
+NEWEST = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Noticed:
+    """A change of one document of a memory collection, by name without prefix (`facts`)."""
+
+    collection: str
+    document: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One new memory, as it is shown."""
+
+    what: str
+    """fact, reflection or blob."""
+    scope: str
+    """The scope key."""
+    text: str
+    why: str = ""
+    """A fact's decision and its reason; a blob's version and words."""
+
+
+@dataclass(slots=True)
+class Spent:
+    """Calls of one stage; money where the price is known."""
+
+    calls: int = 0
+    failed: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost: Decimal = Decimal(0)
+    unpriced: int = 0
+
+
+@dataclass(slots=True)
+class Progress:
+    """Fed by whoever reads MongoDB and Kafka; shown by whoever likes."""
+
+    messages: int = 0
+    windows: int = 0
+    windowed: int = 0
+    """Messages in windows."""
+    decisions: Counter[str] = field(default_factory=Counter[str])
+    reflections: Counter[str] = field(default_factory=Counter[str])
+    """By kind of scope."""
+    blobs: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    """Scope key → version, words."""
+    newest: deque[Item] = field(default_factory=lambda: deque[Item](maxlen=NEWEST))
+    spent: dict[str, Spent] = field(default_factory=dict[str, Spent])
+    lag: dict[str, int] = field(default_factory=dict[str, int])
+    """Group → records that it has before it."""
+    _seen: set[tuple[str, str, int]] = field(default_factory=set[tuple[str, str, int]])
+
+    def notice(self, change: Noticed) -> None:
+        """A document was written; the same version of it counts once."""
+        row = change.document
+        version = int(row.get("version") or 1) if change.collection != "windows" else 1
+        seen = (change.collection, str(row["_id"]), version)
+        if seen in self._seen:
+            return
+        self._seen.add(seen)
+        match change.collection:
+            case "windows":
+                self.windows += 1
+                self.windowed += len(row.get("messages", ()))
+            case "facts":
+                self._fact(row)
+            case "reflections":
+                self._reflection(row)
+            case "consolidated":
+                self._blob(row)
+            case _:
+                pass
+
+    def called(self, call: ModelCalled) -> None:
+        """A model was called; each call is to be given once."""
+        spent = self.spent.setdefault(call.stage, Spent())
+        spent.calls += 1
+        spent.failed += call.outcome != "answered"
+        spent.tokens_in += call.input_tokens
+        spent.tokens_out += call.output_tokens
+        spent.cost += call.cost_usd or 0
+        spent.unpriced += call.cost_usd is None
+
+    @property
+    def total(self) -> Spent:
+        """Of all stages."""
+        total = Spent()
+        for one in self.spent.values():
+            total.calls += one.calls
+            total.failed += one.failed
+            total.tokens_in += one.tokens_in
+            total.tokens_out += one.tokens_out
+            total.cost += one.cost
+            total.unpriced += one.unpriced
+        return total
+
+    def _fact(self, row: Mapping[str, Any]) -> None:
+        decision = str(row.get("decision", "ADD"))
+        self.decisions[decision] += 1
+        why = f"{decision.lower()}: {row['reason']}" if row.get("reason") else decision.lower()
+        if row.get("retired_at") is not None:
+            why = f"retired, {row.get('retired_because')}"
+        self.newest.append(Item("fact", row["scope_key"], row["content"], why))
+
+    def _reflection(self, row: Mapping[str, Any]) -> None:
+        if row.get("content"):
+            self.reflections[str(row["scope"])] += 1
+            self.newest.append(Item("reflection", row["scope_key"], row["content"]))
+
+    def _blob(self, row: Mapping[str, Any]) -> None:
+        words = len(str(row["content"]).split())
+        self.blobs[row["_id"]] = int(row["version"]), words
+        why = f"version {row['version']}, {words} words"
+        self.newest.append(Item("blob", row["_id"], row["content"], why))

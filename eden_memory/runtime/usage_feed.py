@@ -1,0 +1,33 @@
+"""`memory.usage` as it is written, for people who watch: every call once."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer
+
+from schemas.envelope import Envelope
+from schemas.events import ModelCalled, decode
+
+
+@asynccontextmanager
+async def usage_feed(client: dict[str, Any], topic: str) -> AsyncGenerator[AsyncGenerator[ModelCalled]]:
+    """The calls published from the moment that the block is entered."""
+    consumer: Any = AIOKafkaConsumer(topic, **client, auto_offset_reset="latest", enable_auto_commit=False)
+    await consumer.start()
+    try:
+        for tp in consumer.assignment():
+            await consumer.position(tp)
+        yield _calls(consumer)
+    finally:
+        await consumer.stop()
+
+
+async def _calls(consumer: Any) -> AsyncGenerator[ModelCalled]:
+    seen: set[str] = set()
+    async for record in consumer:
+        envelope = Envelope.of_headers(record.headers)
+        event = decode(envelope.name, envelope.version, record.value)
+        if isinstance(event, ModelCalled) and event.call_id not in seen:
+            seen.add(event.call_id)
+            yield event

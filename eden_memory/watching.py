@@ -1,0 +1,66 @@
+"""Feeds what people watch: memory from MongoDB, calls and lag from Kafka, into one picture."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from eden_memory.domain.progress import Progress
+from eden_memory.local.servers import endpoints
+from eden_memory.mongo.client import connect
+from eden_memory.mongo.memory_feed import memory_feed
+from eden_memory.runtime.kafka import client_kwargs
+from eden_memory.runtime.lag import Lag
+from eden_memory.runtime.topics import load_topics
+from eden_memory.runtime.usage_feed import usage_feed
+from eden_memory.settings import Settings
+from processors import pipeline
+from schemas.events import ModelCalled
+
+LAG_SECONDS = 1.0
+
+
+@asynccontextmanager
+async def watching(settings: Settings, progress: Progress) -> AsyncGenerator[None]:
+    """Keep `progress` up to date for the block; what goes wrong meanwhile ends the block with it."""
+    servers, topics = endpoints(settings), load_topics(settings.kafka)
+    kafka = client_kwargs(settings.kafka, servers.kafka)
+    groups = {topics.group(name): topics.read_by(name) for name in pipeline.NAMES}
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(connect(settings.mongodb, servers.mongodb))
+        database, prefix = client[settings.mongodb.database], settings.mongodb.prefix
+        memory = await stack.enter_async_context(memory_feed(database, prefix))
+        calls = await stack.enter_async_context(usage_feed(kafka, topics.topic_of(ModelCalled)))
+        lag = await stack.enter_async_context(Lag(kafka, groups))
+
+        async def notice() -> None:
+            async for change in memory:
+                progress.notice(change)
+
+        async def count_calls() -> None:
+            async for call in calls:
+                progress.called(call)
+
+        async def count() -> None:
+            while True:
+                progress.messages = await database[prefix + "messages"].estimated_document_count()
+                found = await lag.read()
+                progress.lag = {
+                    name.removeprefix(topics.group_prefix): behind for name, behind in found.items()
+                }
+                await asyncio.sleep(LAG_SECONDS)
+
+        async with _running(notice(), count_calls(), count()):
+            yield
+
+
+@asynccontextmanager
+async def _running(*work: Awaitable[None]) -> AsyncGenerator[None]:
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(_of(one)) for one in work]
+        yield
+        for task in tasks:
+            task.cancel()
+
+
+async def _of(work: Awaitable[None]) -> None:
+    await work
