@@ -27,6 +27,11 @@ class Prompt:
     """What `user` was rendered from: models that read no text (the offline rules) read this."""
 
 
+def unit_of(stage: str, decision: str, anew: int = 0) -> str:
+    """The name of a question: `<stage>:<decision>`, of a dead letter sent again with the number of times."""
+    return f"{stage}:{decision}#{anew}" if anew else f"{stage}:{decision}"
+
+
 @dataclass(frozen=True, slots=True)
 class Asking:
     """Who asks, about what, and what an answer that arrives is kept under."""
@@ -34,7 +39,7 @@ class Asking:
     stage: str
     role: Role
     unit: str
-    """Names the question, `<stage>:<decision>`: once an answer to it has arrived, that answer is used again
+    """Names the question (:func:`unit_of`): once an answer to it has arrived, that answer is used again
     after a crash, even where the prompt would read otherwise by then."""
     agent_id: str
     cause: str
@@ -56,11 +61,10 @@ class Asking:
     @classmethod
     def about(cls, delivery: Delivery, stage: str, role: Role, agent_id: str) -> "Asking":
         """A question about one delivery; replace what else is known."""
-        unit = f"{stage}:{delivery.id}"
         return cls(
             stage=stage,
             role=role,
-            unit=unit,
+            unit=unit_of(stage, delivery.id, delivery.sent_again),
             agent_id=agent_id,
             cause=delivery.id,
             attempt=delivery.attempt,

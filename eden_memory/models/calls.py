@@ -78,6 +78,8 @@ class EmbeddingProvider(Protocol):
 class CallFailed(ProviderError):  # noqa: N818 - reads as what happened
     """A request that brought no answer: the provider was away, busy or too slow, or refused our key."""
 
-    def __init__(self, outcome: CallOutcome, reason: str, retry_after: float | None = None) -> None:
-        super().__init__(reason, retry_after)
+    def __init__(
+        self, outcome: CallOutcome, reason: str, retry_after: float | None = None, *, counts: bool = True
+    ) -> None:
+        super().__init__(reason, retry_after, counts=counts)
         self.outcome: CallOutcome = outcome

@@ -212,7 +212,8 @@ class Deciding:
         policy = self._stage.retry
         counts = True
         if failure.kind in (Kind.AWAY, Kind.TRANSIENT, Kind.PROVIDER) and not failure.asked:
-            counts = self._watching.attempt_failed(read[0].member, failure) and failure.kind is not Kind.AWAY
+            outside = failure.kind is Kind.AWAY or not failure.counts
+            counts = self._watching.attempt_failed(read[0].member, failure) and not outside
         attempts = unit.items[0].attempts + counts
         for item in unit.items:
             item.attempts = attempts

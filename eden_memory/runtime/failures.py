@@ -3,7 +3,7 @@
 import asyncio
 import random
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
@@ -81,12 +81,16 @@ class Failure:
     split: bool = False
     asked: bool = False
     """The handler asked for it, so it says nothing about the stage as a whole."""
+    counts: bool = True
+    """Whether the attempt counts against the input."""
 
     @classmethod
     def of(cls, error: BaseException) -> "Failure":
         """The failure that an exception is."""
-        after = error.retry_after if isinstance(error, ProviderError) else None
-        return cls(classify(error), f"{type(error).__name__}: {error}", error, after)
+        failure = cls(classify(error), f"{type(error).__name__}: {error}", error)
+        if isinstance(error, ProviderError):
+            failure = replace(failure, after=error.retry_after, counts=error.counts)
+        return failure
 
 
 def backoff(policy: RetryPolicy, attempts: int) -> float:

@@ -62,7 +62,10 @@ class Answer(Document):
     """SHA-256 of model, parameters and prompt."""
     call_id: KeyText
     operation: Literal["chat", "embeddings"]
+    provider: str | None = None
     model: str
+    response_model: str | None = None
+    """As the provider named it."""
     prompt: str | None = None
     unit: str | None = None
     """The question that it answers, `<stage>:<decision>`: how it is found again after a crash."""
@@ -71,10 +74,14 @@ class Answer(Document):
     text: str | None = None
     vectors: tuple[Bytes, ...] = ()
     input_tokens: Count = 0
+    cached_tokens: Count = 0
     output_tokens: Count = 0
+    reasoning_tokens: Count = 0
     cost_usd: Usd | None = None
+    """Null where the price is unknown. Of one text among several embedded together: its share."""
     invalid: str | None = None
     """Why it was judged invalid; such an answer is not used again."""
+    seconds: Annotated[float, Field(ge=0)] = 0.0
     answered_at: Moment
 
 
