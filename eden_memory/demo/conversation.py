@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from eden_memory.demo.chatgpt_export import is_export, read_export
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.message_fields import text_of
 
@@ -78,7 +79,12 @@ class Conversation:
 
 
 def read_conversation(path: Path = EXAMPLE) -> Conversation:
-    """A conversation with its `.changes.jsonl` and `.people.yaml` if there are; EdenError if unreadable."""
+    """JSON lines with their `.changes.jsonl` and `.people.yaml` if there are, or a ChatGPT export (`.json`).
+
+    An EdenError if it cannot be read.
+    """
+    if is_export(path):
+        return Conversation([Message.model_validate(row) for row in read_export(path)], [], _nobody())
     messages = [_numbered(index, one) for index, one in enumerate(_lines(path, Message), 1)]
     changes_path, people_path = path.with_suffix(".changes.jsonl"), path.with_suffix(".people.yaml")
     changes = _lines(changes_path, Change) if changes_path.exists() else []
@@ -87,6 +93,10 @@ def read_conversation(path: Path = EXAMPLE) -> Conversation:
     if strangers := [one.id for one in changes if not {one.id, one.after} <= known]:
         raise EdenError(f"{changes_path}: no message {', '.join(strangers)}", "Correct the ids there.")
     return Conversation(messages, changes, {name: people.get(name, []) for name in PEOPLE})
+
+
+def _nobody() -> dict[str, list[dict[str, Any]]]:
+    return {name: [] for name in PEOPLE}
 
 
 def plain_text(content: Content) -> str:
