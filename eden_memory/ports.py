@@ -277,6 +277,10 @@ class FactSearch(Protocol):
 class Decided(Protocol):
     """What fact-dedup has decided and the writer may not have applied yet."""
 
+    async def applied(self, scope_key: str) -> int:
+        """The writer's mark: every decision of the scope up to this number is in the store."""
+        ...
+
     async def beyond(self, scope_key: str, applied: int) -> Sequence[FactChanged]:
         """The facts of the scope's decisions numbered above `applied`, in order."""
         ...
@@ -307,4 +311,20 @@ class ForgettingStore(Protocol):
 
     async def erase_texts(self, message_ids: Iterable[str]) -> None:
         """Erase the texts of messages that wait or stand in closed windows."""
+        ...
+
+
+class BlobsDecided(Protocol):
+    """Which versions of blobs are decided, whether the writer has applied them or not."""
+
+    async def blob_decided(self, scope_key: str, version: int) -> bool:
+        """Whether this version of a scope's blob is decided."""
+        ...
+
+
+class DedupWatch(Protocol):
+    """Who counts what fact-dedup does."""
+
+    def counted(self, what: str, number: int = 1) -> None:
+        """So often: a decision (`ADD`), `void` (named what it was not shown), `known`, `forgotten`, `stale`, …"""
         ...

@@ -1,0 +1,67 @@
+"""Which versions of blobs have been decided, applied or not: the ledger's unique `writes` say it."""
+
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+import structlog
+from pydantic import ValidationError
+from pymongo import ReadPreference
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.read_concern import ReadConcern
+
+from eden_memory.domain.consolidating import due
+from eden_memory.domain.limits import DEFAULTS, limits_of
+from eden_memory.ports import Streams
+from schemas.documents import Outcome, Snapshot, Stream
+from schemas.scopes import Scope
+
+log = structlog.get_logger()
+Document = dict[str, Any]
+
+
+class MongoBlobsDecided:
+    """Reads `<prefix>outcomes` (eden_memory.ports.BlobsDecided)."""
+
+    def __init__(self, database: AsyncDatabase[Document], prefix: str) -> None:
+        self._outcomes = database.get_collection(
+            prefix + Outcome.COLLECTION,
+            read_preference=ReadPreference.PRIMARY,
+            read_concern=ReadConcern("majority"),
+        )
+
+    async def blob_decided(self, scope_key: str, version: int) -> bool:
+        """Whether this version of a scope's blob is decided."""
+        written = {"writes": f"blob:{scope_key}@{version}"}
+        return await self._outcomes.find_one(written, {"_id": 1}) is not None
+
+
+async def scopes_due(
+    database: AsyncDatabase[Document], prefix: str, streams: Streams
+) -> AsyncGenerator[Snapshot]:
+    """Scopes that are to consolidate now and may have no event left that says so; one pass over the snapshots."""
+    found = database[prefix + Snapshot.COLLECTION].find({"$or": await _candidates(database, prefix)})
+    async for row in found:
+        try:
+            snapshot = Snapshot.model_validate(row, strict=False, extra="ignore")
+            scope = Scope.of_key(snapshot.scope_key, snapshot.agent_id, snapshot.audience)
+        except (ValidationError, ValueError):
+            log.warning("a snapshot cannot be read", scope=str(row.get("_id")))
+            continue
+        if due(snapshot, limits_of(scope, await streams.of(scope.agent_id))) is not None:
+            yield snapshot
+
+
+async def _candidates(database: AsyncDatabase[Document], prefix: str) -> list[Mapping[str, Any]]:
+    """At or above the lowest threshold that any scope of its kind has; closed, or with a blob taken back."""
+    lowest = {kind: limits.threshold for kind, limits in DEFAULTS.items()}
+    own = database[prefix + Stream.COLLECTION].find(
+        {"threshold": {"$type": "number"}}, {"scope": 1, "threshold": 1}
+    )
+    async for row in own:
+        if row.get("scope") in lowest:
+            lowest[row["scope"]] = min(lowest[row["scope"]], max(int(row["threshold"]), 1))
+    return [
+        *({"scope": kind, f"buffer.{least - 1}": {"$exists": True}} for kind, least in lowest.items()),
+        {"closed": True, "buffer.0": {"$exists": True}},
+        {"$expr": {"$gt": ["$highest_blob_version", "$blob_version"]}, "buffer.0": {"$exists": True}},
+    ]

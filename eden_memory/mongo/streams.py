@@ -1,0 +1,68 @@
+"""`memory_streams`: how an agent's scopes and shards are formed, kept in the process for a while."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import structlog
+from pydantic import ValidationError
+from pymongo.asynchronous.database import AsyncDatabase
+
+from eden_memory.domain.limits import label_of
+from schemas.documents import Stream
+from schemas.scopes import Scope
+
+log = structlog.get_logger()
+
+Streams = Mapping[str, Stream]
+MOST_AGENTS = 10_000
+
+
+class MongoStreams:
+    """Reads an agent's streams at most every `keep_seconds`; `prefix` stands before the collection's name."""
+
+    def __init__(
+        self,
+        database: AsyncDatabase[dict[str, Any]],
+        prefix: str,
+        *,
+        keep_seconds: float = 30.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._streams = database[prefix + Stream.COLLECTION]
+        self._keep_seconds, self._clock = keep_seconds, clock
+        self._known: dict[str, tuple[float, Streams]] = {}
+
+    async def of(self, agent_id: str) -> Streams:
+        """The active streams of an agent by label; documents that are no streams are logged and left out."""
+        known = self._known.get(agent_id)
+        if known is not None and self._clock() - known[0] < self._keep_seconds:
+            return known[1]
+        asked_at = self._clock()
+        rows = await self._streams.find({"agent_id": agent_id, "active": {"$ne": False}}).to_list()
+        streams = {label: one for row in rows for label, one in _read(row)}
+        if len(self._known) >= MOST_AGENTS:
+            self._known.clear()
+        self._known[agent_id] = asked_at, streams
+        return streams
+
+    def forget(self) -> None:
+        """Read everything anew when it is next asked for."""
+        self._known = {}
+
+
+def _read(row: dict[str, Any]) -> list[tuple[str, Stream]]:
+    """The stream under its label; nothing for a document that is broken."""
+    try:
+        stream = Stream.model_validate(row, strict=False, extra="ignore")
+    except ValidationError as error:
+        reasons = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['type']}" for one in error.errors()[:5])
+        log.warning("a stream is broken and ignored", stream=str(row.get("_id")), reasons=reasons)
+        return []
+    return [(_label(stream), stream)]
+
+
+def _label(stream: Stream) -> str:
+    if stream.shard is not None:
+        return label_of(Scope.of_shard(stream.agent_id, stream.shard))
+    return stream.scope
