@@ -24,10 +24,11 @@ TITLES: dict[str, Kind] = {
     "ConsolidatedText": "consolidation",
     "Checked": "check",
 }
-NUMBERED = re.compile(r"^\s*\[(\d+)\][ \t]*", re.MULTILINE)
+NUMBERED = re.compile(r"^\[(\d+)\][ \t]*", re.MULTILINE)
+LABEL = re.compile(r"^- (agent|group|user|session|shard:[^\n:]+?)(?=[ :,])", re.MULTILINE)
 MARK = re.compile(r"\bMARK-\d+\b")
 LIMIT = re.compile(r"(\d[\d,]*)\s+words")
-ITEM = re.compile(r"^\s*(?:-|\*|\[\d+\]|\d+\.)\s+(\S.*)$", re.MULTILINE)
+ITEM = re.compile(r"^\s*(- \S.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +63,10 @@ class Asked:
             texts.setdefault(int(one[1]), self.user[one.end() : end].strip())
         return texts
 
-    def labels(self, among: Iterable[str]) -> tuple[str, ...]:
-        """Those of these scope labels that the prompt names at the start of a line, a quote or an attribute."""
-        text = f"{self.system}\n{self.user}"
-        return tuple(
-            label
-            for label in among
-            if re.search(rf'(?m)(?:^[\s\-*#<\[(]*|["`\'])({label})(?=[\s:"`\')>,.\]])', text)
-        )
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Scopes that the instructions list, `- <label>…`, from broad to narrow as they stand there."""
+        return tuple(dict.fromkeys(LABEL.findall(self.system)))
 
 
 Said = str | dict[str, Any] | Fault
@@ -99,7 +96,7 @@ def default_script(asked: Asked) -> Said:
 
 def marked_facts(asked: Asked) -> dict[str, Any]:
     """One fact for every message with a `MARK-<digits>`, of the narrowest scope shown, resting on that message."""
-    scope = (*asked.labels(("user", "group", "agent")), "user")[0]
+    scope = next((label for label in ("user", "group", "agent") if label in asked.labels), "user")
     return {
         "facts": [
             {
@@ -132,7 +129,7 @@ def three_reflections(asked: Asked) -> dict[str, Any]:
         ("user", f"Knows a lot about subject {name} already."),
         ("session", f"The session is about matter {name}."),
     ]
-    shown = (*asked.labels(("user",)), "session")
+    shown = asked.labels or ("user", "session")
     return {
         "reflections": [
             {"text": text, "scope": scope, "messages": numbers} for scope, text in stated if scope in shown
