@@ -41,7 +41,8 @@ def _messages(number: int, chat: Mapping[str, Any]) -> list[Row]:
     time, rows = chat.get("create_time"), list[Row]()
     for node in _branch(chat):
         message: Mapping[str, Any] = node.get("message") or {}
-        role = (message.get("author") or {}).get("role")
+        author: Mapping[str, Any] = message.get("author") or {}
+        role = author.get("role")
         text = _text(message.get("content") or {})
         time = message.get("create_time") or time
         if role in ROLES and text and isinstance(time, int | float):
