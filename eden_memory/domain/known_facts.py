@@ -24,6 +24,11 @@ class KnownFact:
     expires_at: datetime | None = None
     retired: bool = False
     replaces: str | None = None
+    replaced_by: str | None = None
+    retired_at: datetime | None = None
+    retired_because: str | None = None
+    embedding_call: str | None = None
+    """The call that made the vector, where known."""
 
     @classmethod
     def of(cls, event: FactChanged) -> "KnownFact":
@@ -43,6 +48,10 @@ class KnownFact:
             expires_at=event.expires_at,
             retired=event.retired_at is not None,
             replaces=event.replaces,
+            replaced_by=event.replaced_by,
+            retired_at=event.retired_at,
+            retired_because=event.retired_because,
+            embedding_call=embedding.call_id if embedding else None,
         )
 
 

@@ -1,0 +1,107 @@
+"""The vectors of one scope's facts side by side: exact nearest neighbours by cosine. Pure; numpy only."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+DIGITS = 6
+"""Similarities are rounded: what is beyond is noise of the order in which products are added up."""
+
+
+class Hit(NamedTuple):
+    """A fact near a vector."""
+
+    fact_id: str
+    similarity: float
+    """(1 + cosine) / 2."""
+
+
+class ScopeMatrix:
+    """Packed float32 vectors (schemas.fields.pack_vector) by fact id; all have `dimensions` numbers."""
+
+    def __init__(self, dimensions: int) -> None:
+        self.dimensions = dimensions
+        self._rows: Floats = np.zeros((8, dimensions), np.float32)
+        self._scale: Floats = np.zeros(8, np.float32)
+        self._ids: list[str] = []
+        self._row_of: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __contains__(self, fact_id: object) -> bool:
+        return fact_id in self._row_of
+
+    @property
+    def bytes(self) -> int:
+        """About what it takes in memory."""
+        return self._rows.nbytes + self._scale.nbytes + 150 * len(self._ids)
+
+    def put(self, fact_id: str, vector: bytes) -> bool:
+        """Add or replace; False, and the fact is not in, if the vector has another length."""
+        if len(vector) != 4 * self.dimensions:
+            self.remove(fact_id)
+            return False
+        row = self._row_of.get(fact_id)
+        if row is None:
+            row = self._row_of[fact_id] = len(self._ids)
+            self._ids.append(fact_id)
+            self._grow(len(self._ids))
+        numbers = np.frombuffer(vector, "<f4")
+        length = float(np.linalg.norm(numbers))
+        self._rows[row] = numbers
+        self._scale[row] = 1.0 / length if length else 0.0
+        return True
+
+    def remove(self, fact_id: str) -> None:
+        """Take a fact out, if it is in; the last row takes its place."""
+        row = self._row_of.pop(fact_id, None)
+        if row is None:
+            return
+        last = self._ids.pop()
+        if last != fact_id:
+            end = len(self._ids)
+            self._ids[row], self._row_of[last] = last, row
+            self._rows[row], self._scale[row] = self._rows[end], self._scale[end]
+
+    def nearest(self, vectors: Sequence[bytes], most: int, least: float) -> list[list[Hit]]:
+        """For each vector at most `most` facts with a similarity of at least `least`, best first, then by id."""
+        if not vectors or not self._ids:
+            return [[] for _ in vectors]
+        count = len(self._ids)
+        similar = similarities(vectors, self._rows[:count], self._scale[:count])
+        return [self._best(line, most, least) for line in similar]
+
+    def _best(self, line: Floats, most: int, least: float) -> list[Hit]:
+        (rows,) = np.nonzero(line >= least)
+        if len(rows) > most:
+            edge = np.partition(line[rows], -most)[-most]
+            rows = rows[line[rows] >= edge]
+        hits = [Hit(self._ids[row], round(float(line[row]), DIGITS)) for row in rows.tolist()]
+        return sorted(hits, key=lambda hit: (-hit.similarity, hit.fact_id))[:most]
+
+    def _grow(self, count: int) -> None:
+        if count <= len(self._rows):
+            return
+        self._rows = np.concatenate((self._rows, np.zeros_like(self._rows)))
+        self._scale = np.concatenate((self._scale, np.zeros_like(self._scale)))
+
+
+def similarities(vectors: Sequence[bytes], rows: Floats, scale: Floats) -> Floats:
+    """(1 + cosine) / 2 of each vector with each row; `scale` is 1 / length of the rows, 0 for a zero row."""
+    asked = np.frombuffer(b"".join(vectors), "<f4").reshape(len(vectors), -1)
+    lengths = np.linalg.norm(asked, axis=1, keepdims=True)
+    unit = asked / np.where(lengths == 0, 1, lengths)
+    cosine: Floats = np.clip((unit @ rows.T) * scale, -1, 1)
+    return (1 + cosine) / 2
+
+
+def matrix_of(vectors: Iterable[tuple[str, bytes]], dimensions: int) -> ScopeMatrix:
+    """A matrix of these; vectors of another length are left out."""
+    matrix = ScopeMatrix(dimensions)
+    for fact_id, vector in vectors:
+        matrix.put(fact_id, vector)
+    return matrix
