@@ -1,0 +1,43 @@
+"""Conversations whose facts can be counted: every user message carries one marker of its own."""
+
+import random
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from tests.bench.chat_load import WORDS
+
+WORDS_OF_A_MESSAGE = 28
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def mark(session: int, index: int) -> str:
+    """The marker of one user message."""
+    return f"MARK-{session:04d}{index:04d}"
+
+
+def place_of(marker: str) -> tuple[int, int]:
+    """Session and place of a marker."""
+    digits = marker.removeprefix("MARK-")
+    return int(digits[:-4]), int(digits[-4:])
+
+
+def conversations(sessions: int, each: int, *, seed: int = 1) -> Iterator[dict[str, Any]]:
+    """`each` messages of every session in turns, user and assistant alternating; one user a session."""
+    dice = random.Random(seed)
+    for index in range(each):
+        for session in range(sessions):
+            words: list[str] = dice.choices(
+                WORDS, k=dice.randint(WORDS_OF_A_MESSAGE - 8, WORDS_OF_A_MESSAGE + 8)
+            )
+            user = index % 2 == 0
+            if user:
+                words[dice.randrange(4)] = mark(session, index)
+            yield {
+                "_id": f"m-{session:04d}-{index:04d}",
+                "session_id": f"session-{session:04d}",
+                "role": "user" if user else "assistant",
+                "content": " ".join(words),
+                "user_id": f"user-{session:04d}" if user else None,
+                "created_at": BEGAN + timedelta(seconds=index),
+            }
