@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from eden_memory import prompts
-from eden_memory.domain.asking import Answered, Asking
+from eden_memory.domain.asking import Answered, Asking, unit_of
 from eden_memory.domain.consolidating import (
     ConsolidationWatch,
     Merge,
@@ -47,8 +47,8 @@ class Case:
 
     def unit(self, attempt: int) -> str:
         """Names the question: the version, and how often it was asked for before in vain."""
-        again = f":again-{self.delivery.id}-{self.delivery.sent_again}" if self.delivery.asks_anew else ""
-        return f"{STAGE}:{self.merge.scope.key}@{self.merge.version}:{attempt}{again}"
+        name = f"{self.merge.scope.key}@{self.merge.version}:{attempt}"
+        return unit_of(STAGE, name, self.delivery.sent_again)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 from eden_memory.domain.forgotten import Marks, ids_of
 from eden_memory.domain.limits import ABSORBED_AT_ONCE, CONSOLIDATION_SECONDS, ScopeLimits, label_of
 from eden_memory.domain.material import ConsolidationMaterial
-from eden_memory.domain.words import cut_at_sentence, words_of
+from eden_memory.domain.words import CHARACTERS_OF_A_WORD, cut_at_sentence, words_of
 from schemas.answers import ConsolidatedText
 from schemas.documents import BufferedReflection, Snapshot
 from schemas.events import ScopeChanged
@@ -132,9 +132,9 @@ def shortcoming(answer: ConsolidatedText, limit: int) -> str | None:
     words = words_of(answer.text)
     if words == 0:
         return "The text is empty. Return the whole consolidated text."
-    if words > limit:
+    if not _fits(answer.text, limit):
         return (
-            f"The text has {words} words; at most {limit} are allowed. "
+            f"The text has {words} words, {len(answer.text)} characters; at most {limit} words are allowed. "
             "Return it shorter, without losing what matters most."
         )
     return None
@@ -143,9 +143,14 @@ def shortcoming(answer: ConsolidatedText, limit: int) -> str | None:
 def within_limit(answer: ConsolidatedText, limit: int) -> tuple[str, bool]:
     """The text, never over its limit, and whether it had to be cut."""
     text = answer.text.strip()
-    if words_of(text) <= limit:
+    if _fits(text, limit):
         return text, False
-    return cut_at_sentence(text, limit), True
+    return cut_at_sentence(text, limit)[: limit * CHARACTERS_OF_A_WORD].rstrip(), True
+
+
+def _fits(text: str, limit: int) -> bool:
+    """Text that has no spaces is bounded too."""
+    return words_of(text) <= limit and len(text) <= limit * CHARACTERS_OF_A_WORD
 
 
 def change_of(snapshot: Snapshot) -> ScopeChanged:
