@@ -12,7 +12,9 @@ from eden_memory.domain.errors import EdenError
 from eden_memory.domain.forgetting import Blobs, Resting, Told
 from eden_memory.domain.forgotten import Mark, Marks
 from eden_memory.domain.known_facts import KnownFact, Near
+from eden_memory.domain.memory_batch import ScopeBatch
 from eden_memory.domain.participants import Missing, SessionFacts
+from eden_memory.domain.stored_memory import Applied
 from eden_memory.domain.trigger import Session, StoredMessage
 from eden_memory.domain.trigger_batch import Counts
 from eden_memory.domain.window_request import SessionWrite, StoredWindow
@@ -327,4 +329,20 @@ class DedupWatch(Protocol):
 
     def counted(self, what: str, number: int = 1) -> None:
         """So often: a decision (`ADD`), `void` (named what it was not shown), `known`, `forgotten`, `stale`, …"""
+        ...
+
+
+class MemoryStore(Protocol):
+    """The memory collections; only atlas-writer writes them."""
+
+    async def apply(self, batches: Sequence[ScopeBatch]) -> Mapping[str, Applied | Exception]:
+        """Each scope's records, all of them or none, by scope key; the error of one leaves the others alone."""
+        ...
+
+
+class ExtractionWatch(Protocol):
+    """Who counts what became of the facts and reflections that models stated."""
+
+    def extracted(self, stage: str, items: int, left: Mapping[str, int]) -> None:
+        """One window: items that stand, and the rest by what was done to it (eden_memory.domain.placing)."""
         ...

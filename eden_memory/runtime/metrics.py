@@ -1,5 +1,7 @@
 """Every metric of the program, by its name: nothing is measured that does not stand here."""
 
+from collections.abc import Mapping
+
 from prometheus_client import Counter, Gauge, Histogram
 
 from eden_memory.domain.trigger_batch import Counts
@@ -73,3 +75,19 @@ class TriggerMetrics:
     def waiting(self, partition: int, sessions: int) -> None:
         """So many sessions of a partition wait for a document."""
         TRIGGER_WAITING.labels(str(partition)).set(sessions)
+
+
+EXTRACTION_ITEMS = Counter(
+    "eden_extraction_items",
+    "Facts and reflections that models stated: formed, and those left out or changed, by how",
+    ["stage", "how"],
+)
+
+
+class ExtractionMetrics:
+    """What the extractions count (eden_memory.ports.ExtractionWatch)."""
+
+    def extracted(self, stage: str, items: int, left: Mapping[str, int]) -> None:
+        """One window's items."""
+        for how, number in {"formed": items, **left}.items():
+            EXTRACTION_ITEMS.labels(stage, how).inc(number)
