@@ -1,0 +1,97 @@
+"""What is stored of one scope, as far as a batch touches it, and what the batch makes of it."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from schemas.documents import (
+    BufferedReflection,
+    Consolidated,
+    Fact,
+    RecentFact,
+    Reflection,
+    Snapshot,
+    StoredBlob,
+)
+from schemas.scopes import Scope
+
+Part = Literal["facts", "reflections", "blob"]
+
+
+@dataclass(slots=True)
+class StoredScope:
+    """Read after the snapshot, so that an unchanged snapshot says that all of it still stands."""
+
+    snapshot: Snapshot | None = None
+    facts: dict[str, Fact] = field(default_factory=dict[str, Fact])
+    """Those that the batch names, and all not retired that share a text (hash) with one, before or after it."""
+    reflections: dict[str, Reflection] = field(default_factory=dict[str, Reflection])
+    """Those that the batch names, lists as absorbed, or frees by removing a blob."""
+    blob: Consolidated | None = None
+    """Read if the batch has or removes a blob."""
+    versions: dict[int, StoredBlob] = field(default_factory=dict[int, StoredBlob])
+    """Of the blob versions that the batch has or removes, those that are known; without their texts."""
+    absorbing: tuple[StoredBlob, ...] = ()
+    """Blob versions that list a reflection which is new or freed; without their texts."""
+    left: tuple[StoredBlob, ...] = ()
+    """If the batch removes a version that is shown or in the history: the newest versions that stay."""
+    highest: int = 0
+    """The highest blob version ever given; read only where there is no snapshot."""
+    other_facts: tuple[RecentFact, ...] = ()
+    """The newest active facts beside `facts`, if one of the snapshot's list may leave it."""
+    other_reflections: tuple[BufferedReflection, ...] = ()
+    """The oldest buffered reflections beside `reflections`, if the snapshot's buffer is full."""
+
+
+@dataclass(slots=True)
+class Change:
+    """What is to be written of one scope, all or nothing, if its snapshot is still at `based_on`."""
+
+    snapshot: Snapshot | None
+    """None where nothing but numbers of forgotten blob versions is known of the scope."""
+    based_on: int | None
+    """The revision that was read; None: no snapshot yet."""
+    facts: tuple[Fact, ...] = ()
+    gone_facts: tuple[str, ...] = ()
+    reflections: tuple[Reflection, ...] = ()
+    gone_reflections: tuple[str, ...] = ()
+    blob: Consolidated | None = None
+    blob_gone: bool = False
+    versions: tuple[StoredBlob, ...] = ()
+    parts: tuple[Part, ...] = ()
+
+
+@dataclass(slots=True)
+class Projected:
+    """A batch applied to what is stored."""
+
+    snapshot: Snapshot | None
+    """As it is after the change, or as it was where nothing changes."""
+    change: Change | None
+    duplicates: tuple[Fact, ...] = ()
+    """Facts kept out of search because an older one says the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What the store made of a scope's batch."""
+
+    snapshot: Snapshot | None
+    parts: tuple[Part, ...] = ()
+    """What changed; empty where all of it was there already."""
+    duplicates: tuple[Fact, ...] = ()
+
+
+def scope_fields(scope: Scope | None, snapshot: Snapshot | None = None) -> dict[str, Any]:
+    """The fields by which a document says whose it is, from a scope or else from the scope's snapshot."""
+    if scope is not None:
+        return {
+            "scope": scope.kind,
+            "scope_key": scope.key,
+            "agent_id": scope.agent_id,
+            "group_id": scope.group_id,
+            "user_id": scope.user_id,
+        }
+    assert snapshot is not None, "a blob or fact that is stored has a snapshot"
+    return {
+        name: getattr(snapshot, name) for name in ("scope", "scope_key", "agent_id", "group_id", "user_id")
+    }

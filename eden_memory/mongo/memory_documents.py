@@ -1,0 +1,70 @@
+"""Documents of memory to and from BSON: float32 vectors, Decimal128, dates; read back tolerantly."""
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any, TypeVar, cast
+
+from bson.binary import VECTOR_SUBTYPE, Binary
+from bson.decimal128 import Decimal128
+
+from schemas.documents import Document
+from schemas.fields import pack_vector
+
+Row = dict[str, Any]
+D = TypeVar("D", bound=Document)
+
+FLOAT32_HEADER = b"\x27\x00"
+"""Type float32, no padding, then the numbers in little-endian: what `pack_vector` makes."""
+
+
+def row_of(document: Document) -> Row:
+    """As MongoDB stores it."""
+    row = document.stored()
+    vector = row.get("embedding")
+    if isinstance(vector, bytes):
+        row["embedding"] = vector_of(vector)
+    return cast(Row, _encoded(row))
+
+
+def document_of(kind: type[D], row: Mapping[str, Any]) -> D:
+    """As it was stored; fields that are not known are left out, a ValidationError if one is not what it should be."""
+    return kind.model_validate(_decoded(dict(row)), strict=False, extra="ignore")
+
+
+def vector_of(packed: bytes) -> Binary:
+    """A packed float32 vector as BSON's vector type."""
+    return Binary(FLOAT32_HEADER + packed, VECTOR_SUBTYPE)
+
+
+def packed_of(value: object) -> bytes | None:
+    """The packed float32 numbers of a stored vector: of BSON's vector type, or a plain array of numbers."""
+    if isinstance(value, Binary) and value.subtype == VECTOR_SUBTYPE:
+        return bytes(value)[len(FLOAT32_HEADER) :]
+    if isinstance(value, list):
+        return pack_vector(cast("list[float]", value))
+    return None
+
+
+def _encoded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _encoded(one) for key, one in cast("Row", value).items()}
+    if isinstance(value, list | tuple):
+        return [_encoded(one) for one in cast("Sequence[Any]", value)]
+    return Decimal128(value) if isinstance(value, Decimal) else value
+
+
+def _decoded(row: Row) -> Row:
+    if "embedding" in row:
+        row["embedding"] = packed_of(row["embedding"])
+    for name in ("call", "history"):
+        if row.get(name):
+            row[name] = _plain(row[name])
+    return row
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in cast("Row", value).items()}
+    if isinstance(value, list):
+        return [_plain(one) for one in cast("list[Any]", value)]
+    return value.to_decimal() if isinstance(value, Decimal128) else value

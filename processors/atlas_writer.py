@@ -1,0 +1,114 @@
+"""memory.facts, memory.reflections, memory.consolidations → MongoDB, memory.changes: the only writer; batch form.
+
+One transaction per scope and batch. A redelivered batch finds everything there, changes nothing, and says again
+what is there. Live writing and rebuilding are the same: the documents follow from the records in any order.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+from eden_memory.domain.memory_batch import MemoryBatch, memory_batch, named_by
+from eden_memory.domain.stage import Decision, Delivery, Emit
+from eden_memory.domain.stored_memory import Applied
+from eden_memory.ports import Forgetting, MemoryStore
+from schemas.documents import Fact, Snapshot
+from schemas.events import FactCommanded, ScopeChanged
+from schemas.scopes import Scope
+
+ANNOUNCED_EVERY = 0.05
+"""Seconds between two records about one scope."""
+MOST_REMEMBERED = 10_000
+
+
+class AtlasWriter:
+    """`clock` in seconds, whatever its origin; it and `sleep` only space out what is announced."""
+
+    def __init__(
+        self,
+        store: MemoryStore,
+        forgetting: Forgetting,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._store, self._forgetting = store, forgetting
+        self._clock, self._sleep = clock, sleep
+        self._announced: dict[str, float] = {}
+
+    async def __call__(self, deliveries: Sequence[Delivery]) -> Decision:
+        """One batch of one partition; up to the first record of a scope that could not be written."""
+        marks = await self._forgetting.among(named_by(one.event for one in deliveries))
+        batch = memory_batch(deliveries, marks)
+        results = await self._store.apply(list(batch.scopes.values()))
+        covers = _covered(batch, results, len(deliveries))
+        written = {key: one for key, one in results.items() if isinstance(one, Applied)}
+        events = [event for key, one in written.items() for event in _events(one, batch.last[key])]
+        await self._space_out(key for key, one in written.items() if one.snapshot is not None)
+        return Decision([*batch.erased, *events], covers=covers)
+
+    async def _space_out(self, keys: Iterable[str]) -> None:
+        """Wait until nothing was said of any of the scopes for a while; what is committed is visible meanwhile."""
+        said = list(keys)
+        last = max((self._announced.get(key, -ANNOUNCED_EVERY) for key in said), default=-ANNOUNCED_EVERY)
+        if (left := last + ANNOUNCED_EVERY - self._clock()) > 0:
+            await self._sleep(left)
+        now = self._clock()
+        if len(self._announced) > MOST_REMEMBERED:
+            self._announced = {key: at for key, at in self._announced.items() if at > now - ANNOUNCED_EVERY}
+        self._announced.update(dict.fromkeys(said, now))
+
+
+def _covered(batch: MemoryBatch, results: Mapping[str, Applied | Exception], count: int) -> int:
+    """How many of the first records are done; the error itself if the very first is not."""
+    failed = {key: one for key, one in results.items() if isinstance(one, Exception)}
+    covered = min((batch.first[key] for key in failed), default=count)
+    if covered == 0:
+        raise next(one for key, one in failed.items() if batch.first[key] == 0)
+    return covered
+
+
+def _events(applied: Applied, last: Delivery) -> list[Emit]:
+    """What is said of a scope, and what is asked of facts that say what an older one says."""
+    asked = [_retire(fact, applied.snapshot) for fact in applied.duplicates if applied.snapshot]
+    commands = [Emit(one, last, time=one.asked_at, identity=one.command_id) for one in asked]
+    return [*commands, *([_changed(applied, applied.snapshot, last)] if applied.snapshot else [])]
+
+
+def _changed(applied: Applied, snapshot: Snapshot, last: Delivery) -> Emit:
+    """The same record for the same revision, however often: consumers know it by its id."""
+    event = ScopeChanged(
+        scope=scope_of(snapshot),
+        revision=snapshot.revision,
+        changed=applied.parts,
+        applied=snapshot.applied,
+        active_facts=snapshot.active_facts,
+        buffered=len(snapshot.buffer),
+        newest_buffered_at=snapshot.buffer[-1].formed_at if snapshot.buffer else None,
+        blob_version=snapshot.blob_version,
+        consolidated_at=snapshot.consolidated_at,
+        closed=snapshot.closed,
+        committed_at=snapshot.changed_at,
+    )
+    identity = f"changed/{snapshot.scope_key}#{snapshot.revision}"
+    return Emit(event, last, time=snapshot.changed_at, identity=identity)
+
+
+def _retire(fact: Fact, snapshot: Snapshot | None) -> FactCommanded:
+    """One command for one version of a fact, however often it is found."""
+    assert snapshot is not None
+    return FactCommanded(
+        command_id=f"duplicate/{fact.id}/{fact.version}",
+        scope=scope_of(snapshot),
+        action="retire",
+        fact_id=fact.id,
+        expected_version=fact.version,
+        by="duplicate",
+        reason="an older fact says the same",
+        asked_at=fact.valid_from,
+    )
+
+
+def scope_of(snapshot: Snapshot) -> Scope:
+    """The scope that a snapshot is of."""
+    return Scope.of_key(snapshot.scope_key, snapshot.agent_id, snapshot.audience)

@@ -1,0 +1,207 @@
+"""Facts, reflections, blobs and snapshots out of records, case by case."""
+
+from schemas.documents import HISTORY, RECENT_FACTS
+from tests.unit.projection.memory_histories import (
+    SESSION,
+    blob,
+    closed,
+    delivered,
+    fact,
+    minute,
+    reflection,
+    tombstone,
+)
+from tests.unit.projection.memory_in_mind import Mind
+
+
+def test_a_late_older_version_goes_into_the_history_with_its_reason() -> None:
+    mind = Mind()
+    mind.take([delivered(fact("f", 3, "three"))])
+    mind.take([delivered(fact("f", 1, "one")), delivered(fact("f", 2, "two"))])
+    known = mind.facts["f"]
+    assert (known.content, known.version, known.previous_content) == ("three", 3, "two")
+    assert [(one.version, one.content, one.reason) for one in known.history] == [
+        (2, "two", "because of 2"),
+        (1, "one", "because of 1"),
+    ]
+
+
+def test_a_history_ends_at_its_bound() -> None:
+    mind = Mind()
+    mind.take([delivered(fact("f", version, f"text {version}")) for version in range(1, HISTORY + 6)])
+    assert [one.version for one in mind.facts["f"].history] == list(range(HISTORY + 4, 4, -1))
+
+
+def test_the_previous_content_is_another_text() -> None:
+    mind = Mind()
+    mind.take([delivered(fact("f", 1, "one")), *(delivered(fact("f", n, "same")) for n in (2, 3))])
+    assert mind.facts["f"].previous_content == "one"
+
+
+def test_of_two_facts_that_say_the_same_the_younger_is_kept_out_of_search() -> None:
+    mind = Mind()
+    mind.take([delivered(fact("young", at=5))])
+    assert mind.facts["young"].active
+    applied = mind.take([delivered(fact("old", at=1))])
+    assert (mind.facts["old"].active, mind.facts["young"].active) == (True, False)
+    assert [one.id for one in applied.duplicates] == ["young"]
+    assert applied.snapshot is not None
+    assert [one.fact_id for one in applied.snapshot.recent_facts] == ["old"]
+
+
+def test_a_repeat_asks_again_that_the_younger_be_retired() -> None:
+    mind = Mind()
+    mind.take([delivered(fact("young", at=5)), delivered(fact("old", at=1))])
+    again = mind.take([delivered(fact("old", at=1))])
+    assert (again.parts, [one.id for one in again.duplicates]) == ((), ["young"])
+
+
+def test_the_younger_comes_up_when_the_older_says_something_else_or_goes() -> None:
+    for change in (
+        delivered(fact("old", 2, "Ana moved to Lyon.", at=1)),
+        delivered(fact("old", 2, at=1, retired=True)),
+        tombstone(fact("old", at=1)),
+    ):
+        mind = Mind()
+        mind.take([delivered(fact("young", at=5)), delivered(fact("old", at=1))])
+        applied = mind.take([change])
+        assert mind.facts["young"].active
+        assert applied.duplicates == ()
+
+
+def test_a_retired_fact_is_stored_and_out_of_search() -> None:
+    mind = Mind()
+    applied = mind.take([delivered(fact("f")), delivered(fact("f", 2, retired=True))])
+    known = mind.facts["f"]
+    assert (known.active, known.embedding, known.retired_because) == (False, None, "asked")
+    assert applied.snapshot is not None
+    assert (applied.snapshot.active_facts, applied.snapshot.recent_facts) == (0, ())
+
+
+def test_the_newest_facts_are_in_the_snapshot_newest_first() -> None:
+    mind = Mind()
+    applied = mind.take([delivered(fact(f"f{n}", text=f"text {n}", at=n)) for n in range(RECENT_FACTS + 9)])
+    assert applied.snapshot is not None
+    assert [one.fact_id for one in applied.snapshot.recent_facts][:2] == ["f48", "f47"]
+    assert (len(applied.snapshot.recent_facts), applied.snapshot.active_facts) == (40, 49)
+
+
+def test_the_next_newest_comes_up_for_one_that_is_retired() -> None:
+    mind = Mind()
+    mind.take([delivered(fact(f"f{n}", text=f"text {n}", at=n)) for n in range(RECENT_FACTS + 1)])
+    applied = mind.take([delivered(fact("f7", 2, "text 7", at=7, retired=True))])
+    assert applied.snapshot is not None
+    assert [one.fact_id for one in applied.snapshot.recent_facts][-1] == "f0"
+
+
+def test_the_applied_mark_is_one_behind_the_highest_number_seen() -> None:
+    mind = Mind()
+    mind.take([delivered(fact("f", outcome=7))])
+    applied = mind.take([delivered(fact("g", text="other", outcome=4))])
+    assert applied.snapshot is not None
+    assert applied.snapshot.applied == 6
+
+
+def test_a_reflection_that_comes_after_the_blob_that_absorbed_it_is_not_buffered() -> None:
+    mind = Mind()
+    mind.take([delivered(blob(1, ["r1"], at=60))])
+    applied = mind.take([delivered(reflection("r1")), delivered(reflection("r2"))])
+    known = mind.reflections["r1"]
+    assert (known.absorbed, known.absorbed_into, known.absorbed_at) == (True, 1, minute(60))
+    assert applied.snapshot is not None
+    assert [one.reflection_id for one in applied.snapshot.buffer] == ["r2"]
+
+
+def test_the_lowest_blob_version_that_lists_a_reflection_absorbed_it() -> None:
+    mind = Mind()
+    mind.take([delivered(reflection("r1")), delivered(blob(3, ["r1"]))])
+    mind.take([delivered(blob(2, ["r1"]))])
+    assert mind.reflections["r1"].absorbed_into == 2
+
+
+def test_the_buffer_is_in_the_order_in_which_reflections_were_formed() -> None:
+    mind = Mind()
+    formed = [
+        reflection("b", at=2),
+        reflection("z", at=1, position=1),
+        reflection("a", at=1, position=2),
+    ]
+    applied = mind.take([delivered(one) for one in formed])
+    assert applied.snapshot is not None
+    assert [one.reflection_id for one in applied.snapshot.buffer] == ["z", "a", "b"]
+
+
+def test_a_withdrawn_blob_shows_the_one_before_and_frees_what_it_absorbed() -> None:
+    mind = Mind()
+    mind.take([delivered(reflection("r1")), delivered(reflection("r2"))])
+    mind.take([delivered(blob(1, ["r1"])), delivered(blob(2, ["r2"]))])
+    applied = mind.take([tombstone(blob(2, ["r2"]))])
+    snapshot = applied.snapshot
+    assert snapshot is not None
+    assert (snapshot.blob, snapshot.blob_version) == ("All about Ana, 1.", 1)
+    assert [one.reflection_id for one in snapshot.buffer] == ["r2"]
+    assert (snapshot.highest_blob_version, snapshot.reset_revision) == (2, 0)
+    assert (mind.blobs[2].gone, mind.blobs[2].content) == (True, "")
+
+
+def test_a_version_far_behind_the_history_is_shown_when_all_after_it_are_withdrawn() -> None:
+    mind = Mind()
+    versions = [blob(number, [f"r{number}"]) for number in range(1, 40)]
+    mind.take([delivered(one) for one in versions])
+    applied = mind.take([tombstone(one) for one in versions[2:]])
+    assert applied.snapshot is not None
+    assert (applied.snapshot.blob_version, applied.snapshot.highest_blob_version) == (2, 39)
+    assert mind.blob is not None
+    assert (mind.blob.word_limit, [one.version for one in mind.blob.history]) == (302, [1])
+
+
+def test_a_withdrawn_version_never_comes_back() -> None:
+    mind = Mind()
+    mind.take([delivered(reflection("r1"))])
+    mind.take([tombstone(blob(1, ["r1"]))])
+    applied = mind.take([delivered(blob(1, ["r1"]))])
+    assert applied.snapshot is not None
+    assert (applied.snapshot.blob_version, len(applied.snapshot.buffer)) == (0, 1)
+
+
+def test_numbers_of_withdrawn_blobs_count_though_they_came_before_everything_else() -> None:
+    mind = Mind()
+    assert mind.take([tombstone(blob(4, []))]).snapshot is None
+    applied = mind.take([delivered(reflection("r1"))])
+    assert applied.snapshot is not None
+    assert applied.snapshot.highest_blob_version == 4
+
+
+def test_removing_documents_tells_caches_to_load_anew() -> None:
+    mind = Mind()
+    mind.take([delivered(fact("f")), delivered(fact("g", text="other"))])
+    applied = mind.take([tombstone(fact("f"))])
+    assert applied.snapshot is not None
+    assert applied.snapshot.reset_revision == applied.snapshot.revision == 2
+    assert list(mind.facts) == ["g"]
+
+
+def test_facts_bear_the_revision_of_the_commit_that_changed_them() -> None:
+    mind = Mind()
+    mind.take([delivered(fact("f"))])
+    mind.take([delivered(fact("g", text="other"))])
+    mind.take([delivered(fact("g", text="other"))])
+    assert {name: one.revision for name, one in mind.facts.items()} == {"f": 1, "g": 2}
+
+
+def test_an_ended_session_stays_closed_until_what_it_held_is_absorbed() -> None:
+    mind = Mind()
+    applied = mind.take([delivered(closed(10)), delivered(reflection("r1", at=9, scope=SESSION))])
+    assert applied.snapshot is not None
+    assert applied.snapshot.closed
+    applied = mind.take([delivered(blob(1, ["r1"], scope=SESSION))])
+    assert applied.snapshot is not None
+    assert not applied.snapshot.closed
+
+
+def test_what_is_formed_after_a_session_went_on_waits_for_the_threshold_again() -> None:
+    mind = Mind()
+    mind.take([delivered(closed(10)), delivered(blob(1, ["r1"], scope=SESSION))])
+    applied = mind.take([delivered(reflection("r2", at=30, scope=SESSION))])
+    assert applied.snapshot is not None
+    assert not applied.snapshot.closed
