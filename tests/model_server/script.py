@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -25,7 +25,8 @@ TITLES: dict[str, Kind] = {
     "Checked": "check",
 }
 NUMBERED = re.compile(r"^\[(\d+)\][ \t]*", re.MULTILINE)
-LABEL = re.compile(r"^- (agent|group|user|session|shard:[^\n:]+?)(?=[ :,])", re.MULTILINE)
+LABEL = re.compile(r"^- (agent|group|user|session|shard:.+?)(?=:| \d+-\d+:)", re.MULTILINE)
+FENCE = re.compile(r"^<<.*>>$", re.MULTILINE)
 MARK = re.compile(r"\bMARK-\d+\b")
 LIMIT = re.compile(r"(\d[\d,]*)\s+words")
 ITEM = re.compile(r"^\s*(- \S.*)$", re.MULTILINE)
@@ -60,7 +61,7 @@ class Asked:
         ends = [*(one.start() for one in found[1:]), len(self.user)]
         texts: dict[int, str] = {}
         for one, end in zip(found, ends, strict=True):
-            texts.setdefault(int(one[1]), self.user[one.end() : end].strip())
+            texts.setdefault(int(one[1]), FENCE.sub("", self.user[one.end() : end]).strip())
         return texts
 
     @property
