@@ -36,8 +36,8 @@ class ScopeMatrix:
         return fact_id in self._row_of
 
     @property
-    def bytes(self) -> int:
-        """About what it takes in memory."""
+    def size(self) -> int:
+        """Bytes that it takes in memory, about."""
         return self._rows.nbytes + self._scale.nbytes + 150 * len(self._ids)
 
     def put(self, fact_id: str, vector: bytes) -> bool:
@@ -95,8 +95,8 @@ def similarities(vectors: Sequence[bytes], rows: Floats, scale: Floats) -> Float
     asked = np.frombuffer(b"".join(vectors), "<f4").reshape(len(vectors), -1)
     lengths = np.linalg.norm(asked, axis=1, keepdims=True)
     unit = asked / np.where(lengths == 0, 1, lengths)
-    cosine: Floats = np.clip((unit @ rows.T) * scale, -1, 1)
-    return (1 + cosine) / 2
+    cosine = np.clip((unit @ rows.T) * scale, -1, 1)
+    return ((1 + cosine) / 2).astype(np.float32)
 
 
 def matrix_of(vectors: Iterable[tuple[str, bytes]], dimensions: int) -> ScopeMatrix:

@@ -1,0 +1,292 @@
+"""memory.candidates → memory.facts: what new facts, and commands, mean for the facts of their scope.
+
+Proposals that wait together are decided together: exact repeats by their hash, the others by what is near them, with
+one question to a model at most. Commands are carried out one by one, without a model.
+"""
+
+from asyncio import gather
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
+
+from eden_memory.domain.asking import Asking, Earlier
+from eden_memory.domain.decision_plan import MOST_NEAR, Plan, merged_near, plan
+from eden_memory.domain.decisions import Compared, NoVector, Resolving, Retention, compared
+from eden_memory.domain.fact_commands import Commanding
+from eden_memory.domain.fact_hash import fact_hash
+from eden_memory.domain.fence import Fence
+from eden_memory.domain.forgotten import Marks, ids_of
+from eden_memory.domain.known_facts import KnownFact
+from eden_memory.domain.limits import FACT_WORDS, limits_of
+from eden_memory.domain.scope_facts import ScopeFacts
+from eden_memory.domain.stage import Decision, Delivery, Emit
+from eden_memory.domain.statements import Stated, firsts, remembered, stated_by, stated_in
+from eden_memory.ports import Decided, DedupWatch, Embedder, FactSearch, Forgetting, LanguageModel, Streams
+from eden_memory.prompts import fact_decisions
+from schemas.answers import FactDecisions
+from schemas.events import FactChanged, FactCommanded, FactsProposed
+from schemas.provenance import Embedding
+from schemas.scopes import Scope
+
+STAGE = "fact-dedup"
+MOST_BYTES = 3_000_000
+"""Of the events of one decision, about; the proposals beyond it wait for the next one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """What is known, what was forgotten, and how an agent's scopes are formed."""
+
+    search: FactSearch
+    decided: Decided
+    forgetting: Forgetting
+    streams: Streams
+
+
+@dataclass(slots=True)
+class Work:
+    """One decision under way: what is to be decided, and what has been read of the scope for it."""
+
+    deliveries: Sequence[Delivery]
+    scope: Scope
+    stated: Sequence[Stated] = ()
+    outcome: int = 1
+    """The number that the decision takes."""
+    stored: list[KnownFact] = field(default_factory=list[KnownFact])
+    decided: dict[str, KnownFact] = field(default_factory=dict[str, KnownFact])
+    """The newest versions among the decisions that may not be in the store yet."""
+    hashes: set[str] = field(default_factory=set[str])
+    """Of the texts that were looked up."""
+    vectors: dict[str, Embedding] = field(default_factory=dict[str, Embedding])
+    """By text."""
+    compared: Compared = field(default_factory=Compared)
+    covers: int | None = None
+
+    def facts(self, marks: Marks) -> ScopeFacts:
+        """What is known, to be changed."""
+        facts = ScopeFacts(self.scope, self.outcome, marks)
+        facts.learn([*self.stored, *self.decided.values()])
+        return facts
+
+    def touched(self) -> list[KnownFact]:
+        """The facts that may change: those that say the same, were compared with, or are named by a command."""
+        first = self.deliveries[0].event
+        names = {*self.compared.as_shown, first.fact_id if isinstance(first, FactCommanded) else None}
+        known = [*self.stored, *self.decided.values()]
+        return [one for one in known if one.hash in self.hashes or one.fact_id in names]
+
+
+class FactDedup:
+    """`similar`: (1 + cosine) / 2 from which facts are compared; `dedup` off: only exact repeats are found."""
+
+    def __init__(
+        self,
+        stores: Stores,
+        model: LanguageModel,
+        embedder: Embedder,
+        fence: Fence,
+        watch: DedupWatch,
+        *,
+        similar: float = 0.7,
+        dedup: bool = True,
+    ) -> None:
+        self._stores, self._model, self._embedder = stores, model, embedder
+        self._fence, self._watch = fence, watch
+        self._similar, self._dedup = similar, dedup
+
+    async def __call__(self, deliveries: Sequence[Delivery]) -> Decision:
+        """Waiting proposals of one scope, or one command."""
+        first = deliveries[0]
+        match first.event:
+            case FactCommanded(action="add") as command:
+                return await self._propose(Work([first], command.scope, [stated_by(first, command)]))
+            case FactCommanded() as command:
+                return await self._command(Work([first], command.scope), command)
+            case FactsProposed() as proposed:
+                run = list(takewhile(lambda one: isinstance(one.event, FactsProposed), deliveries))
+                return await self._propose(Work(run, proposed.scope, stated_in(run)))
+            case _:
+                return Decision((), covers=1)
+
+    async def _propose(self, work: Work) -> Decision:
+        """Decide statements."""
+        await self._read(work, [one.hash for one in work.stated], [one.fact_id for one in work.stated])
+        marks = await self._marks(work)
+        facts = work.facts(marks)
+        asked = remembered(work.stated, work.scope, marks)
+        new = [one for one in asked if facts.with_hash(one.hash) is None]
+        await self._embed(work, [one.text for one in new])
+        if self._dedup and isinstance(work.deliveries[0].event, FactsProposed):
+            await self._compare(work, firsts(new), marks)
+        return await self._resolve(work)
+
+    async def _compare(self, work: Work, new: Sequence[Stated], marks: Marks) -> None:
+        """Ask what the new facts mean for those near them; nobody is asked where nothing is near.
+
+        An answer that had arrived before a crash is used for what it was asked about, as long as that still stands.
+        """
+        if not new:
+            return
+        asking = self._asking(work)
+        earlier = await self._model.earlier(asking.unit)
+        asked = await self._revived(work, earlier, marks)
+        if asked is not None:
+            members = set(asked.members)
+            work.covers = sum(1 for _ in takewhile(lambda one: one.id in members, work.deliveries))
+        else:
+            asked = await self._planned(work, new, marks)
+        if not asked.new:
+            return
+        if earlier is not None and earlier.shown != asked.shown():
+            asking = replace(asking, unit=f"{asking.unit}/{asked.digest()}")
+        await self._ask(work, asked, {one.fact_id: one.text for one in new}, asking)
+
+    async def _planned(self, work: Work, new: Sequence[Stated], marks: Marks) -> Plan:
+        """What is near the new facts now."""
+        vectors, model = [work.vectors[one.text].vector for one in new], self._embedder.model
+        stored = await self._stores.search.nearest(work.scope.key, vectors, MOST_NEAR, self._similar)
+        work.stored += [one.fact for found in stored for one in found]
+        facts = work.facts(marks)
+        decided = {name: facts.active(name) for name in work.decided}
+        usable = {
+            name: None if one is None or one.embedding_model != model else one
+            for name, one in decided.items()
+        }
+        known = [[one for one in found if facts.active(one.fact.fact_id) is not None] for found in stored]
+        near = merged_near(known, usable, vectors, self._similar)
+        return plan([one.id for one in work.deliveries], new, vectors, near, self._similar)
+
+    async def _revived(self, work: Work, earlier: Earlier | None, marks: Marks) -> Plan | None:
+        """What an answer that has arrived was asked about; None if there is none, or it no longer stands."""
+        old = None if earlier is None or earlier.exhausted else Plan.of(earlier.shown)
+        if old is None or work.deliveries[0].id not in old.members:
+            return None
+        work.stored += (await self._stores.search.facts([name for name, _ in old.known])).values()
+        facts = work.facts(marks)
+        current = [facts.active(name) for name, _ in old.known]
+        versions = [None if one is None else one.version for one in current]
+        return old if versions == [version for _, version in old.known] else None
+
+    async def _ask(self, work: Work, asked: Plan, texts: Mapping[str, str], asking: Asking) -> None:
+        known = work.facts(Marks())
+        shown = {name: fact.text for name, _ in asked.known if (fact := known.active(name)) is not None}
+        shown |= {one.fact_id: texts.get(one.fact_id, "") for one in asked.new}
+        prompt = fact_decisions(
+            asked.material(shown, FACT_WORDS), self._fence.around(f"{STAGE}/{work.deliveries[0].id}")
+        )
+        answer = await self._model.ask(prompt, FactDecisions, replace(asking, shown=asked.shown()))
+        work.compared = compared(asked, answer.value.decisions, shown, FACT_WORDS, answer.call)
+        merged = work.compared.merged_texts()
+        hashes = [fact_hash(one) for one in merged]
+        work.hashes.update(hashes)
+        work.stored += await self._stores.search.with_hash(work.scope.key, hashes)
+        await self._embed(work, merged)
+
+    async def _resolve(self, work: Work) -> Decision:
+        """Carry out what was decided, without what has been forgotten meanwhile."""
+        marks = await self._marks(work)
+        covered = {one.id for one in work.deliveries[: work.covers]}
+        stated = [one for one in work.stated if one.delivery.id in covered]
+        left = remembered(stated, work.scope, marks)
+        limits = limits_of(work.scope, await self._stores.streams.of(work.scope.agent_id))
+        while True:
+            facts = work.facts(marks)
+            resolving = Resolving(facts, work.compared, work.vectors, Retention(limits.retention_days))
+            try:
+                for one in left:
+                    resolving.resolve(one)
+            except NoVector as missing:
+                await self._embed(work, [missing.text])
+                continue
+            resolving.counts.update({"void": work.compared.void, "forgotten": len(stated) - len(left)})
+            for what, number in resolving.counts.items():
+                self._watch.counted(what, number)
+            return _decision(work, facts)
+
+    async def _command(self, work: Work, command: FactCommanded) -> Decision:
+        assert command.fact_id is not None
+        hashes = [fact_hash(command.text)] if command.text is not None else []
+        await self._read(work, hashes, [command.fact_id])
+        marks = await self._marks(work)
+        while True:
+            facts = work.facts(marks)
+            try:
+                done = Commanding(facts, work.vectors, self._embedder.model).carry_out(
+                    work.deliveries[0], command
+                )
+            except NoVector as missing:
+                await self._embed(work, [missing.text])
+                continue
+            self._watch.counted(done)
+            return _decision(work, facts)
+
+    async def _read(self, work: Work, hashes: Sequence[str], fact_ids: Sequence[str]) -> None:
+        """The mark first: what is applied after it is read is among the decisions beyond it."""
+        key, stores = work.scope.key, self._stores
+        work.hashes.update(hashes)
+        applied = await stores.decided.applied(key)
+        beyond, same, named = await gather(
+            stores.decided.beyond(key, applied),
+            stores.search.with_hash(key, hashes),
+            stores.search.facts(fact_ids),
+        )
+        for event in beyond:
+            fact = KnownFact.of(event)
+            if (known := work.decided.get(fact.fact_id)) is None or known.version < fact.version:
+                work.decided[fact.fact_id] = fact
+        work.stored += [*same, *(one for one in named.values() if one.scope_key == key)]
+        work.outcome = max([applied, *(event.outcome for event in beyond)]) + 1
+
+    async def _marks(self, work: Work) -> Marks:
+        """What is forgotten of the statements, and of the facts that they may touch."""
+        named = ids_of(work.scope, (source for one in work.stated for source in one.sources))
+        for fact in work.touched():
+            named |= ids_of(None, fact.sources)
+            named |= {("fact", fact.fact_id), ("fact", f"{fact.fact_id}@{fact.version}")}
+        return await self._stores.forgetting.among(named)
+
+    async def _embed(self, work: Work, texts: Iterable[str]) -> None:
+        """Vectors of those that have none yet, in one call."""
+        missing = list(dict.fromkeys(one for one in texts if one not in work.vectors))
+        if missing:
+            asking = self._asking(work)
+            made = await self._embedder.embed(missing, replace(asking, unit=f"{asking.unit}/vectors"))
+            work.vectors.update(zip(missing, made, strict=True))
+
+    def _asking(self, work: Work) -> Asking:
+        first, scope = work.deliveries[0], work.scope
+        alone = first.event if len(work.deliveries) == 1 and isinstance(first.event, FactsProposed) else None
+        return replace(
+            Asking.about(first, STAGE, "decisions", scope.agent_id),
+            user_id=scope.user_id,
+            scope=scope.key,
+            session_id=alone.session_id if alone else None,
+            formation_id=alone.formation_id if alone else None,
+        )
+
+
+def _decision(work: Work, facts: ScopeFacts) -> Decision:
+    """The changes as events, up to a bound of bytes; each takes its version, and all one number of the scope."""
+    place = {one.id: index for index, one in enumerate(work.deliveries)}
+    covers, size, kept = work.covers, 0, list[tuple[Delivery, FactChanged]]()
+    for delivery, event in facts.changes:
+        size += _size(event)
+        if size > MOST_BYTES and place[delivery.id] > 0:
+            covers = place[delivery.id]
+            break
+        kept.append((delivery, event))
+    kept = [one for one in kept if covers is None or place[one[0].id] < covers]
+    writes = [f"fact:{event.fact_id}@{event.version}" for _, event in kept]
+    number = (f"{facts.scope.key}#{facts.outcome}",) if kept else ()
+    return Decision(
+        [Emit(event, cause=delivery) for delivery, event in kept], writes=(*writes, *number), covers=covers
+    )
+
+
+def _size(event: FactChanged) -> int:
+    vector = len(event.embedding.vector) * 4 // 3 if event.embedding else 0
+    return 1_500 + 4 * len(event.text) + vector + 250 * (len(event.sources) + _stated(event))
+
+
+def _stated(event: FactChanged) -> int:
+    return len(event.statement.sources) if event.statement else 0
