@@ -39,7 +39,7 @@ def plain(text: str, fence: str) -> str:
 
 def indented(text: str, fence: str) -> str:
     """A text whose lines are all indented, so that none of them can pass for a line of the prompt."""
-    return "\n".join(f"  {line}" for line in _lines(text, fence))
+    return "\n".join(f"  {line}" for line in _lines(text, fence) or [""])
 
 
 def messages(lines: tuple[Line, ...], fence: str) -> str:
