@@ -1,0 +1,157 @@
+"""ModelCalled for every request: what it was for, what it cost, how it ended."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Literal, Protocol
+from uuid import uuid4
+
+from eden_memory.domain.asking import Asking
+from eden_memory.domain.usage import note
+from eden_memory.models.calls import CallFailed, Tokens
+from schemas.documents import Answer as KeptAnswer
+from schemas.events import ModelCalled
+from schemas.events.usage import CallOutcome
+
+Cost = Callable[[str, str, Tokens], Decimal | None]
+"""(provider, model, tokens) → US dollars, None where the price is unknown."""
+Operation = Literal["chat", "embeddings"]
+CENTS = Decimal("0.000000000001")
+KEY_CHARACTERS = 40
+NO_TOKENS = Tokens()
+UNASKED = Asking("-", "facts", "-", "", "")
+"""Stands for calls on nobody's behalf."""
+
+
+class CallWatch(Protocol):
+    """Who counts calls as they end."""
+
+    def called(self, call: ModelCalled) -> None:
+        """A call has ended; calls found again in the store are not told."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """One request and how it ended."""
+
+    call_id: str
+    operation: Operation
+    provider: str
+    model: str
+    outcome: CallOutcome = "answered"
+    started_at: datetime = datetime.min
+    seconds: float = 0.0
+    tokens: Tokens = NO_TOKENS
+    cost: Decimal | None = None
+    response_model: str | None = None
+    prompt: str | None = None
+    repair: int = 0
+    items: int = 0
+    error: str | None = None
+
+    @classmethod
+    def of(cls, operation: Operation, provider: str, model: str, prompt: str | None = None) -> "Ended":
+        """A call of which nothing is known yet but where it goes."""
+        return cls("", operation, provider, model, prompt=prompt)
+
+
+def price(cost: Cost, provider: str, model: str, tokens: Tokens) -> Decimal | None:
+    """US dollars to 12 places; None where the price is unknown."""
+    amount = cost(provider, model, tokens)
+    return None if amount is None else amount.quantize(CENTS)
+
+
+def call_id(key: str) -> str:
+    """Of an answered request: the same whenever its answer is found again."""
+    return key[:KEY_CHARACTERS]
+
+
+def unanswered_id(key: str) -> str:
+    """Of a request that brought nothing to keep: its own."""
+    return f"{key[:KEY_CHARACTERS]}-{uuid4().hex[:12]}"
+
+
+def error_kind(error: BaseException) -> tuple[CallOutcome, str | None]:
+    """How a request ended that raised; never the error's text, which may quote what was sent."""
+    if isinstance(error, CallFailed):
+        cause = error.__cause__
+        return error.outcome, type(cause).__name__ if cause is not None else None
+    return (
+        ("cancelled", None) if not isinstance(error, Exception) else ("provider_error", type(error).__name__)
+    )
+
+
+class Accounts:
+    """Notes calls for the handler that runs, and tells who counts them."""
+
+    def __init__(self, namespace: str = "live", watch: CallWatch | None = None) -> None:
+        self._namespace, self._watch = namespace, watch
+
+    def note(self, ended: Ended, asking: Asking | None, *, again: bool = False) -> None:
+        """Note a call; `again`: it was noted before a crash, and is the same record."""
+        called = self._called(ended, asking)
+        note(called)
+        if self._watch is not None and not again:
+            self._watch.called(called)
+
+    def _called(self, ended: Ended, asking: Asking | None) -> ModelCalled:
+        on = asking or UNASKED
+        return ModelCalled(
+            call_id=ended.call_id,
+            namespace=self._namespace,
+            agent_id=on.agent_id or None,
+            user_id=on.user_id,
+            session_id=on.session_id,
+            formation_id=on.formation_id,
+            scope=on.scope,
+            stage=on.stage,
+            operation=ended.operation,
+            provider=ended.provider,
+            model=ended.model,
+            response_model=ended.response_model,
+            prompt=ended.prompt,
+            cause=on.cause or None,
+            attempt=max(1, on.attempt),
+            repair=ended.repair,
+            items=ended.items,
+            outcome=ended.outcome,
+            error=ended.error,
+            input_tokens=ended.tokens.input,
+            cached_tokens=ended.tokens.cached,
+            output_tokens=ended.tokens.output,
+            reasoning_tokens=ended.tokens.reasoning,
+            cost_usd=ended.cost,
+            started_at=ended.started_at,
+            seconds=ended.seconds,
+        )
+
+
+def kept_tokens(kept: KeptAnswer) -> Tokens:
+    """What a kept answer cost, in tokens."""
+    return Tokens(kept.input_tokens, kept.cached_tokens, kept.output_tokens, kept.reasoning_tokens)
+
+
+def of_kept(kept: KeptAnswer, outcome: CallOutcome, repair: int, items: int) -> Ended:
+    """The call that brought a kept answer."""
+    return Ended(
+        call_id=kept.call_id,
+        operation=kept.operation,
+        provider=kept.provider or "unknown",
+        model=kept.model,
+        outcome=outcome,
+        started_at=kept.answered_at - timedelta(seconds=kept.seconds),
+        seconds=kept.seconds,
+        tokens=kept_tokens(kept),
+        cost=kept.cost_usd,
+        response_model=kept.response_model,
+        prompt=kept.prompt,
+        repair=repair,
+        items=items,
+    )
+
+
+def with_id(ended: Ended, key: str) -> Ended:
+    """The same under an id of its own: it was paid beside an answer that another process had kept first."""
+    return replace(ended, call_id=unanswered_id(key))

@@ -1,0 +1,107 @@
+"""Whether a provider as a whole is away: asked by a small call of our own, where failures leave it open."""
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from eden_memory.models.calls import CallFailed
+
+log = structlog.get_logger()
+SEVERAL = 3
+"""So many different questions failed and none succeeded since: it may be an outage."""
+AGAIN = 2
+"""So often one question failed and nothing succeeded since: it may be one too."""
+FIRST_WAIT, LONGEST_WAIT = 1.0, 10.0
+"""Seconds between two probes."""
+LONGEST_ASKED = 60.0
+"""Seconds to the next probe, at most, where the provider names them."""
+Ping = Callable[[], Awaitable[None]]
+
+
+class ProviderAway(CallFailed):
+    """The provider is away as a whole; where `called` is False nothing was sent."""
+
+    def __init__(self, failure: CallFailed, retry_after: float, *, called: bool = True) -> None:
+        reason = f"the provider is away: {failure}" if called else str(failure)
+        super().__init__(failure.outcome, reason, retry_after, counts=False)
+        self.called = called
+
+
+class Breaker:
+    """One model of one provider. `ping` makes the smallest call there is; CallFailed if it fails."""
+
+    def __init__(
+        self,
+        name: str,
+        ping: Ping,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        first_wait: float = FIRST_WAIT,
+        longest_wait: float = LONGEST_WAIT,
+        opened: Callable[[bool], None] = lambda _open: None,
+    ) -> None:
+        self._name, self._ping, self._clock = name, ping, clock
+        self._first_wait, self._longest_wait = first_wait, longest_wait
+        self._opened = opened
+        self._failing: Counter[str] = Counter()
+        self._asking: asyncio.Task[None] | None = None
+        self._wait = first_wait
+        self._next_probe = 0.0
+        self.away: CallFailed | None = None
+        """Why it is open; None while calls go through."""
+
+    async def admit(self) -> None:
+        """Return if a call may be made; ProviderAway at once if not. Every so often a probe decides anew."""
+        if self.away is not None and self._clock() >= self._next_probe:
+            await self._ask()
+        if self.away is not None:
+            raise ProviderAway(self.away, self._until_probe(), called=False)
+
+    def succeeded(self) -> None:
+        """A call was answered."""
+        self._failing.clear()
+        if self.away is not None:
+            log.info("provider answers again", provider=self._name)
+            self.away = None
+            self._wait = self._first_wait
+            self._opened(False)
+
+    async def failed(self, unit: str, failure: CallFailed) -> CallFailed:
+        """Note a failed call; what to raise: the failure, or that the provider is away."""
+        self._failing[unit] += 1
+        doubtful = len(self._failing) >= SEVERAL or self._failing[unit] >= AGAIN
+        if self.away is None and doubtful:
+            await self._ask()
+        return failure if self.away is None else ProviderAway(failure, self._until_probe())
+
+    async def _ask(self) -> None:
+        """Ping it; many who ask at once share one ping."""
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(self._probe())
+        await asyncio.shield(self._asking)
+
+    async def _probe(self) -> None:
+        try:
+            await self._ping()
+        except CallFailed as failure:
+            self._open(failure)
+        else:
+            self.succeeded()
+
+    def _open(self, failure: CallFailed) -> None:
+        if self.away is None:
+            log.warning("provider away, calls wait", provider=self._name, reason=str(failure))
+            self._opened(True)
+        self.away = failure
+        self._next_probe = self._clock() + max(
+            random.uniform(self._wait / 2, self._wait),  # noqa: S311 - nothing secret
+            min(failure.retry_after or 0.0, LONGEST_ASKED),
+        )
+        self._wait = min(self._longest_wait, self._wait * 2)
+
+    def _until_probe(self) -> float:
+        return max(0.05, self._next_probe - self._clock())

@@ -1,0 +1,137 @@
+"""The language model and the embedder that the settings ask for, put together from adapters and wrappers."""
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from eden_memory.domain.asking import Asking
+from eden_memory.models.accounts import Accounts, CallWatch, Cost
+from eden_memory.models.answers import AnswerStore
+from eden_memory.models.api_keys import unused_keys
+from eden_memory.models.asking import AskingModel
+from eden_memory.models.budget import CallBudget
+from eden_memory.models.calls import ChatProvider, EmbeddingProvider
+from eden_memory.models.catalogue import (
+    LOCAL,
+    OFFLINE,
+    EmbeddingModel,
+    embedder_of,
+    model_for,
+    provider_name,
+)
+from eden_memory.models.chat import Chat
+from eden_memory.models.embedding import KeptEmbedder
+from eden_memory.models.embedding_calls import EmbeddingCalls
+from eden_memory.models.guard import Guard, GuardWatch
+from eden_memory.models.local_embedder import LocalEmbedder
+from eden_memory.models.pings import Pings
+from eden_memory.models.route import Router
+from eden_memory.ports import Embedder, LanguageModel
+from eden_memory.settings import Settings
+
+if TYPE_CHECKING:
+    from eden_memory.models.providers import Providers
+
+log = structlog.get_logger()
+
+
+class Models:
+    """All models of a process, made in the event loop that uses them; one guard a provider."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        answers: AnswerStore,
+        cost: Cost,
+        *,
+        calls: CallWatch | None = None,
+        guards: GuardWatch | None = None,
+        namespace: str = "live",
+        providers: "Providers | None" = None,
+    ) -> None:
+        """EdenError if a provider that is asked for has no key; `providers` in place of the settings' own."""
+        self._settings, self._answers, self._cost = settings, answers, cost
+        self._namespace, self._watch = namespace, guards
+        self._providers = providers or _providers(settings)
+        self._accounts = Accounts(namespace, calls)
+        self._budget = CallBudget()
+        self._pings = Pings(self._accounts, cost)
+        self._guards: dict[str, Guard] = {}
+        self.language_model: LanguageModel = self._language_model()
+        self.embedder: Embedder = self._embedder()
+
+    def _providers(settings: Settings) -> "Providers | None":
+    """None where no provider is asked for: their SDKs take seconds to load."""
+    if settings.llm == OFFLINE and embedder_of(settings) == LOCAL:
+        return None
+    from eden_memory.models.providers import providers_of  # noqa: PLC0415 - only where it is used
+
+    return providers_of(settings)
+
+
+def introduce(self) -> None:
+        """Say in the log what forms memory here, and which keys are there but not used."""
+        introduce(self._settings, self.embedder.model)
+
+    async def close(self) -> None:
+        """Let go of threads and connections."""
+        if isinstance(self.embedder, LocalEmbedder | KeptEmbedder):
+            await self.embedder.close()
+        if self._providers is not None:
+            await self._providers.close()
+
+    def _language_model(self) -> LanguageModel:
+        if self._providers is None or self._providers.chat is None:
+            from eden_memory.models.offline import OfflineModel  # noqa: PLC0415 - only where it is used
+
+            return OfflineModel()
+        provider, models = self._providers.chat, self._settings.models
+        chat = Chat(self._accounts, self._cost, self._budget, log_prompts=models.log_prompts)
+        router = Router(provider, self._guard(provider), self._pings.chat, self._choose)
+        return AskingModel(router, chat, self._answers, self._budget, self._accounts, self._namespace)
+
+    def _embedder(self) -> Embedder:
+        asked = self._providers
+        if asked is None or asked.embeddings is None or asked.embedding_model is None:
+            return LocalEmbedder()
+        provider, model = asked.embeddings, asked.embedding_model
+        dimensions = model.dimensions or None
+        calls = self._embedding_calls(provider, model, dimensions)
+        return KeptEmbedder(calls, self._accounts, model.name, dimensions, namespace=self._namespace)
+
+    def _embedding_calls(
+        self, provider: EmbeddingProvider, model: EmbeddingModel, dimensions: int | None
+    ) -> EmbeddingCalls:
+        guard = self._guard(provider)
+        breaker = guard.breaker(f"embeddings/{model.name}", self._pings.embeddings(provider, model.name))
+        return EmbeddingCalls(
+            provider, model.name, guard, breaker, self._answers, self._cost, self._budget, dimensions
+        )
+
+    def _guard(self, provider: ChatProvider | EmbeddingProvider) -> Guard:
+        models = self._settings.models
+        if provider.name not in self._guards:
+            self._guards[provider.name] = Guard(
+                provider.name, models.at_once, models.timeout_seconds, self._watch
+            )
+        return self._guards[provider.name]
+
+    def _choose(self, asking: Asking) -> str:
+        return model_for(asking.role, asking.tier, self._settings, asking.model)
+
+
+def introduce(settings: Settings, vectors: str) -> None:
+    """Log which model is used and what that means; never a key, only the name of its variable."""
+    if settings.llm == OFFLINE:
+        log.warning(
+            "no language model is used: rules form memory, which is much poorer than a real model's",
+            hint="EDEN_LLM=openai, google, or the URL of an OpenAI-compatible endpoint",
+            vectors=vectors,
+        )
+    else:
+        log.info("language model", provider=provider_name(settings.llm), vectors=vectors)
+    embedder = embedder_of(settings)
+    if embedder not in (LOCAL, settings.llm):
+        log.info("texts are sent to be embedded", provider=provider_name(embedder))
+    for provider, variable in unused_keys((settings.llm, embedder)):
+        log.info("a key was found and is not used", variable=variable, hint=f"EDEN_LLM={provider} uses it")

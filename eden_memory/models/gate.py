@@ -1,0 +1,83 @@
+"""How many calls of one provider run at once: more while it answers, half when it says that it is too much."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+LEAST = 1.0
+LONGEST_HOLD = 60.0
+"""Seconds that a provider's Retry-After is honoured for, at most; it is asked again then."""
+
+
+class Gate:
+    """Additive increase, multiplicative decrease, never above `most` and never below one.
+
+    Source: Chiu and Jain, "Analysis of the increase and decrease algorithms for congestion avoidance", 1989.
+    """
+
+    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most = float(most)
+        self._clock = clock
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._halved_at = clock()
+        self._held_until = clock()
+        self.limit = max(LEAST, most / 2)
+        self.running = 0
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncGenerator[float]:
+        """Wait for a place, keep it inside; yields when it was got."""
+        await self._take()
+        try:
+            yield self._clock()
+        finally:
+            self.running -= 1
+            self._admit()
+
+    def held(self) -> float:
+        """Seconds for which the provider wants no call at all; 0.0: none."""
+        return max(0.0, self._held_until - self._clock())
+
+    def succeeded(self) -> None:
+        """A call was answered: grow by one for each full round of calls, if the places were wanted."""
+        if self.running + len(self._waiting) >= self.limit / 2:
+            self.limit = min(self._most, self.limit + 1 / self.limit)
+            self._admit()
+
+    def refused(self, begun: float, retry_after: float | None = None) -> None:
+        """A call that began then was too much: halve, once for all calls of the same round."""
+        now = self._clock()
+        if retry_after:
+            self._held_until = max(self._held_until, now + min(retry_after, LONGEST_HOLD))
+        if begun >= self._halved_at:
+            self._halved_at = now
+            self.limit = max(LEAST, self.limit / 2)
+
+    async def _take(self) -> None:
+        if self.running < int(self.limit) and not self._waiting:
+            self.running += 1
+            return
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(place)
+        try:
+            await place
+        except asyncio.CancelledError:
+            self._left(place)
+            raise
+
+    def _left(self, place: "asyncio.Future[None]") -> None:
+        """Whoever waited was cancelled; a place given at that very moment goes to the next."""
+        if place.cancelled():
+            self._waiting.remove(place)
+        else:
+            self.running -= 1
+            self._admit()
+
+    def _admit(self) -> None:
+        while self._waiting and self.running < int(self.limit):
+            place = self._waiting.popleft()
+            if not place.done():
+                place.set_result(None)
+                self.running += 1

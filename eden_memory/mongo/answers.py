@@ -1,0 +1,101 @@
+"""The store of models' answers: written once, the moment they arrive, acknowledged by a majority."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from typing import Any
+
+import structlog
+from bson import Decimal128
+from pymongo import ReadPreference
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import ConnectionFailure, WaitQueueTimeoutError, WTimeoutError
+from pymongo.read_concern import ReadConcern
+from pymongo.write_concern import WriteConcern
+
+from eden_memory.mongo.grouped import GroupedInserts
+from schemas.documents import Answer
+
+log = structlog.get_logger()
+AWAY = (ConnectionFailure, WaitQueueTimeoutError, WTimeoutError)
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+"""Seconds between two attempts to store: an answer is paid for, so there is no last one."""
+REASON_CHARACTERS = 1_000
+Document = dict[str, Any]
+
+
+class MongoAnswers:
+    """The collection `<prefix>answers` (eden_memory.models.answers.AnswerStore)."""
+
+    def __init__(self, database: AsyncDatabase[Document], prefix: str) -> None:
+        self._answers: AsyncCollection[Document] = database.get_collection(
+            f"{prefix}{Answer.COLLECTION}",
+            read_preference=ReadPreference.PRIMARY,
+            read_concern=ReadConcern("majority"),
+            write_concern=WriteConcern("majority", j=True),
+        )
+        self._inserts = GroupedInserts(self._answers)
+
+    async def prepare(self) -> None:
+        """Create the index."""
+        await self._answers.create_index("unit", sparse=True)
+
+    async def of_unit(self, unit: str) -> Mapping[str, Answer]:
+        """All answers that a unit's question and its repairs have got, by id."""
+        return await self._read({"unit": unit})
+
+    async def find(self, ids: Iterable[str]) -> Mapping[str, Answer]:
+        """Those of the answers that are kept, by id, in one query."""
+        wanted = list(ids)
+        return await self._read({"_id": {"$in": wanted}}) if wanted else {}
+
+    async def keep(self, answer: Answer) -> Answer:
+        """Store it until that is confirmed; what is stored under its id already is returned in its place."""
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                return await self._keep(answer)
+            except AWAY as error:
+                log.warning("answer not stored yet", error=f"{type(error).__name__}: {error}")
+                await asyncio.sleep(pause)
+                pause = min(LONGEST_PAUSE, pause * 2)
+
+    async def judged_invalid(self, answer_id: str, reason: str) -> None:
+        """Mark it as of no use; the first reason stays."""
+        await self._answers.update_one(
+            {"_id": answer_id, "invalid": {"$exists": False}},
+            {"$set": {"invalid": reason[:REASON_CHARACTERS]}},
+        )
+
+    async def _keep(self, answer: Answer) -> Answer:
+        if await self._inserts.insert(_document(answer)) is None:
+            return answer
+        stored = await self._answers.find_one({"_id": answer.id})
+        return answer if stored is None else _answer(stored)
+
+    async def _read(self, query: Document) -> dict[str, Answer]:
+        return {one["_id"]: _answer(one) async for one in self._answers.find(query)}
+
+
+def _document(answer: Answer) -> Document:
+    """What is not at its default; money as Decimal128."""
+    document = answer.model_dump(exclude_defaults=True)
+    for name in ("shown", "vectors"):
+        if name in document:
+            document[name] = list(document[name])
+    if answer.cost_usd is not None:
+        document["cost_usd"] = Decimal128(answer.cost_usd)
+    return document
+
+
+def _answer(document: Document) -> Answer:
+    cost = document.get("cost_usd")
+    if isinstance(cost, Decimal128):
+        document["cost_usd"] = _plain(cost.to_decimal())
+    return Answer.model_validate(document, strict=False)
+
+
+def _plain(cost: Decimal) -> Decimal:
+    """Without the exponent that a zero may carry."""
+    return Decimal(0) if cost == 0 else cost
