@@ -1,0 +1,154 @@
+"""Judges the memory formed of a conversation by what a person would want remembered of it, and what not. Pure.
+
+What the figures say:
+
+- `recall`: share of the expected items that one memory holds, in a scope where the item may be. A blob counts line
+  by line, so that a long one does not hold everything by chance. An item is recognised by its `mentions`, as
+  written by a person beforehand: a garbled sentence with the right words passes, a good one in other words does not.
+- `precision`: share of the facts and reflections formed that hold an expected item. It is a lower bound: true and
+  useful memories that nobody listed count against it. What sessions keep of themselves (always formed, gone with the
+  session) and blobs (made of reflections) are left out.
+- `clean`: share of the same that nothing forbids. An upper bound: a useless memory is clean too.
+- `violations` are looked for in everything, blobs and sessions included.
+
+They cannot tell how well a memory reads, whether an unlisted one is true, or how another conversation would fare.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field
+
+from eden_memory.demo.conversation import EXAMPLE
+
+EXPECTED = EXAMPLE.with_suffix(".expected.yaml")
+Words = tuple[tuple[str, ...], ...]
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: str
+    mentions: Words
+    """A memory holds the item if it has, of every inner list, one of the texts (ignoring case)."""
+    messages: tuple[str, ...] = Field(alias="from")
+    why: str
+
+
+class Item(_Entry):
+    """Something that a person would want remembered."""
+
+    scope: str
+    others: tuple[str, ...] = Field((), alias="or")
+    """Scopes that are as good."""
+    says: str
+
+
+class Ban(_Entry):
+    """Something that no memory of these kinds of scope may hold."""
+
+    scopes: tuple[str, ...]
+    unless: tuple[str, ...] = ()
+    """A memory that has one of these texts is fine."""
+
+
+class Expectations(BaseModel):
+    """Of one conversation (`<conversation>.expected.yaml`)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    version: Literal[1]
+    facts: tuple[Item, ...]
+    reflections: tuple[Item, ...]
+    must_not: tuple[Ban, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Formed:
+    """One active memory: a fact, a reflection (absorbed or not), or a blob."""
+
+    kind: Literal["fact", "reflection", "blob"]
+    scope: str
+    """As the expectations name scopes: `agent`, `group:yard`, `user:mara`, `session:s1`."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was found, missed and violated; `wanted` and `unlisted` are the facts and reflections formed."""
+
+    found: tuple[tuple[Item, Formed], ...]
+    missed: tuple[Item, ...]
+    violated: tuple[tuple[Ban, Formed], ...]
+    wanted: tuple[Formed, ...]
+    unlisted: tuple[Formed, ...]
+    forbidden: int
+    """How many of `wanted` and `unlisted` something forbids."""
+
+    @property
+    def recall(self) -> float:
+        """0 to 1; 1 where nothing was expected."""
+        return _share(len(self.found), len(self.found) + len(self.missed))
+
+    @property
+    def precision(self) -> float:
+        """0 to 1; 1 where nothing was formed."""
+        return _share(len(self.wanted), len(self.wanted) + len(self.unlisted))
+
+    @property
+    def clean(self) -> float:
+        """0 to 1; 1 where nothing was formed."""
+        formed = len(self.wanted) + len(self.unlisted)
+        return _share(formed - self.forbidden, formed)
+
+
+def read_expectations(path: Path = EXPECTED) -> Expectations:
+    """Of a file; OSError, ValidationError."""
+    return Expectations.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+
+
+def judged(expected: Expectations, formed: Sequence[Formed]) -> Verdict:
+    """The verdict on a memory."""
+    items = (*expected.facts, *expected.reflections)
+    lines = [line for one in formed for line in _lines(one)]
+    holders = [(item, next((one for one in lines if _holds(one, item)), None)) for item in items]
+    counted = [one for one in formed if one.kind != "blob" and not one.scope.startswith("session")]
+    wanted = tuple(one for one in counted if any(_holds(one, item) for item in items))
+    return Verdict(
+        found=tuple((item, one) for item, one in holders if one),
+        missed=tuple(item for item, one in holders if not one),
+        violated=tuple((ban, one) for ban in expected.must_not for one in lines if _violates(one, ban)),
+        wanted=wanted,
+        unlisted=tuple(one for one in counted if one not in wanted),
+        forbidden=sum(any(_violates(one, ban) for ban in expected.must_not) for one in counted),
+    )
+
+
+def _lines(one: Formed) -> Iterator[Formed]:
+    texts = one.text.splitlines() if one.kind == "blob" else [one.text]
+    return (Formed(one.kind, one.scope, text) for text in texts if text.strip())
+
+
+def _holds(one: Formed, item: Item) -> bool:
+    return one.scope in (item.scope, *item.others) and _mentions(one.text, item.mentions)
+
+
+def _violates(one: Formed, ban: Ban) -> bool:
+    kind = one.scope.split(":")[0]
+    return kind in ban.scopes and _mentions(one.text, ban.mentions) and not _any(one.text, ban.unless)
+
+
+def _mentions(text: str, words: Words) -> bool:
+    return all(_any(text, some) for some in words)
+
+
+def _any(text: str, some: Sequence[str]) -> bool:
+    low = text.casefold()
+    return any(one.casefold() in low for one in some)
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else 1.0

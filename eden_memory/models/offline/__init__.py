@@ -1,0 +1,61 @@
+"""The language model that is none: rules for plain English, the same answer every time, no network, no cost.
+
+What it forms is much poorer than a real model's: it takes over sentences, understands no context beyond a pronoun,
+and misses whatever its patterns do not know. It reads a prompt's material alone, so that no text in a conversation
+can instruct it.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from eden_memory.domain.asking import Answered, Asking, Earlier, Prompt
+from eden_memory.domain.material import (
+    ConsolidationMaterial,
+    DecisionMaterial,
+    FactMaterial,
+    Material,
+    ReflectionMaterial,
+)
+from eden_memory.models.offline.consolidation import consolidate
+from eden_memory.models.offline.decisions import decide
+from eden_memory.models.offline.forming import facts, reflections
+from eden_memory.models.offline.words import shortened
+from schemas.answers import Answer, ConsolidatedText
+
+A = TypeVar("A", bound=Answer)
+
+
+class OfflineModel:
+    """A LanguageModel (eden_memory.ports) of rules; its answers cost nothing, so none is kept."""
+
+    async def earlier(self, unit: str) -> Earlier | None:  # noqa: ARG002 - the port's
+        """Nothing: the same question has the same answer anyway."""
+        return None
+
+    async def ask(
+        self,
+        prompt: Prompt,
+        answer: type[A],
+        asking: Asking,  # noqa: ARG002 - the port's
+        check: Callable[[A], str | None] | None = None,
+    ) -> Answered[A]:
+        """Computed from `prompt.material`; TypeError if that is not what `answer` answers."""
+        value = _answer(prompt.material)
+        if not isinstance(value, answer):
+            raise TypeError(f"{type(prompt.material).__name__} is not answered by {answer.__name__}")
+        if check and check(value) and isinstance(value, ConsolidatedText):
+            shorter = shortened(value.text, len(value.text.split()) * 3 // 4)
+            value = value.model_copy(update={"text": shorter})
+        return Answered(value, None)
+
+
+def _answer(material: Material) -> Answer:
+    match material:
+        case FactMaterial():
+            return facts(material)
+        case ReflectionMaterial():
+            return reflections(material)
+        case ConsolidationMaterial():
+            return consolidate(material)
+        case DecisionMaterial():
+            return decide(material)

@@ -1,0 +1,52 @@
+"""What a new statement means for a known one: the same, another value of the same, its end, or nothing."""
+
+from typing import Literal
+
+from eden_memory.domain.material import DecisionMaterial, NewFact
+from eden_memory.models.offline.words import content, dates, names, numbers, says, shortened
+from schemas.answers import FactDecision, FactDecisions
+
+Meaning = Literal["NONE", "UPDATE", "DELETE", "ADD"]
+_REASONS = {"NONE": "says the same", "UPDATE": "another value of the same", "DELETE": "no longer holds"}
+
+
+def meaning_of(new: str, old: str, similarity: float = 0.5) -> Meaning:
+    """As decisions are called; `similarity` is (1 + cosine) / 2, 0.5 where none was measured."""
+    first, second = content(new), content(old)
+    extra = _values(new) - _values(old)
+    if first <= second or (not extra and (_shared(first, second) >= 0.75 or similarity >= 0.9)):
+        return "NONE"
+    about = _shared(first - _values(new), second - _values(old))
+    if about < (0.3 if similarity >= 0.85 else 0.5):
+        return "ADD"
+    if any(of(new) and of(old) and not of(new) <= of(old) for of in (dates, numbers)):
+        return "UPDATE"
+    return "DELETE" if about >= 0.6 and says(new, "ended") != says(old, "ended") else "ADD"
+
+
+def decide(material: DecisionMaterial) -> FactDecisions:
+    """One decision for each new fact that means something for a known one; the others are added."""
+    texts = (*(one.text for one in material.known), *(one.text for one in material.new))
+    decided = (_decision(number, new, texts, material.words) for number, new in enumerate(material.new, 1))
+    return FactDecisions(decisions=[one for one in decided if one])
+
+
+def _decision(number: int, new: NewFact, texts: tuple[str, ...], words: int) -> FactDecision | None:
+    nearest_first = sorted(zip(new.similarities, new.candidates, strict=True), reverse=True)
+    for similarity, existing in nearest_first:
+        decision = meaning_of(new.text, texts[existing - 1], similarity)
+        if decision != "ADD":
+            text = shortened(new.text, words) if decision == "UPDATE" else None
+            return FactDecision(
+                fact=number, decision=decision, existing=existing, text=text, reason=_REASONS[decision]
+            )
+    return None
+
+
+def _values(text: str) -> frozenset[str]:
+    days = (part for date in dates(text) for part in date.split())
+    return frozenset({*numbers(text), *days, *(name.lower() for name in names(text))})
+
+
+def _shared(first: frozenset[str], second: frozenset[str]) -> float:
+    return len(first & second) / max(min(len(first), len(second)), 1)

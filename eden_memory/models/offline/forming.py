@@ -1,0 +1,104 @@
+"""Facts and reflections of a window, from its statements; each goes to the scope that it is about."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+from eden_memory.domain.material import FactMaterial, Line, ReflectionMaterial, ScopeBrief
+from eden_memory.models.offline.decisions import meaning_of
+from eden_memory.models.offline.statements import Statement, statements
+from eden_memory.models.offline.words import content, english, names, pattern, plain, says, shortened
+from schemas.answers import ExtractedFacts, StatedFact, StatedReflection, StatedReflections
+
+Item = TypeVar("Item", StatedFact, StatedReflection)
+_PLACES = (("agent", "group", "user"), ("user", "agent", "group"), ("user",))
+"""Where statements of the world, of `us` and of a person's own go: the first of them that is there."""
+_NOUN = (
+    r"\b(?:the|an?|my|our|his|her|for|of|new|{counts}|\d+) (?:[a-z]+ )??((?-i:[a-z]){4,})"
+    r"(?=[.,;:!?]| (?:is|are|was|were|of|in|on|and|for)\b|$)"
+)
+
+
+def facts(material: FactMaterial) -> ExtractedFacts:
+    """At most as many as are wanted; a later one replaces an earlier one of another value."""
+    kept: list[tuple[str, Statement]] = []
+    for one in statements(material.lines, material.words):
+        if one.kind == "fact" and (label := _place(one, material.scopes)):
+            kept = [
+                (place, old) for place, old in kept if place != label or not _replaces(one.text, old.text)
+            ]
+            kept.append((label, one))
+    stated = [StatedFact(text=one.text, scope=label, messages=list(one.messages)) for label, one in kept]
+    return ExtractedFacts(facts=_within(stated, material.scopes)[: material.most])
+
+
+def reflections(material: ReflectionMaterial) -> StatedReflections:
+    """Rules for all, ways to treat a person, and what the session was about."""
+    found: list[StatedReflection] = []
+    for one in statements(material.lines, material.words):
+        if one.kind in ("rule", "way") and (label := _place(one, material.scopes)):
+            known = [line for scope in material.scopes if scope.label == label for line in _shown(scope)]
+            if all(
+                meaning_of(one.text, old) != "NONE"
+                for old in (*known, *material.facts, *(one.text for one in found))
+            ):
+                found.append(StatedReflection(text=one.text, scope=label, messages=list(one.messages)))
+    return StatedReflections(reflections=_within([*found, *_happened(material)], material.scopes))
+
+
+def _place(one: Statement, scopes: Sequence[ScopeBrief]) -> str | None:
+    wanted = ("user", "session") if one.kind == "way" else _PLACES[one.personal]
+    there = {scope.label for scope in scopes}
+    return next((label for label in wanted if label in there), None)
+
+
+def _replaces(new: str, old: str) -> bool:
+    return content(old) <= content(new) or meaning_of(new, old) == "UPDATE"
+
+
+def _shown(scope: ScopeBrief) -> tuple[str, ...]:
+    return (*(scope.blob or "").splitlines(), *scope.buffer)
+
+
+def _within(items: Sequence[Item], scopes: Sequence[ScopeBrief]) -> list[Item]:
+    kept: list[Item] = []
+    for item in items:
+        most = next(scope.most for scope in scopes if scope.label == item.scope)
+        if sum(one.scope == item.scope for one in kept) < most:
+            kept.append(item)
+    return kept
+
+
+def _happened(material: ReflectionMaterial) -> Iterator[StatedReflection]:
+    said = {n: line for n, line in enumerate(material.lines, 1) if line.role == "user" and line.text.strip()}
+    if said and any(scope.label == "session" for scope in material.scopes):
+        people = " and ".join(dict.fromkeys(line.speaker for line in said.values()))
+        day, topics = material.lines[min(said) - 1].time, ", ".join(_topics(material.lines))
+        text = f"On {day.day} {day:%B %Y} {people} talked about {topics or 'nothing in particular'}."
+        yield StatedReflection(text=shortened(text, material.words), scope="session", messages=list(said))
+
+
+def _topics(lines: Sequence[Line], most: int = 6) -> list[str]:
+    """The nouns and names that come up most often, as they are first written."""
+    texts = [
+        line.text for line in lines if line.role in ("user", "assistant") and not says(line.text, "never")
+    ]
+    nouns = {plain(word) for text in texts for word in pattern(_NOUN).findall(text)}
+    other = {
+        *english()["months"],
+        *english()["days"],
+        *(part for line in lines for part in line.speaker.split()),
+    }
+    named = frozenset[str]().union(*map(names, texts)) - other
+    words = [
+        word
+        for text in texts
+        for word in re.findall(r"\w{4,}", text)
+        if content(word) and word.lower() not in other
+    ]
+    shown = {plain(word): word for word in reversed(words)}
+    good = [
+        word for word, _ in Counter(map(plain, words)).most_common() if word in nouns or shown[word] in named
+    ]
+    return [shown[word] for word in good[:most]]

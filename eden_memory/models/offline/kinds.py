@@ -1,0 +1,49 @@
+"""What kind of statement a sentence is: a fact, a rule for all, a way to treat its speaker, or nothing to keep."""
+
+import re
+from typing import Literal
+
+from eden_memory.models.offline.words import content, dates, numbers, pattern, says
+
+Kind = Literal["fact", "rule", "way", "context", "nothing"]
+"""Context is kept only beside a statement that needs it."""
+_OWN = re.compile(r"\b(?:I|[Mm]e|[Mm]y|[Mm]ine|[Mm]yself)\b")
+
+
+def kind_of(sentence: str, lead: str, speakers: frozenset[str], named: frozenset[str]) -> Kind:
+    """Of one sentence behind its `lead` (`One rule for you:`); `named` are the names that the conversation holds."""
+    if (
+        says(sentence, "never")
+        or sentence.rstrip("\"') ").endswith("?")
+        or pattern("^{asks}(?!.*,)").match(sentence)
+    ):
+        return "nothing"
+    if pattern(r"\b(?:rules?|polic(?:y|ies))\b").search(lead) or (
+        _rules(sentence) and not _OWN.search(sentence)
+    ):
+        return "rule"
+    meaning = content(sentence) - {name.lower() for name in speakers}
+    order = pattern("^(?:(?:please|just|kindly) )*{order}").match(sentence)
+    if says(sentence, "way") or (order and says(sentence, "lasting")):
+        return "way" if meaning and (len(meaning) > 1 or _OWN.search(sentence)) else "nothing"
+    passing = says(sentence, "passing") and not says(sentence, "event")
+    if passing or order or re.search(r"\byou(?:r|rs)?\b", sentence, re.I):
+        return "nothing"
+    specific = named & set(re.findall(r"[\w-]+", sentence)) or numbers(sentence) or dates(sentence)
+    return "fact" if len(meaning) > 1 and (specific or _lasts(sentence)) else "context"
+
+
+def personal(text: str) -> int:
+    """2: of its speaker's own life, or somebody's health, family or address; 1: of `us`; 0: of the world."""
+    if _OWN.search(text) or says(text, "personal"):
+        return 2
+    return int(bool(re.search(r"\b(?:[Ww]e|us|[Oo]urs?)\b", text)))
+
+
+def _rules(sentence: str) -> bool:
+    return says(sentence, "rule") or bool(pattern("^{everybody}.*{obliged}").match(sentence))
+
+
+def _lasts(sentence: str) -> bool:
+    did = r"\b(?:i|we) {did}.*{ago}|{ago},? (?:i|we)\b"
+    return says(sentence, "lasts") or bool(pattern(did).search(sentence))

@@ -1,0 +1,163 @@
+"""Reads a conversation: the statements of its users, each made to stand alone, with the messages it rests on."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from eden_memory.domain.material import Line
+from eden_memory.models.offline.alone import dated, third_person
+from eden_memory.models.offline.kinds import Kind, kind_of, personal
+from eden_memory.models.offline.words import (
+    content,
+    dates,
+    names,
+    numbers,
+    pattern,
+    says,
+    sentences,
+    shortened,
+)
+
+_PERSON = (
+    r"(?<!in )(?<!at )(?<!from )\b(?-i:[A-Z])[\w'-]+ (?-i:[A-Z])[\w-]+\b|"
+    r"\b(my) ({family}(?: (?-i:[A-Z])\w+)?)\b"
+)
+_THINGS = (
+    r"\b(?:the|our|my|these|new) (?:(?!is|was|has|of)[a-z]+ ){0,2}"
+    r"(?!(?:is|was|has|us|this|ones|yes)\b)[a-z]+s\b"
+)
+_INSTEAD = re.compile(r"([\w:.]+),? (?:not|instead of) ([\w:.]+)|\bends? in (\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """Something that a user has said, in the third person; `personal` as kinds.personal has it."""
+
+    kind: Kind
+    text: str
+    messages: tuple[int, ...]
+    personal: int
+
+
+@dataclass(slots=True)
+class _Heard:
+    """Who speaks, whom they name, what pronouns may refer to, what was asked last, and what was said."""
+
+    speakers: frozenset[str]
+    named: frozenset[str]
+    person: str = ""
+    things: str = ""
+    asker: str = ""
+    question: str = ""
+    said: list[Statement] = field(default_factory=lambda: [])
+
+
+def statements(lines: Sequence[Line], words: int) -> list[Statement]:
+    """Of the users, in order, each of at most `words` words."""
+    speakers = frozenset(part for line in lines for part in (line.speaker, *line.speaker.split()))
+    heard = _Heard(speakers, frozenset(name for line in lines for name in names(line.text)) - speakers)
+    for number, line in enumerate(lines, 1):
+        if line.role == "user":
+            heard.said += _of_message(number, line, words, heard)
+        if line.role in ("user", "assistant"):
+            _listen(line, heard)
+    return heard.said
+
+
+def _listen(line: Line, heard: _Heard) -> None:
+    for found in pattern(_PERSON).finditer(line.text):
+        heard.person = f"{line.speaker}'s {found[2]}" if found[1] else found[0]
+    for found in pattern(_THINGS).finditer(line.text):
+        heard.things = found[0].replace("my ", f"{line.speaker}'s ")
+    last = (sentences(line.text) or [""])[-1]
+    heard.asker, heard.question = (line.speaker, last) if last.endswith("?") else ("", "")
+
+
+def _of_message(number: int, line: Line, words: int, heard: _Heard) -> Iterator[Statement]:
+    """Its sentences, those that lean on the one before joined to it."""
+    own, groups = 0, [Statement("nothing", "", (number,), 0)]
+    for at, (lead, sentence) in enumerate(_said(line.text, heard.speakers)):
+        if _corrected(sentence, number, heard):
+            continue
+        before, bare = groups[-1], not says(sentence, "verb")
+        leans = bool(before.text) and (bare or bool(pattern("^{leaning}").match(sentence)))
+        kind = kind_of(sentence, lead, heard.speakers, heard.named)
+        if kind in ("fact", "context") and not leans:
+            kind = _if_alone(kind, sentence, bare, at, line, heard)
+        own = max(own, 0 if kind in ("nothing", "rule") else personal(sentence))
+        own = 2 if bare and not at and "you" in heard.question else own
+        text = "" if kind == "nothing" else _alone(sentence, line, bare, leans, heard)
+        joined = f"{before.text} {text}".strip()
+        if leans and _belongs(before.kind, kind, sentence) and len(joined.split()) <= words:
+            groups[-1] = replace(before, text=joined, kind=kind if before.kind == "context" else before.kind)
+        elif not leans or sentence.startswith("The "):
+            groups.append(replace(before, kind=kind, text=text))
+    for one in groups:
+        if one.kind in ("fact", "rule", "way"):
+            yield replace(one, text=shortened(one.text, words), personal=0 if one.kind == "rule" else own)
+
+
+def _if_alone(kind: Kind, sentence: str, bare: bool, at: int, line: Line, heard: _Heard) -> Kind:
+    """A sentence with nothing before it: the answer to a question, or nothing where it says too little."""
+    if not bare:
+        resolved = _with_antecedents(sentence, heard)
+        unclear = pattern(r"^(?:he|she|it|they|this|that|there)\b").match(resolved)
+        return "nothing" if kind == "fact" and unclear else kind
+    if at or heard.asker in ("", line.speaker):
+        return kind if not at and len(content(sentence)) > 3 else "nothing"
+    preferred = pattern(r"\b(?:like|prefer|favou?rite|enjoy|want)\b").search(heard.question)
+    return "nothing" if not content(sentence) else "way" if preferred else kind
+
+
+def _belongs(before: Kind, kind: Kind, sentence: str) -> bool:
+    if before in ("rule", "way") and kind == "fact":
+        return not personal(sentence)
+    return "nothing" not in (kind, before) and before in (kind, "context")
+
+
+def _corrected(sentence: str, number: int, heard: _Heard) -> bool:
+    """Whether it corrects a value just given; then that statement is put right."""
+    found = _INSTEAD.search(sentence)
+    if not found or not heard.said or number - heard.said[-1].messages[-1] not in (1, 2):
+        return False
+    before, (new, old, ending) = heard.said[-1], found.groups()
+    alike = old and any(of(new) and of(old) for of in (numbers, dates))
+    text = before.text.replace(old, new) if alike else before.text
+    if ending:
+        text = re.sub(r"(\d[\d -]*\d)(?!.*\d)", lambda m: m[1][: -len(ending)] + ending, text)
+    heard.said[-1] = replace(before, text=text, messages=(*before.messages, number))
+    return text != before.text
+
+
+def _said(text: str, speakers: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """Lead and sentence, without fillers, asides and the name of who is spoken to."""
+    filler = pattern("^(?:{filler}[,.!]+ *|{linking},? )+")
+    for whole in sentences(text):
+        for sentence in pattern(r",?;? (?:and |so |but )+(?=(?:please|don't|from now on)\b)").split(whole):
+            bare = filler.sub("", pattern(",? ?{aside},?").sub("", sentence))
+            lead = (pattern(r"^[^:\d]*{lead}[^:\d]*: ").match(bare) or [""])[0]
+            bare = bare.removeprefix(lead)
+            name, comma, rest = bare.partition(", ")
+            bare = (rest if comma and name in speakers else bare).strip()
+            if bare.strip(" .!"):
+                yield lead, bare[0].upper() + bare[1:]
+
+
+def _alone(sentence: str, line: Line, bare: bool, leans: bool, heard: _Heard) -> str:
+    sentence = dated(sentence, line.time)
+    if not leans:
+        sentence = _with_antecedents(sentence, heard)
+        if bare and heard.asker not in ("", line.speaker):
+            sentence = f'{line.speaker}, asked "{heard.question}": {sentence}'
+        elif pattern(r"^\w{4,}ed (?:on|at|in|the|an?|to|from|with|by|my|it|{days})\b").match(sentence):
+            sentence = f"{line.speaker} {sentence[0].lower()}{sentence[1:]}"
+    return third_person(sentence, line.speaker)
+
+
+def _with_antecedents(sentence: str, heard: _Heard) -> str:
+    if heard.person:
+        sentence = re.sub(r"^(?:She|He)\b", heard.person, sentence)
+        sentence = re.sub(r"^(?:Her|His)\b", f"{heard.person}'s", sentence)
+        if not re.search(r"\b[Ss]?[Hh]e\b|(?<!^)\b[A-Z]", sentence):
+            sentence = re.sub(r"\b(her|him)\b", rf"\1 ({heard.person})", sentence, count=1)
+    return re.sub(r"^They\b", heard.things, sentence) if heard.things else sentence

@@ -1,0 +1,96 @@
+"""Sentences, the words in them, and the values (names, numbers, dates) that make a statement specific."""
+
+import re
+from functools import cache
+from importlib.resources import files
+
+import yaml
+
+_ENDS = re.compile(r"(?<=[.!?…])[\"'”)]*\s+(?=[^\sa-z])|\n+")
+_ABBREVIATED = re.compile(r"\b(?:Dr|Mr|Mrs|Ms|St|vs|e\.g|i\.e|approx|ca|[A-Z])\.$")
+_QUOTED = re.compile(r"```.*?(?:```|\Z)|[\"“«][^\"“”«»]{30,}(?:[\"”»]|\Z)|^>.*$", re.S | re.M)
+_WORD = re.compile(r"[^\W_]+(?:[-'.,:@/][^\W_]+)*")
+
+
+@cache
+def english() -> dict[str, list[str]]:
+    """The lists of english.yaml, read once."""
+    lists: dict[str, str] = yaml.safe_load(
+        files("eden_memory.models.offline").joinpath("english.yaml").read_text("utf-8")
+    )
+    return {name: text.split(" | ") if "|" in text else text.split() for name, text in lists.items()}
+
+
+@cache
+def pattern(template: str) -> re.Pattern[str]:
+    """A regular expression that ignores case, `{name}` in it standing for any entry of that list, as whole words."""
+    while (filled := re.sub(r"\{([a-z_]+)\}", lambda m: _any_of(m[1]), template)) != template:
+        template = filled
+    return re.compile(template, re.I)
+
+
+def _any_of(name: str) -> str:
+    return rf"(?<!\w)(?:{'|'.join(english()[name])})(?!\w)"
+
+
+def says(text: str, *names: str) -> bool:
+    """Whether it holds an entry of one of the lists."""
+    return any(pattern(f"{{{name}}}").search(text) for name in names)
+
+
+def sentences(text: str) -> list[str]:
+    """Its sentences, without long quotations: what is quoted, somebody else has said."""
+    found: list[str] = []
+    for piece in _ENDS.split(_QUOTED.sub(" … ", text.replace("\u2019", "'"))):
+        if found and _ABBREVIATED.search(found[-1]):
+            found[-1] += f" {piece.strip()}"
+        elif piece.strip(" …"):
+            found.append(" ".join(piece.split()))
+    return found
+
+
+def plain(word: str) -> str:
+    """In small letters, without possessive or common ending; number words as digits."""
+    low = word.lower().removesuffix("'s").rstrip(".,:")
+    if low in english()["counts"]:
+        return str(english()["counts"].index(low) + 2)
+    return re.sub(r"(?<=\w{3})(?:ing|ie[sd]|ed|es|(?<!s)s|e|y)$", "", low)
+
+
+def content(text: str) -> frozenset[str]:
+    """The words that carry the meaning."""
+    return frozenset(plain(word) for word in _WORD.findall(text) if word.lower() not in english()["stop"])
+
+
+def names(text: str) -> frozenset[str]:
+    """Words written as names: capitalised inside a sentence, or first in it before another one."""
+    common = {*english()["stop"], *english()["months"], *english()["days"]}
+    found: set[str] = set()
+    for sentence in sentences(text):
+        words = [word.removesuffix("'s") for word in _WORD.findall(sentence)]
+        upper = [word[0].isupper() and word.split("'")[0].lower() not in common for word in words]
+        found.update(word for at, word in enumerate(words) if upper[at] and (at or upper[1:2] == [True]))
+    return frozenset(found)
+
+
+def numbers(text: str) -> frozenset[str]:
+    """Its numbers, those in words (two to twelve) as digits."""
+    words = (plain(word) for word in _WORD.findall(text))
+    return frozenset(re.sub(r"(?<=\d)(?:st|nd|rd|th)$", "", word) for word in words if word[0].isdigit())
+
+
+def dates(text: str) -> frozenset[str]:
+    """Its days: `29 may`, without a year, and weekdays."""
+    listed = pattern(r"((?:\b\d{1,2}(?:st|nd|rd|th)?(?:,| and| to|-| )+)+)({months})").findall(text)
+    days = {f"{day} {month.lower()}" for many, month in listed for day in re.findall(r"\d+", many)}
+    return frozenset(days | {day[0].lower() for day in pattern("({days})").findall(text)})
+
+
+def shortened(text: str, words: int) -> str:
+    """Within a number of words: whole sentences while one fits, else the words that do."""
+    kept = text if len(text.split()) <= words else ""
+    for sentence in () if kept else sentences(text):
+        if len(f"{kept} {sentence}".split()) > words:
+            break
+        kept = f"{kept} {sentence}".strip()
+    return kept or " ".join(text.split()[: max(words, 1)]).rstrip(",;:")
