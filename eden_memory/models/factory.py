@@ -60,16 +60,7 @@ class Models:
         self.language_model: LanguageModel = self._language_model()
         self.embedder: Embedder = self._embedder()
 
-    def _providers(settings: Settings) -> "Providers | None":
-    """None where no provider is asked for: their SDKs take seconds to load."""
-    if settings.llm == OFFLINE and embedder_of(settings) == LOCAL:
-        return None
-    from eden_memory.models.providers import providers_of  # noqa: PLC0415 - only where it is used
-
-    return providers_of(settings)
-
-
-def introduce(self) -> None:
+    def introduce(self) -> None:
         """Say in the log what forms memory here, and which keys are there but not used."""
         introduce(self._settings, self.embedder.model)
 
@@ -118,6 +109,15 @@ def introduce(self) -> None:
 
     def _choose(self, asking: Asking) -> str:
         return model_for(asking.role, asking.tier, self._settings, asking.model)
+
+
+def _providers(settings: Settings) -> "Providers | None":
+    """None where no provider is asked for: their SDKs take seconds to load."""
+    if settings.llm == OFFLINE and embedder_of(settings) == LOCAL:
+        return None
+    from eden_memory.models.providers import providers_of  # noqa: PLC0415 - only where it is used
+
+    return providers_of(settings)
 
 
 def introduce(settings: Settings, vectors: str) -> None:
