@@ -104,6 +104,7 @@ def _retire(fact: Fact, snapshot: Snapshot | None) -> FactCommanded:
         fact_id=fact.id,
         expected_version=fact.version,
         by="duplicate",
+        asked_by=None,
         reason="an older fact says the same",
         asked_at=fact.valid_from,
     )

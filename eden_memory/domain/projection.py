@@ -34,6 +34,7 @@ def project(batch: ScopeBatch, stored: StoredScope) -> Projected:
         based_on=None if before is None else before.revision,
         facts=_changed(stored.facts, facts),
         gone_facts=tuple(name for name in stored.facts if name not in facts),
+        released=_released(stored.facts, facts),
         reflections=_changed(stored.reflections, reflections),
         gone_reflections=tuple(name for name in stored.reflections if name not in reflections),
         blob=blob if blob != stored.blob else None,
@@ -58,6 +59,12 @@ def _with_blob_of(before: Snapshot | None, after: Snapshot) -> Snapshot:
 
 def _changed(before: Mapping[str, D], after: Mapping[str, D]) -> tuple[D, ...]:
     return tuple(one for name, one in after.items() if before.get(name) != one)
+
+
+def _released(before: Mapping[str, Fact], after: Mapping[str, Fact]) -> tuple[str, ...]:
+    holder = {fact.hash: name for name, fact in before.items() if fact.active}
+    takers = ((name, holder.get(fact.hash)) for name, fact in after.items() if fact.active)
+    return tuple(held for name, held in takers if held is not None and held != name)
 
 
 def _parts(before: Snapshot | None, after: Snapshot | None, change: Change) -> tuple[Part, ...]:

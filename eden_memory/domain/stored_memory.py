@@ -52,6 +52,8 @@ class Change:
     """The revision that was read; None: no snapshot yet."""
     facts: tuple[Fact, ...] = ()
     gone_facts: tuple[str, ...] = ()
+    released: tuple[str, ...] = ()
+    """Facts whose text another one of this change takes over: they let go of it first."""
     reflections: tuple[Reflection, ...] = ()
     gone_reflections: tuple[str, ...] = ()
     blob: Consolidated | None = None

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
-from pymongo import DeleteMany, InsertOne, ReplaceOne
+from pymongo import DeleteMany, ReplaceOne, UpdateMany
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
@@ -19,7 +19,7 @@ from eden_memory.domain.projection import project
 from eden_memory.domain.stored_memory import Applied, Change, StoredScope
 from eden_memory.mongo.memory_documents import Row, row_of
 from eden_memory.mongo.memory_loading import MemoryCollections, MemoryLoading
-from schemas.documents import Document, Fact
+from schemas.documents import Document
 
 AT_ONCE = 8
 """Transactions of one process at the same time."""
@@ -27,7 +27,7 @@ ATTEMPTS = 8
 """How often a scope is read anew because somebody else wrote it first, or its transaction was cut off."""
 DUPLICATE_KEY = 11_000
 AGAIN = ("TransientTransactionError", "UnknownTransactionCommitResult")
-Operation = ReplaceOne[Row] | InsertOne[Row] | DeleteMany
+Operation = ReplaceOne[Row] | UpdateMany | DeleteMany
 
 
 class Changed(Exception):  # noqa: N818 - a direction: read anew
@@ -108,16 +108,14 @@ class MongoMemoryStore:
         if change.blob_gone and change.snapshot is not None:
             blobs.append(DeleteMany({"_id": change.snapshot.id}))
         return [
-            (of.facts, [*_remove(change.gone_facts), *map(_put, _inactive_first(change.facts))]),
+            (
+                of.facts,
+                [*_remove(change.gone_facts), *_release(change.released), *map(_put, change.facts)],
+            ),
             (of.reflections, [*_remove(change.gone_reflections), *map(_put, change.reflections)]),
             (of.consolidated, blobs),
             (of.blobs, [_put(one) for one in change.versions]),
         ]
-
-
-def _inactive_first(facts: Sequence[Fact]) -> list[Fact]:
-    """Of two facts that say the same, one leaves the unique index before the other enters it."""
-    return sorted(facts, key=lambda fact: fact.active)
 
 
 def _put(document: Document) -> Operation:
@@ -127,6 +125,11 @@ def _put(document: Document) -> Operation:
 
 def _remove(names: Sequence[str]) -> list[Operation]:
     return [DeleteMany({"_id": {"$in": list(names)}})] if names else []
+
+
+def _release(names: Sequence[str]) -> list[Operation]:
+    """Out of the unique index of active texts, before others enter it."""
+    return [UpdateMany({"_id": {"$in": list(names)}}, {"$set": {"active": False}})] if names else []
 
 
 def _again(error: Exception) -> bool:

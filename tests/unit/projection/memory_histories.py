@@ -22,7 +22,7 @@ from schemas.scopes import Scope
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 USER = Scope.of_user("s.assistant", "i.4711")
 SESSION = Scope.of_session("s.assistant", "s.one", ("i.4711",))
-TOPICS = {
+TOPICS: dict[type[Event], str] = {
     FactChanged: "memory.facts",
     ReflectionFormed: "memory.reflections",
     SessionClosed: "memory.reflections",
@@ -99,6 +99,7 @@ def reflection(
         formation_id="f",
         session_id="s.one",
         origin="formed",
+        asked_by=None,
         sources=tuple(sources),
         formed_at=minute(at),
     )
@@ -141,7 +142,7 @@ def delivered(event: Event, *, at: float = 100, prefix: str = "", partition: int
         subject=event.subject(),
         ordering_key=event.ordering_key(),
     )
-    return Delivery(envelope, event, prefix + TOPICS[type(event)], event.key(), partition)  # type: ignore[index]
+    return Delivery(envelope, event, prefix + TOPICS[type(event)], event.key(), partition)
 
 
 def tombstone(event: Event, *, at: float = 200) -> Delivery:

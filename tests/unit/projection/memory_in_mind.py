@@ -50,7 +50,7 @@ class Mind:
             facts=facts,
             reflections=dict(self.reflections),
             blob=self.blob if batch.blobs or batch.gone_blobs else None,
-            versions={number: one for number, one in self.blobs.items()},
+            versions=dict(self.blobs),
             absorbing=tuple(one for one in self.blobs.values() if not one.gone),
             left=tuple(sorted(left, key=lambda one: -one.version)[:21]) if shown & batch.gone_blobs else (),
             highest=max(self.blobs, default=0),

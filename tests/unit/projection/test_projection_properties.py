@@ -81,7 +81,7 @@ def test_a_snapshot_says_what_the_documents_say(scope: Scope, chance: Random) ->
     lived = [delivered(one) for one in events] + [tombstone(one) for one in forgotten_of(chance, events)]
     mind = told(lived, chance)
     if mind.snapshot is None:
-        assert not (mind.facts or mind.reflections or mind.blob)
+        assert (mind.facts, mind.reflections, mind.blob) == ({}, {}, None)
         return
     active = [one for one in mind.facts.values() if one.active]
     assert mind.snapshot.active_facts == len(active)

@@ -1,0 +1,48 @@
+"""`eden setup`: collections, validators, indexes and search indexes in MongoDB."""
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from eden_memory.local.servers import endpoints
+from eden_memory.mongo.client import connect
+from eden_memory.mongo.setup import check, set_up
+from eden_memory.settings import Settings
+
+LOCAL, OPENAI, GOOGLE = 384, 1_536, 3_072
+"""Dimensions of the default embedding models."""
+
+
+def setup(
+    dimensions: Annotated[
+        int | None, typer.Option(min=1, help="numbers of a vector; unset: the embedder's default")
+    ] = None,
+    wait: Annotated[float, typer.Option(help="seconds to wait until search indexes answer")] = 300.0,
+    only_check: Annotated[
+        bool, typer.Option("--check", help="change nothing; exit code 1 if anything lacks")
+    ] = False,
+) -> None:
+    """Make the collections, validators and indexes of memory, where they are not there; safe to repeat."""
+    settings = Settings()
+    done = asyncio.run(_work(settings, dimensions or dimensions_of(settings), wait, only_check=only_check))
+    for line in done:
+        typer.echo(line if only_check else f"made {line}")
+    if not done:
+        typer.echo("everything is there")
+    elif only_check:
+        raise typer.Exit(1)
+
+
+async def _work(settings: Settings, dimensions: int, wait: float, *, only_check: bool) -> list[str]:
+    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
+        database, prefix = client[settings.mongodb.database], settings.mongodb.prefix
+        if only_check:
+            return await check(database, prefix)
+        return await set_up(database, prefix, dimensions, wait)
+
+
+def dimensions_of(settings: Settings) -> int:
+    """Of the embedder that the settings name: its default model's."""
+    named = settings.embedder or ("local" if settings.llm == "offline" else settings.llm)
+    return {"local": LOCAL, "google": GOOGLE}.get(named, OPENAI)

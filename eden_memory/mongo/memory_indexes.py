@@ -1,0 +1,59 @@
+"""The indexes of the memory collections: what each of them is looked up by."""
+
+from collections.abc import Mapping
+
+from pymongo import ASCENDING, DESCENDING, TEXT, IndexModel
+
+from schemas.documents import (
+    Consolidated,
+    Context,
+    Fact,
+    ForgottenMark,
+    Reflection,
+    Snapshot,
+    StoredBlob,
+    Stream,
+)
+
+SOURCES = ("message_ids", "session_ids", "sources.user_id", "user_id")
+"""What memory rests on: forgetting looks for it."""
+
+
+def _by(*fields: str, name: str | None = None) -> IndexModel:
+    """In ascending order, or descending for a name with a minus."""
+    keys = [(one.lstrip("-"), DESCENDING if one.startswith("-") else ASCENDING) for one in fields]
+    return IndexModel(keys, **({"name": name} if name else {}))
+
+
+MEMORY_INDEXES: Mapping[str, tuple[IndexModel, ...]] = {
+    Fact.COLLECTION: (
+        IndexModel(
+            [("scope_key", ASCENDING), ("hash", ASCENDING)],
+            name="one_active_of_a_text",
+            unique=True,
+            partialFilterExpression={"active": True},
+        ),
+        _by("scope_key", "hash"),
+        _by("scope_key", "revision"),
+        _by("scope_key", "active", "-formed_at", "_id"),
+        IndexModel(
+            [("agent_id", ASCENDING), ("content", TEXT)],
+            name="text_of_an_agent",
+            default_language="none",
+            language_override="text_language",
+        ),
+        *map(_by, SOURCES),
+    ),
+    Reflection.COLLECTION: (
+        _by("scope_key", "absorbed", "formed_at", "position", "_id"),
+        _by("scope_key", "absorbed_into"),
+        *map(_by, SOURCES),
+    ),
+    Consolidated.COLLECTION: (_by("agent_id"),),
+    StoredBlob.COLLECTION: (_by("scope_key", "absorbed"), _by("scope_key", "-version")),
+    Snapshot.COLLECTION: (_by("agent_id"), _by("session_id")),
+    Stream.COLLECTION: (_by("agent_id"),),
+    ForgottenMark.COLLECTION: (_by("kind", "target"),),
+    Context.COLLECTION: (_by("scope_keys"), _by("session_id"), _by("active_until")),
+}
+"""By collection, without prefix. A blob's and a snapshot's `_id` is the scope key: one of each."""

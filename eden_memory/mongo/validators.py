@@ -1,0 +1,84 @@
+"""MongoDB's `$jsonSchema` of a collection, from the model of its documents."""
+
+from typing import Any, cast
+
+from schemas.documents import (
+    Consolidated,
+    Document,
+    Fact,
+    ForgottenMark,
+    Reflection,
+    Snapshot,
+    StoredBlob,
+    Stream,
+)
+
+Schema = dict[str, Any]
+
+VALIDATED: tuple[type[Document], ...] = (
+    Fact,
+    Reflection,
+    Consolidated,
+    StoredBlob,
+    Snapshot,
+    ForgottenMark,
+    Stream,
+)
+"""Collections whose every document is of one model; people write streams by hand."""
+MONEY = r"^[0-9]+(\.[0-9]{1,12})?$"
+TYPES = {
+    "string": "string",
+    "integer": "number",
+    "number": "number",
+    "boolean": "bool",
+    "object": "object",
+    "array": "array",
+    "null": "null",
+}
+"""Numbers of any kind: a shell writes 5 as a double."""
+
+
+def validator_of(document: type[Document]) -> Schema:
+    """What MongoDB refuses is what no reader could read; fields that are not known are let through."""
+    schema = document.model_json_schema(mode="validation", by_alias=True)
+    return {"$jsonSchema": _of(schema, schema.get("$defs", {}))}
+
+
+def _of(node: Schema, shared: Schema) -> Schema:
+    if "$ref" in node:
+        return _of(shared[node["$ref"].rpartition("/")[2]], shared)
+    if "anyOf" in node:
+        return _any([_of(one, shared) for one in node["anyOf"]])
+    if "enum" in node or "const" in node:
+        return {"enum": node.get("enum", [node.get("const")])}
+    found = _typed(node)
+    if node.get("type") == "object" and "properties" in node:
+        found["properties"] = {name: _of(one, shared) for name, one in node["properties"].items()}
+        if node.get("required"):
+            found["required"] = node["required"]
+    if isinstance(node.get("items"), dict):
+        found["items"] = _of(cast(Schema, node["items"]), shared)
+    return found | {name: node[name] for name in ("minimum", "maxItems") if name in node}
+
+
+def _typed(node: Schema) -> Schema:
+    """The type as the driver stores it: dates, binary vectors and decimals are text in JSON only."""
+    if node.get("format") == "date-time":
+        return {"bsonType": "date"}
+    if node.get("contentEncoding") == "base64":
+        return {"bsonType": "binData"}
+    if node.get("pattern") == MONEY:
+        return {"bsonType": "decimal"}
+    return {"bsonType": TYPES[node["type"]]} if "type" in node else {}
+
+
+def _any(found: list[Schema]) -> Schema:
+    """One of several; that a value may be missing is said in its type."""
+    null = {"bsonType": "null"}
+    others = [one for one in found if one != null]
+    if len(others) != 1 or null not in found:
+        return {"anyOf": found}
+    (only,) = others
+    if "enum" in only:
+        return {"enum": [*only["enum"], None]}
+    return {**only, "bsonType": [only["bsonType"], "null"]} if "bsonType" in only else {}

@@ -1,0 +1,19 @@
+"""A database that is set up, anew for each test."""
+
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from eden_memory.mongo.client import connect
+from eden_memory.mongo.setup import set_up
+from eden_memory.settings import Settings
+from tests.integration.writer.writer_kit import Database
+
+
+@pytest.fixture
+async def database(settings: Settings) -> AsyncGenerator[Database]:
+    assert settings.mongodb.uri is not None
+    async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
+        found = client[settings.mongodb.database]
+        await set_up(found, settings.mongodb.prefix)
+        yield found
