@@ -199,7 +199,7 @@ class FactDedup:
                 await self._embed(work, [missing.text])
                 continue
             resolving.counts.update({"void": work.compared.void, "forgotten": len(stated) - len(left)})
-            for what, number in resolving.counts.items():
+            for what, number in (+resolving.counts).items():
                 self._watch.counted(what, number)
             return _decision(work, facts)
 
