@@ -10,11 +10,13 @@ from eden_memory.cli import (
     doctor,
     forget,
     groups,
+    models,
     pause,
     run,
     schemas,
     servers,
     sessions,
+    setup,
     topics,
     watch,
 )
@@ -28,6 +30,7 @@ app = typer.Typer(
 )
 servers.register(app)
 app.command("doctor")(doctor.doctor)
+app.command("setup")(setup.setup)
 app.command("run")(run.run)
 app.command("demo")(demo.demo)
 app.command("forget")(forget.forget)
@@ -35,6 +38,7 @@ app.command("pause")(pause.pause)
 app.command("resume")(pause.resume)
 app.add_typer(dead.app, name="dead")
 app.add_typer(groups.app, name="groups")
+app.add_typer(models.app, name="models")
 app.command("watch")(watch.watch)
 app.command("windows")(sessions.windows)
 app.add_typer(sessions.app, name="session")
