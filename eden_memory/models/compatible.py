@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from typing import Literal
-from urllib.parse import urlsplit
 
 import httpx2
 from pydantic import ValidationError
 
 from eden_memory.models.answer_schema import described
 from eden_memory.models.calls import Completion, Tokens, Turn
+from eden_memory.models.catalogue import provider_name
 from eden_memory.models.found_json import found_json
 from eden_memory.models.openai import response_format
 from eden_memory.models.openai_wire import Body, InvalidRequest, OpenAIWire
@@ -20,18 +20,12 @@ NO_KEY = "none"
 """Sent where no key is given: local servers want none, and the SDK wants some."""
 
 
-def host_of(url: str) -> str:
-    """How an endpoint is called in records: `host` or `host:port`, never what else stands in the URL."""
-    parts = urlsplit(url)
-    return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
-
-
 def wire_to(
     url: str, api_key: str | None, key_variable: str, pool: httpx2.AsyncClient, seconds: float
 ) -> OpenAIWire:
     """Requests to an endpoint given by its base URL."""
     key = f"the key in {key_variable}" if api_key else f"a call without a key (none in {key_variable})"
-    return OpenAIWire(host_of(url), api_key or NO_KEY, key, pool, seconds, url)
+    return OpenAIWire(provider_name(url), api_key or NO_KEY, key, pool, seconds, url)
 
 
 class CompatibleChat:

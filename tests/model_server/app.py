@@ -26,12 +26,15 @@ class ModelServer(Model):
 
     def __init__(self, script: Script = default_script, config: Config | None = None) -> None:
         super().__init__(script, config or Config())
+        self.last_headers: dict[str, str] = {}
+        """Of the newest request."""
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         """One HTTP request."""
         if scope["type"] != "http":
             return
         path, body = scope["path"], await _body(receive)
+        self.last_headers = {name.decode(): value.decode("latin-1") for name, value in scope["headers"]}
         gone = asyncio.ensure_future(receive())
         try:
             response = await self._respond(path, body, gone)

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,13 +79,18 @@ async def serving(script: Script = default_script, **config: Any) -> AsyncGenera
         app.url = f"http://127.0.0.1:{bound.getsockname()[1]}"
         server = Quiet(uvicorn_config(app))
         task = asyncio.create_task(server.serve([bound]))
-        while not server.started and not task.done():  # noqa: ASYNC110 - uvicorn has no event for it
-            await asyncio.sleep(0.001)
+        await until(lambda: server.started or task.done())
         try:
             yield app
         finally:
             server.should_exit = server.force_exit = True
             await task
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Let the event loop run until something holds."""
+    while not holds():  # noqa: ASYNC110 - what is waited for has no event
+        await asyncio.sleep(0)
 
 
 @dataclass(frozen=True, slots=True)

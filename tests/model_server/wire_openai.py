@@ -105,7 +105,8 @@ def problem_response(problem: Problem) -> Response:
     """An error as OpenAI words it."""
     status, code, param = PROBLEMS[problem.fault]
     headers = {"retry-after": f"{problem.retry_after:g}"} if problem.fault == "rate_limited" else {}
-    error = {"message": problem.says or f"Test: {code}", "type": code, "param": param, "code": code}
+    says = "Incorrect API key provided: sk-sec***ret." if status == 401 else f"Test: {code}"
+    error = {"message": problem.says or says, "type": code, "param": param, "code": code}
     return _json(status, {"error": error}, headers)
 
 

@@ -1,0 +1,99 @@
+"""`eden models`: what is configured, tried with one small call each."""
+
+import asyncio
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from eden_memory.models.api_keys import VARIABLES, unused_keys
+from eden_memory.models.catalogue import LOCAL, OFFLINE, embedder_of
+from eden_memory.settings import Settings
+
+if TYPE_CHECKING:
+    from eden_memory.models.check import CheckedModel
+
+app = typer.Typer(help="Language models and embedders.", no_args_is_help=True)
+
+AsJson = Annotated[bool, typer.Option("--json", help="one JSON object on standard output")]
+
+
+@app.callback()
+def models() -> None:
+    """Language models and embedders."""
+
+
+@app.command()
+def check(as_json: AsJson = False) -> None:
+    """Call each configured model once; exit code 1 if one of them cannot be used."""
+    settings = Settings()
+    found = asyncio.run(_check(settings))
+    notes = [*_without_calls(settings), *_unused(settings)]
+    if as_json:
+        told = {"models": [asdict(one) for one in found], "notes": notes}
+        typer.echo(json.dumps(told, indent=2, ensure_ascii=False, default=str))
+    else:
+        _print(found, notes)
+    raise typer.Exit(1 if any(one.problem for one in found) else 0)
+
+
+async def _check(settings: Settings) -> "list[CheckedModel]":
+    from eden_memory.models.check import check as check_models  # noqa: PLC0415 - the SDKs import for a second
+
+    return await check_models(settings)
+
+
+def _without_calls(settings: Settings) -> list[str]:
+    notes: list[str] = []
+    if settings.llm == OFFLINE:
+        notes.append(
+            "EDEN_LLM=offline: memory is formed by rules, much poorer than by a model; nothing to call."
+        )
+    if embedder_of(settings) == LOCAL:
+        notes.append("Vectors are made by the local model; nothing to call.")
+    return notes
+
+
+def _unused(settings: Settings) -> list[str]:
+    asked_for = [name for name in (settings.llm, embedder_of(settings)) if name in VARIABLES]
+    return [
+        f"{variable} is set, but {provider} was not asked for: the key is not used (EDEN_LLM={provider} would)."
+        for provider, variable in unused_keys(asked_for)
+    ]
+
+
+def _print(found: "list[CheckedModel]", notes: list[str]) -> None:
+    console = Console(highlight=False)
+    if found:
+        console.print(_table(found))
+    for note in notes:
+        console.print(Text(note))
+
+
+def _table(found: "list[CheckedModel]") -> Table:
+    table = Table(
+        "", "model", "used for", "supports", "latency", "$ per million tokens", box=None, pad_edge=False
+    )
+    for one in found:
+        table.add_row(
+            Text("✗", style="red") if one.problem else Text("✓", style="green"),
+            f"{one.provider} {one.model or '-'}",
+            "; ".join(one.used_for),
+            Text(one.problem, style="red") if one.problem else one.supports or "-",
+            "-" if one.seconds is None else f"{one.seconds:.2f} s",
+            _price(one),
+        )
+    return table
+
+
+def _price(one: "CheckedModel") -> str:
+    if one.problem and one.price is None:
+        return "-"
+    said = "unknown" if one.price is None else f"{one.price.input:.4g} in"
+    if one.price is not None and one.price.output is not None:
+        said += f", {one.price.output:.4g} out"
+    return f"{said}, deprecated" if one.deprecated else said

@@ -1,0 +1,51 @@
+"""The adapters under test, each with its real SDK against the model server."""
+
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from eden_memory.models.calls import ChatProvider, EmbeddingProvider
+from eden_memory.models.compatible import CompatibleChat, CompatibleEmbeddings, wire_to
+from eden_memory.models.connections import connections
+from eden_memory.models.google import GoogleChat, GoogleConnection, GoogleEmbeddings
+from eden_memory.models.openai import OpenAIChat, OpenAIEmbeddings
+from tests.model_server.serving import Serving, serving
+
+KEY = "sk-secret-of-the-test"
+SECONDS = 10.0
+
+
+@pytest.fixture
+async def models() -> AsyncGenerator[Serving]:
+    async with serving() as running:
+        yield running
+
+
+def chat_of(kind: str, url: str, seconds: float = SECONDS) -> ChatProvider:
+    pool = connections(64, seconds)
+    if kind == "openai":
+        return OpenAIChat(KEY, pool, seconds, f"{url}/v1")
+    if kind == "google":
+        return GoogleChat(GoogleConnection(KEY, pool, seconds, url))
+    return CompatibleChat(wire_to(f"{url}/v1", KEY, "EDEN_API_KEY", pool, seconds))
+
+
+def embeddings_of(kind: str, url: str, dimensions: int | None, seconds: float = SECONDS) -> EmbeddingProvider:
+    pool = connections(64, seconds)
+    if kind == "openai":
+        return OpenAIEmbeddings(KEY, pool, seconds, dimensions, f"{url}/v1")
+    if kind == "google":
+        return GoogleEmbeddings(GoogleConnection(KEY, pool, seconds, url), dimensions)
+    return CompatibleEmbeddings(wire_to(f"{url}/v1", KEY, "EDEN_API_KEY", pool, seconds), dimensions)
+
+
+@pytest.fixture(params=["openai", "google", "compatible"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+async def chat(kind: str, models: Serving) -> AsyncGenerator[ChatProvider]:
+    provider = chat_of(kind, models.url)
+    yield provider
+    await provider.close()

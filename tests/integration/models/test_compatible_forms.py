@@ -1,0 +1,108 @@
+"""What a compatible endpoint can be held to is found out once for each model."""
+
+import pytest
+
+from eden_memory.domain.failures import PermanentError
+from eden_memory.models.calls import Turn
+from eden_memory.models.compatible import CompatibleChat
+from schemas.answers import ExtractedFacts
+from tests.integration.models.conftest import chat_of
+from tests.model_server.script import Asked, Said, default_script
+from tests.model_server.serving import Serving
+
+TURNS = (Turn("user", "[1] 10:00 Ann: MARK-1 it is"),)
+
+
+@pytest.fixture
+def kind() -> str:
+    return "compatible"
+
+
+async def ask(chat: CompatibleChat, model: str = "m-1") -> ExtractedFacts:
+    found = await chat.complete(model, "- user: life", TURNS, ExtractedFacts)
+    return ExtractedFacts.model_validate_json(found.text)
+
+
+@pytest.mark.parametrize(("supports", "asked_first"), [("schema", 1), ("json", 2), ("text", 3)])
+async def test_the_best_form_is_found_and_remembered(
+    chat: CompatibleChat, models: Serving, supports: str, asked_first: int
+) -> None:
+    models.change(supports=supports)
+    assert len((await ask(chat)).facts) == 1
+    assert dict(chat.forms) == {"m-1": supports}
+    assert models.tally.calls["facts"] == asked_first
+    await ask(chat)
+    assert models.tally.calls["facts"] == asked_first + 1
+
+
+async def test_each_model_is_found_out_for_itself(chat: CompatibleChat, models: Serving) -> None:
+    await ask(chat)
+    models.change(supports="text")
+    await ask(chat, "m-2")
+    assert dict(chat.forms) == {"m-1": "schema", "m-2": "text"}
+
+
+async def test_an_answer_in_fences_with_chatter_is_unwrapped(chat: CompatibleChat, models: Serving) -> None:
+    models.change(supports="text", rates={"fenced": 1.0})
+    assert len((await ask(chat)).facts) == 1
+
+
+async def test_an_endpoint_that_ignores_the_schema_is_told_it_in_words(
+    chat: CompatibleChat, models: Serving
+) -> None:
+    def script(asked: Asked) -> Said:
+        return "Of course! What facts?" if asked.schema else default_script(asked)
+
+    models.script = script
+    found = await chat.complete("m-1", "- user: life", TURNS, ExtractedFacts)
+    ExtractedFacts.model_validate_json(found.text)
+    assert dict(chat.forms) == {"m-1": "json"}
+    assert found.tokens.output == models.tally.output_tokens
+
+
+async def test_a_model_that_never_answers_in_shape_is_found_out_again_next_time(
+    chat: CompatibleChat, models: Serving
+) -> None:
+    models.change(rates={"wrong_schema": 1.0})
+    found = await chat.complete("m-1", "", TURNS, ExtractedFacts)
+    assert found.text == '{"unexpected": [1, 2, 3]}'
+    assert not chat.forms
+    models.change(rates={})
+    await ask(chat)
+    assert dict(chat.forms) == {"m-1": "schema"}
+
+
+async def test_a_refused_request_of_a_known_model_is_not_tried_in_other_forms(
+    chat: CompatibleChat, models: Serving
+) -> None:
+    await ask(chat)
+    models.change(supports="text")
+    with pytest.raises(PermanentError):
+        await ask(chat)
+    assert models.tally.calls["facts"] == 2
+
+
+async def test_a_truncated_answer_is_never_taken_for_whole(chat: CompatibleChat, models: Serving) -> None:
+    models.change(supports="text", rates={"truncated": 1.0})
+    found = await chat.complete("m-1", "", TURNS, ExtractedFacts)
+    assert found.finish == "truncated"
+    assert not chat.forms
+
+
+async def test_an_endpoint_without_a_key_is_asked_without_ours(
+    models: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from eden_memory.models.providers import providers_of
+    from eden_memory.settings import Settings
+
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-mine")
+    providers = providers_of(Settings(llm=models.openai_url))
+    assert isinstance(providers.chat, CompatibleChat)
+    await ask(providers.chat)
+    await providers.close()
+    assert models.last_headers["authorization"] == "Bearer none"
+
+
+def test_the_provider_is_named_by_its_host_alone() -> None:
+    chat = chat_of("compatible", "http://someone:secret@models.example.org:8080")
+    assert chat.name == "models.example.org:8080"

@@ -1,0 +1,111 @@
+"""`eden models check`, run as people run it."""
+
+import json
+from collections.abc import Generator
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from eden_memory.cli.main import app
+from tests.model_server.serving import ModelServerProcess, model_server_process
+
+
+@pytest.fixture(scope="module")
+def server() -> Generator[ModelServerProcess]:
+    with model_server_process() as running:
+        yield running
+
+
+@pytest.fixture
+def models(server: ModelServerProcess) -> ModelServerProcess:
+    server.change(reset=True, outage=False, models=None, supports="schema", rates={})
+    return server
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str, **environment: str) -> Result:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    return CliRunner().invoke(app, ["models", "check", *arguments])
+
+
+def test_offline_there_is_nothing_to_call_and_a_key_is_mentioned_but_not_used(
+    monkeypatch: pytest.MonkeyPatch, models: ModelServerProcess
+) -> None:
+    found = run(monkeypatch, OPENAI_API_KEY="sk-mine", OPENAI_BASE_URL=models.openai_url)
+    assert found.exit_code == 0
+    assert "nothing to call" in found.output
+    assert "OPENAI_API_KEY is set" in found.output
+    assert "sk-mine" not in found.output
+    assert models.counts()["calls"] == {}
+
+
+def test_each_configured_model_is_called_once(
+    monkeypatch: pytest.MonkeyPatch, models: ModelServerProcess
+) -> None:
+    found = run(
+        monkeypatch, "--json", EDEN_LLM="openai", OPENAI_API_KEY="k", OPENAI_BASE_URL=models.openai_url
+    )
+    assert found.exit_code == 1
+    told = {one["model"]: one for one in json.loads(found.output)["models"]}
+    assert list(told) == ["gpt-5-mini", "gpt-5.1", "text-embedding-3-small"]
+    assert told["gpt-5-mini"]["used_for"] == ["facts, decisions", "reflections, consolidation"]
+    assert told["gpt-5-mini"]["supports"] == "schema"
+    assert float(told["gpt-5-mini"]["price"]["input"]) > 0
+    assert told["text-embedding-3-small"]["problem"] == "64 dimensions, not 1536"
+    assert models.counts()["calls"] == {"check": 2, "embeddings": 1}
+
+
+def test_google_is_asked_for_the_dimensions_wanted(
+    monkeypatch: pytest.MonkeyPatch, models: ModelServerProcess
+) -> None:
+    found = run(
+        monkeypatch, "--json", EDEN_LLM="google", GEMINI_API_KEY="k", GOOGLE_GEMINI_BASE_URL=models.google_url
+    )
+    assert found.exit_code == 0, found.output
+    told = json.loads(found.output)["models"]
+    assert [one["model"] for one in told] == [
+        "gemini-3-flash-preview",
+        "gemini-3.1-pro-preview",
+        "gemini-embedding-2",
+    ]
+    assert told[-1]["supports"] == "1536 dimensions"
+
+
+def test_of_a_compatible_endpoint_it_says_what_was_found_out(
+    monkeypatch: pytest.MonkeyPatch, models: ModelServerProcess
+) -> None:
+    models.change(supports="json")
+    found = run(
+        monkeypatch,
+        EDEN_LLM=models.openai_url,
+        EDEN_MODELS_FAST="small",
+        EDEN_MODELS_PAID="big",
+        COLUMNS="200",
+    )
+    assert found.exit_code == 0, found.output
+    rows = [line for line in found.output.splitlines() if "127.0.0.1" in line]
+    assert [" json " in row and "unknown" in row for row in rows] == [True, True]
+    assert "small" in rows[0]
+    assert "facts, decisions; reflections, consolidation" in rows[0]
+
+
+def test_a_model_that_is_not_there_is_told_and_the_exit_code_says_so(
+    monkeypatch: pytest.MonkeyPatch, models: ModelServerProcess
+) -> None:
+    models.change(models=("small",))
+    found = run(
+        monkeypatch,
+        EDEN_LLM=models.openai_url,
+        EDEN_MODELS_FAST="small",
+        EDEN_MODELS_PAID="big",
+        COLUMNS="200",
+    )
+    assert found.exit_code == 1
+    assert "has no model big" in found.output
+
+
+def test_without_its_key_a_provider_asked_for_is_an_error_with_the_way_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = run(monkeypatch, EDEN_LLM="google")
+    assert "GEMINI_API_KEY or GOOGLE_API_KEY" in str(found.exception)
