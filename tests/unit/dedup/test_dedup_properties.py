@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eden_memory.domain.decision_plan import Plan, Shown
-from eden_memory.domain.fact_hash import fact_hash
+from eden_memory.domain.fact_hash import fact_hash, fact_id
 from eden_memory.domain.material import DecisionMaterial
 from eden_memory.domain.stage import Delivery
 from schemas.answers import FactDecision
@@ -87,9 +87,10 @@ def test_whatever_a_model_says_it_touches_only_what_was_shown_and_no_statement_i
             before = {one.fact_id: one for one in kit.memory.active()}
             asked = len(kit.model.asked)
             changes = await kit.decide(*unit)
-            shown = {name for _, asking in kit.model.asked[asked:] for name in shown_ids(asking.shown)}
-            touched = {one.fact_id for one in changes if one.fact_id in before and rewritten(one, before)}
-            assert touched <= shown
+            reach = [reach_of(asking.shown) for _, asking in kit.model.asked[asked:]]
+            for one in changes:
+                if one.fact_id in before and rewritten(one, before):
+                    assert any(one.fact_id in names.get(stated_as(one), ()) for names in reach)
             if dice.random() < 0.5:
                 kit.memory.apply()
             if (active := kit.memory.active()) and dice.random() < 0.3:
@@ -116,10 +117,23 @@ def rewritten(change: FactChanged, before: dict[str, FactChanged]) -> bool:
     return change.retired_at is not None or change.text != before[change.fact_id].text
 
 
-def shown_ids(shown: Sequence[str]) -> set[str]:
+def stated_as(change: FactChanged) -> str:
+    """The id under which the statement behind a change would have been added."""
+    assert change.statement is not None
+    assert change.statement.formation_id is not None
+    return fact_id(change.statement.formation_id, change.scope.key, change.statement.number)
+
+
+def reach_of(shown: Sequence[str]) -> dict[str, set[str]]:
+    """What each new fact was compared with, also by way of an earlier new one that became a part of a known one."""
     plan = Plan.of(shown)
     assert plan is not None
-    return {name for name, _ in plan.known} | {one.fact_id for one in plan.new}
+    names = [name for name, _ in plan.known] + [one.fact_id for one in plan.new]
+    reach: dict[str, set[str]] = {}
+    for one in plan.new:
+        near = {names[number - 1] for number in one.candidates}
+        reach[one.fact_id] = near.union(*(reach.get(name, set()) for name in near))
+    return reach
 
 
 IDS = st.text("abcdef0123456789", min_size=1, max_size=32)

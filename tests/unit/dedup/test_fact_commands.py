@@ -82,7 +82,8 @@ async def test_a_fact_is_given_a_vector_of_the_model_in_use_and_of_no_other() ->
     fact = await one_fact(kit)
     kit.embedder.model = "better"
     ask: dict[str, Any] = {"fact_id": fact.fact_id, "embedding_model": "better", "by": "model_change"}
-    assert await kit.decide(command("c", "reembed", **(ask | {"embedding_model": "third"}))) == []
+    third: dict[str, Any] = ask | {"embedding_model": "third"}
+    assert await kit.decide(command("c", "reembed", **third)) == []
     (event,) = await kit.decide(command("d", "reembed", **ask))
     assert event.embedding == embedded(LYON, "better")
     assert (event.text, event.hash, event.decision) == (LYON, fact.hash, "REEMBED")
@@ -93,11 +94,11 @@ async def test_a_fact_is_given_a_vector_of_the_model_in_use_and_of_no_other() ->
 async def test_a_command_for_another_version_is_not_carried_out() -> None:
     kit = Bench()
     fact = await one_fact(kit)
-    ask: dict[str, Any] = {"fact_id": fact.fact_id, "expected_version": 2}
-    assert await kit.decide(command("c", "edit", text=DOG, **ask)) == []
-    assert await kit.decide(command("d", "retire", **(ask | {"fact_id": "unknown"}))) == []
+    name = fact.fact_id
+    assert await kit.decide(command("c", "edit", text=DOG, fact_id=name, expected_version=2)) == []
+    assert await kit.decide(command("d", "retire", fact_id="unknown", expected_version=2)) == []
     assert kit.counts == {"ADD": 1, "stale": 1, "unknown": 1}
-    (event,) = await kit.decide(command("e", "edit", text=DOG, **(ask | {"expected_version": 1})))
+    (event,) = await kit.decide(command("e", "edit", text=DOG, fact_id=name, expected_version=1))
     assert event.version == 2
 
 

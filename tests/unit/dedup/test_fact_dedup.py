@@ -183,6 +183,15 @@ async def test_a_decision_that_names_what_was_not_shown_or_lacks_its_text_is_voi
     assert kit.counts["void"] == 1
 
 
+@pytest.mark.parametrize("decision", ["DELETE", "UPDATE", "NONE"])
+async def test_what_was_shown_for_one_new_fact_is_out_of_reach_of_another(decision: str) -> None:
+    kit = bench(said(1, decision, 2, "Ben has no dog" if decision == "UPDATE" else None))
+    await known(kit, LYON, DOG)
+    await kit.decide(proposal("one", PORTO, "The dog of Ben is called Max"))
+    assert kit.memory.texts() == sorted([LYON, DOG, PORTO, "The dog of Ben is called Max"])
+    assert kit.counts["void"] == 1
+
+
 async def test_the_first_word_on_a_new_fact_counts() -> None:
     kit = bench(said(1, "NONE", 1), said(1, "DELETE", 1))
     await known(kit, LYON)
