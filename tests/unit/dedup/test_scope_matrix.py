@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from eden_memory.domain.scope_matrix import ScopeMatrix, matrix_of
 from schemas.fields import pack_vector, unpack_vector
 
-NUMBERS = st.lists(st.floats(-1, 1, width=32), min_size=3, max_size=3).map(tuple)
+NUMBERS = st.lists(st.integers(-99, 99).map(lambda one: one / 100), min_size=3, max_size=3).map(tuple)
 STEPS = st.lists(st.tuples(st.sampled_from("abcdefghijkl"), st.none() | NUMBERS), max_size=40)
 
 
