@@ -12,6 +12,7 @@ from eden_memory.cli import (
     groups,
     models,
     pause,
+    reembed,
     run,
     schemas,
     servers,
@@ -35,6 +36,7 @@ app.command("run")(run.run)
 app.command("demo")(demo.demo)
 app.command("forget")(forget.forget)
 app.command("pause")(pause.pause)
+app.command("reembed")(reembed.reembed)
 app.command("resume")(pause.resume)
 app.add_typer(dead.app, name="dead")
 app.add_typer(groups.app, name="groups")

@@ -37,7 +37,7 @@ class _Kept:
 
 
 class MongoFactSearch:
-    """Port FactSearch over `<prefix>facts` and `<prefix>snapshots`; `model` and `dimensions` are the embedder's.
+    """Port FactSearch over `<prefix>facts` and `<prefix>snapshots`; `model` is the embedder's.
 
     `skipped` is told how many facts of a scope could not be compared, because another model made their vectors.
     """
@@ -47,7 +47,6 @@ class MongoFactSearch:
         database: AsyncDatabase[Row],
         prefix: str,
         model: str,
-        dimensions: int,
         *,
         most_bytes: int = MOST_BYTES,
         skipped: Callable[[int], None] = lambda _: None,
@@ -55,8 +54,7 @@ class MongoFactSearch:
         majority = ReadConcern("majority")
         self._facts = database.get_collection(f"{prefix}facts", read_concern=majority)
         self._snapshots = database.get_collection(f"{prefix}snapshots", read_concern=majority)
-        self._model, self._dimensions = model, dimensions
-        self._most_bytes, self._skipped = most_bytes, skipped
+        self._model, self._most_bytes, self._skipped = model, most_bytes, skipped
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
 
     async def nearest(
@@ -65,7 +63,7 @@ class MongoFactSearch:
         """For each vector the nearest active facts of the scope, best first; exact."""
         if not vectors:
             return []
-        kept = self._of(scope_key)
+        kept = self._of(scope_key, len(vectors[0]) // 4)
         async with kept.lock:
             await self._refresh(scope_key, kept)
             while True:
@@ -103,9 +101,11 @@ class MongoFactSearch:
             return {}
         return {row["_id"]: known_fact(row) async for row in self._facts.find(query, FIELDS)}
 
-    def _of(self, scope_key: str) -> _Kept:
-        kept = self._kept.setdefault(scope_key, _Kept(self._dimensions))
-        self._kept.move_to_end(scope_key)
+    def _of(self, scope_key: str, dimensions: int) -> _Kept:
+        kept = self._kept.pop(scope_key, None)
+        if kept is None or kept.matrix.dimensions != dimensions:
+            kept = _Kept(dimensions)
+        self._kept[scope_key] = kept
         return kept
 
     async def _refresh(self, scope_key: str, kept: _Kept) -> None:
@@ -115,7 +115,7 @@ class MongoFactSearch:
             if marks["revision"] == kept.revision:
                 return
             if marks["revision"] < kept.revision or marks.get("reset_revision", 0) > kept.revision:
-                kept.matrix, kept.revision, kept.other_model = ScopeMatrix(self._dimensions), -1, set()
+                kept.matrix, kept.revision, kept.other_model = ScopeMatrix(kept.matrix.dimensions), -1, set()
         changed = self._facts.find(
             {"scope_key": scope_key, "revision": {"$gt": kept.revision}},
             {"embedding": 1, "embedding_model": 1, "active": 1, "revision": 1},

@@ -36,6 +36,7 @@ MEMORY_INDEXES: Mapping[str, tuple[IndexModel, ...]] = {
         _by("scope_key", "hash"),
         _by("scope_key", "revision"),
         _by("scope_key", "active", "-formed_at", "_id"),
+        _by("active", "embedding_model"),
         IndexModel(
             [("agent_id", ASCENDING), ("content", TEXT)],
             name="text_of_an_agent",

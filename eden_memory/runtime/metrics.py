@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from prometheus_client import Counter, Gauge, Histogram
 
 from eden_memory.domain.trigger_batch import Counts
+from schemas.events import ModelCalled
 
 TAILER_LEADING = Gauge("eden_tailer_leading", "1 while this process is the active tailer")
 TAILER_TAKEOVERS = Counter("eden_tailer_takeovers", "Times this process became the active tailer")
@@ -91,3 +92,97 @@ class ExtractionMetrics:
         """One window's items."""
         for how, number in {"formed": items, **left}.items():
             EXTRACTION_ITEMS.labels(stage, how).inc(number)
+
+
+DEDUP = Counter(
+    "eden_dedup",
+    "What was decided about proposed facts and commands, and what was left out, by what",
+    ["what"],
+)
+
+DEDUP_INCOMPARABLE = Gauge(
+    "eden_dedup_incomparable_facts",
+    "Facts of the scope last searched whose vectors another model made: not compared until `eden reembed`",
+)
+
+
+class DedupMetrics:
+    """What fact-dedup counts (eden_memory.ports.DedupWatch)."""
+
+    def counted(self, what: str, number: int = 1) -> None:
+        """So often."""
+        DEDUP.labels(what).inc(number)
+
+    def incomparable(self, facts: int) -> None:
+        """So many facts of a scope were left out of a search: another model made their vectors."""
+        DEDUP_INCOMPARABLE.set(facts)
+
+
+CONSOLIDATIONS = Counter(
+    "eden_consolidations",
+    "Blob versions decided, by kind of scope, why, and whether the text was cut to its limit",
+    ["scope", "because", "cut"],
+)
+
+
+class ConsolidationMetrics:
+    """What consolidation counts (eden_memory.domain.consolidating.ConsolidationWatch)."""
+
+    def consolidated(self, kind: str, because: str, *, cut: bool) -> None:
+        """One version."""
+        CONSOLIDATIONS.labels(kind, because, str(cut).lower()).inc()
+
+
+LLM_CALLS = Counter(
+    "eden_llm_calls", "Model calls by how they ended", ["stage", "provider", "model", "outcome"]
+)
+LLM_TOKENS = Counter(
+    "eden_llm_tokens", "Tokens of model calls; cached ones are a part of input", ["stage", "model", "kind"]
+)
+LLM_COST = Counter("eden_llm_cost_usd", "Cost of model calls whose price is known", ["stage", "model"])
+LLM_UNPRICED = Counter("eden_llm_unpriced_calls", "Model calls whose price is not known", ["stage", "model"])
+LLM_SECONDS = Histogram(
+    "eden_llm_call_seconds",
+    "Duration of model calls",
+    ["stage", "model"],
+    buckets=(0.05, 0.1, 0.25, 0.5, 1, 2, 4, 8, 16, 32, 64, 128),
+)
+
+
+class CallMetrics:
+    """What is counted of model calls (eden_memory.models.accounts.CallWatch)."""
+
+    def called(self, call: ModelCalled) -> None:
+        """A call has ended."""
+        LLM_CALLS.labels(call.stage, call.provider, call.model, call.outcome).inc()
+        for kind, number in (
+            ("input", call.input_tokens),
+            ("cached", call.cached_tokens),
+            ("output", call.output_tokens),
+        ):
+            LLM_TOKENS.labels(call.stage, call.model, kind).inc(number)
+        if call.cost_usd is None:
+            LLM_UNPRICED.labels(call.stage, call.model).inc()
+        else:
+            LLM_COST.labels(call.stage, call.model).inc(float(call.cost_usd))
+        LLM_SECONDS.labels(call.stage, call.model).observe(call.seconds)
+
+
+PROVIDER_LIMIT = Gauge("eden_provider_limit", "Calls of a provider that may run at once", ["provider"])
+PROVIDER_RUNNING = Gauge("eden_provider_running", "Calls of a provider that run", ["provider"])
+PROVIDER_AWAY = Gauge(
+    "eden_provider_away", "1 while a provider's model does not answer", ["provider", "model"]
+)
+
+
+class GuardMetrics:
+    """What is shown of providers (eden_memory.models.guard.GuardWatch)."""
+
+    def places(self, provider: str, limit: int, running: int) -> None:
+        """So many calls of it may run at once, and so many do."""
+        PROVIDER_LIMIT.labels(provider).set(limit)
+        PROVIDER_RUNNING.labels(provider).set(running)
+
+    def away(self, provider: str, model: str, away: bool) -> None:
+        """A model of it went away, or answers again."""
+        PROVIDER_AWAY.labels(provider, model).set(away)

@@ -1,0 +1,63 @@
+"""`eden reembed`: every fact gets a vector of the model that is configured now."""
+
+import asyncio
+from contextlib import suppress
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from eden_memory.app import inbox_name
+from eden_memory.local.servers import endpoints
+from eden_memory.models import local_embedder
+from eden_memory.models.catalogue import embedding_model
+from eden_memory.mongo.client import connect
+from eden_memory.mongo.reembedding import Reembedding
+from eden_memory.settings import Settings
+
+LOOK_SECONDS = 1.0
+
+
+def reembed(
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="show the progress until all facts have their vector")
+    ] = True,
+) -> None:
+    """Ask for new vectors of all facts that another model embedded; safe to stop and to repeat."""
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_work(Settings(), wait=wait))
+
+
+def model_name(settings: Settings) -> str:
+    """The model of the vectors that is configured."""
+    model = embedding_model(settings)
+    return local_embedder.MODEL if model is None else model.name
+
+
+async def _work(settings: Settings, *, wait: bool) -> None:
+    console, model = Console(highlight=False), model_name(settings)
+    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
+        inbox = client[settings.source_database][inbox_name(settings)]
+        database, prefix = client[settings.mongodb.database], settings.mongodb.prefix
+        work = Reembedding(database, prefix, inbox, model)
+        count = await work.left()
+        if not count:
+            console.print(f"every active fact has a vector of {model}")
+            return
+        written = 0
+        async for written in work.ask():
+            console.print(f"asked for {written:,} of {count:,} facts")
+        if wait:
+            console.print("waiting for `eden run`, which carries it out; Ctrl-C stops only the watching")
+            await _watch(work, console, count)
+
+
+async def _watch(work: Reembedding, console: Console, count: int) -> None:
+    columns = (TextColumn("new vectors"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as progress:
+        bar = progress.add_task("", total=count)
+        while left := await work.left():
+            progress.update(bar, total=max(count, left), completed=max(count - left, 0))
+            await asyncio.sleep(LOOK_SECONDS)
+        progress.update(bar, completed=count)
