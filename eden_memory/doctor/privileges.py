@@ -51,13 +51,11 @@ def needed(settings: Settings) -> list[Privilege]:
     A memory database of its own is the program's; in a shared one only the memory collections are.
     """
     memory, source, prefix = settings.mongodb.database, settings.source_database, settings.mongodb.prefix
-    names = [prefix + name for name in COLLECTIONS] if memory == source else [""]
     inbox = Privilege(source, prefix + "inbox", ("insert", "remove"))
-    return [
-        Privilege(source, "", READ_SOURCE),
-        inbox,
-        *(Privilege(memory, one, WRITE_MEMORY) for one in names),
-    ]
+    written = [Privilege(memory, prefix + name, WRITE_MEMORY) for name in COLLECTIONS]
+    if memory != source:
+        written = [Privilege(memory, "", (*WRITE_MEMORY, "listCollections"))]
+    return [Privilege(source, "", READ_SOURCE), inbox, *written]
 
 
 def missing(wanted: Sequence[Privilege], granted: Sequence[Mapping[str, Any]]) -> list[Privilege]:
