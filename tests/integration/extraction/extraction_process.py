@@ -1,0 +1,47 @@
+"""Both extractions in a process of their own, to be killed: `… <mongodb> <kafka> <db> <topics> <groups> <calls>`.
+
+A line per question to the calls file; the texts answered are random, so that two outcomes never look alike.
+"""
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from uuid import uuid4
+
+from eden_memory.domain.asking import A, Answered, Asking, Earlier, Prompt
+from tests.integration.extraction.extraction_kit import run_process
+from tests.unit.extraction.windows import fact, reflection
+
+SECONDS = 0.2
+
+
+class SlowModel:
+    """Takes a while, and answers differently every time."""
+
+    def __init__(self, calls: Path) -> None:
+        self._calls = calls.open("a", buffering=1)
+
+    async def earlier(self, unit: str) -> Earlier | None:
+        return None
+
+    async def ask(
+        self,
+        prompt: Prompt,
+        answer: type[A],
+        asking: Asking,
+        check: Callable[[A], str | None] | None = None,
+    ) -> Answered[A]:
+        self._calls.write(f"{asking.unit}\n")
+        await asyncio.sleep(SECONDS)
+        text = f"Answer {uuid4().hex}."
+        facts = {"facts": [fact(text, "user", 1).model_dump()]}
+        reflections = {"reflections": [reflection(text, "session", 1).model_dump()]}
+        stated = facts if prompt.name.startswith("fact") else reflections
+        return Answered(answer.model_validate(stated), None)
+
+
+if __name__ == "__main__":
+    _, mongodb, kafka, database, topics, groups, calls = sys.argv
+    model = SlowModel(Path(calls))
+    asyncio.run(run_process(mongodb, kafka, (database, topics, groups), model))

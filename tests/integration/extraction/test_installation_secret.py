@@ -1,0 +1,23 @@
+"""The installation's secret is made once, whoever asks first."""
+
+import asyncio
+
+import pytest
+
+from eden_memory.mongo.secret import BYTES, installation_secret
+from tests.integration.extraction.extraction_kit import Kit
+
+pytestmark = pytest.mark.servers
+
+
+async def test_many_that_ask_at_once_are_given_the_same_secret_and_so_is_who_asks_later(kit: Kit) -> None:
+    given = await asyncio.gather(*(installation_secret(kit.database, "memory_") for _ in range(30)))
+    later = await installation_secret(kit.database, "memory_")
+    assert {*given, later} == {later}
+    assert len(later) == BYTES
+
+
+async def test_installations_have_secrets_of_their_own(kit: Kit) -> None:
+    one = await installation_secret(kit.database, "memory_")
+    other = await installation_secret(kit.database, "other_")
+    assert one != other
