@@ -84,13 +84,14 @@ class AskingModel:
         while True:
             try:
                 kept, found = await self._next(question)
+                answered = await self._judge(question, kept, again=found)
             except PermanentError:
                 if question.best is None:
                     raise
-                return self._settled(question, question.best)
-            answered = await self._judge(question, kept, again=found)
+                answered = question.best
             if answered is not None:
-                return self._settled(question, answered)
+                self._budget.settled(question.unit)
+                return answered
 
     async def _question(
         self, prompt: Prompt, answer: type[A], asking: Asking, check: Check[A] | None
@@ -174,10 +175,6 @@ class AskingModel:
         if kept.unit == question.unit:
             ended = of_kept(kept, outcome, question.answers, items)
             self._accounts.note(ended, question.asking, again=again)
-
-    def _settled(self, question: _Question[A], answered: Answered[A]) -> Answered[A]:
-        self._budget.settled(question.unit)
-        return answered
 
 
 def _call(kept: KeptAnswer) -> Call:

@@ -1,0 +1,279 @@
+"""A question to a model: kept, judged, repaired, replayed, bounded, accounted for."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from eden_memory.domain.asking import unit_of
+from eden_memory.domain.failures import PermanentError, ProviderError
+from eden_memory.domain.usage import CALLS
+from eden_memory.models.asking import AskingModel
+from eden_memory.models.calls import CallFailed, Turn
+from schemas.answers import ConsolidatedText
+from schemas.events import ModelCalled
+from tests.unit.model_calls.model_fakes import (
+    GOOD,
+    PROMPT,
+    FakeChat,
+    MemoryAnswers,
+    asking,
+    completion,
+    model_over,
+)
+
+DOWN = CallFailed("provider_error", "503")
+OTHER = PROMPT.__class__(PROMPT.name, PROMPT.system, "the blob, read later", PROMPT.material)
+
+
+@pytest.fixture
+def noted() -> Iterator[list[ModelCalled]]:
+    """The calls of the handler that runs."""
+    calls: list[ModelCalled] = []
+    token = CALLS.set(calls)
+    yield calls
+    CALLS.reset(token)
+
+
+async def ask(model: AskingModel, **fields: Any) -> str:
+    return (await model.ask(PROMPT, ConsolidatedText, asking(**fields))).value.text
+
+
+async def test_an_answer_comes_with_the_call_that_was_paid(noted: list[ModelCalled]) -> None:
+    answers = MemoryAnswers()
+    answered = await model_over(FakeChat([GOOD]), answers).ask(PROMPT, ConsolidatedText, asking())
+    assert answered.call is not None
+    assert (answered.value.text, answered.call.prompt, str(answered.call.cost_usd)) == (
+        "all of it",
+        "consolidation/1",
+        "0.000110000000",
+    )
+    (call,) = noted
+    assert (call.call_id, call.outcome, call.input_tokens) == (answered.call.call_id, "answered", 100)
+    assert (call.provider, call.model, call.response_model) == ("test", "test-1", "test-1-2026")
+
+
+async def test_a_redelivery_after_a_crash_pays_for_nothing_though_its_prompt_reads_otherwise(
+    noted: list[ModelCalled],
+) -> None:
+    answers = MemoryAnswers()
+    paid = await model_over(FakeChat([GOOD]), answers).ask(PROMPT, ConsolidatedText, asking(shown=("f1",)))
+    provider = FakeChat([DOWN])
+    model = model_over(provider, answers)
+    earlier = await model.earlier("consolidation:e1")
+    assert earlier is not None
+    assert (earlier.shown, earlier.exhausted) == (("f1",), False)
+    again = await model.ask(OTHER, ConsolidatedText, asking(shown=("f1",)))
+    assert (again.value, again.call) == (paid.value, paid.call)
+    assert provider.asked == []
+    assert noted[0] == noted[1]
+
+
+async def test_what_was_shown_otherwise_is_not_mapped_onto_an_answer_that_arrived_meanwhile() -> None:
+    answers = MemoryAnswers()
+    await model_over(FakeChat([GOOD]), answers).ask(PROMPT, ConsolidatedText, asking(shown=("f1", "f2")))
+    with pytest.raises(ProviderError, match="arrived meanwhile"):
+        await model_over(FakeChat([GOOD]), answers).ask(OTHER, ConsolidatedText, asking(shown=("f2", "f1")))
+
+
+async def test_the_same_prompt_of_another_unit_reuses_the_answer_and_is_not_paid_or_counted_again(
+    noted: list[ModelCalled],
+) -> None:
+    answers, provider = MemoryAnswers(), FakeChat([GOOD])
+    await ask(model_over(provider, answers))
+    await ask(model_over(provider, answers, namespace="shadow"), unit="consolidation:e2")
+    assert (len(provider.asked), len(noted)) == (1, 1)
+
+
+async def test_a_shadow_namespace_does_not_take_what_arrived_for_the_same_unit_under_another_prompt() -> None:
+    answers, provider = MemoryAnswers(), FakeChat([GOOD])
+    await ask(model_over(provider, answers))
+    shadow = model_over(provider, answers, namespace="shadow")
+    assert await shadow.earlier("consolidation:e1") is None
+    await shadow.ask(OTHER, ConsolidatedText, asking())
+    assert len(provider.asked) == 2
+
+
+async def test_a_dead_letter_sent_again_asks_anew() -> None:
+    answers, provider = MemoryAnswers(), FakeChat([GOOD, '{"text": "anew"}'])
+    await ask(model_over(provider, answers))
+    unit = unit_of("consolidation", "e1", 1)
+    assert await model_over(provider, answers).earlier(unit) is None
+    assert await ask(model_over(provider, answers), unit=unit, anew=1) == "anew"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ("no JSON at all", "not a valid answer"),
+        ('{"texts": "x"}', "text: Field required"),
+        ('{"text": 5}', "text: Input should be a valid string"),
+        ("", "empty"),
+        (completion("I cannot help with that.", "refused"), "no answer"),
+        (completion('{"text": "half of', "truncated"), "cut off"),
+    ],
+)
+async def test_an_invalid_answer_is_repaired_with_what_was_wrong_with_it(
+    wrong: Any, told: str, noted: list[ModelCalled]
+) -> None:
+    provider = FakeChat([wrong, GOOD])
+    assert await ask(model_over(provider, MemoryAnswers())) == "all of it"
+    first, said, why = provider.asked[1]
+    assert (first, said.role, why.role) == (Turn("user", PROMPT.user), "assistant", "user")
+    assert told in why.text
+    assert said.text.strip()
+    assert [(call.repair, call.outcome == "answered") for call in noted] == [(0, False), (1, True)]
+
+
+async def test_a_truncated_answer_is_not_taken_though_it_happens_to_parse(noted: list[ModelCalled]) -> None:
+    provider = FakeChat([completion(GOOD, "truncated"), '{"text": "whole"}'])
+    assert await ask(model_over(provider, MemoryAnswers())) == "whole"
+    assert [call.outcome for call in noted] == ["truncated", "answered"]
+
+
+async def test_json_in_a_code_fence_is_an_answer() -> None:
+    provider = FakeChat([f"Sure:\n```json\n{GOOD}\n```\nAnything else?"])
+    assert await ask(model_over(provider, MemoryAnswers())) == "all of it"
+
+
+async def test_what_is_always_invalid_ends_after_two_repairs_for_every_process() -> None:
+    answers, provider = MemoryAnswers(), FakeChat(["nonsense"])
+    model = model_over(provider, answers)
+    for _ in range(2):
+        with pytest.raises(PermanentError, match="none of them valid"):
+            await ask(model)
+    after_a_crash = model_over(provider, answers)
+    with pytest.raises(PermanentError):
+        await ask(after_a_crash)
+    earlier = await after_a_crash.earlier("consolidation:e1")
+    assert earlier is not None
+    assert earlier.exhausted
+    assert len(provider.asked) == 3
+    assert all(one.invalid for one in answers.kept.values())
+
+
+async def test_what_is_always_cut_off_ends_after_six_calls() -> None:
+    answers, provider = MemoryAnswers(), FakeChat([completion('{"text": "', "truncated")])
+    with pytest.raises(PermanentError):
+        await ask(model_over(provider, answers))
+    assert len(provider.asked) == 6
+    earlier = await model_over(provider, answers).earlier("consolidation:e1")
+    assert earlier is not None
+    assert earlier.exhausted
+
+
+async def test_a_crash_in_the_middle_of_repairs_repeats_no_call(noted: list[ModelCalled]) -> None:
+    answers = MemoryAnswers()
+    with pytest.raises(CallFailed):
+        await ask(model_over(FakeChat(["nonsense", DOWN]), answers))
+    provider = FakeChat([GOOD])
+    model = model_over(provider, answers)
+    assert (await model.ask(OTHER, ConsolidatedText, asking())).value.text == "all of it"
+    assert len(provider.asked) == 1
+    assert provider.asked[0][1].text == "nonsense"
+    assert [call.outcome for call in noted] == ["invalid", "provider_error", "invalid", "answered"]
+    assert noted[0].call_id == noted[2].call_id
+
+
+async def test_a_shortcoming_is_named_once_and_the_next_answer_is_taken_as_it_is() -> None:
+    answers, provider = MemoryAnswers(), FakeChat([GOOD, '{"text": "still long"}'])
+    model = model_over(provider, answers)
+    answered = await model.ask(PROMPT, ConsolidatedText, asking(), lambda _: "too long")
+    assert answered.value.text == "still long"
+    assert "too long" in provider.asked[1][2].text
+    again = await model_over(provider, answers).ask(OTHER, ConsolidatedText, asking(), lambda _: "too long")
+    assert (again, len(provider.asked)) == (answered, 2)
+
+
+async def test_an_answer_with_a_shortcoming_is_better_than_an_invalid_one_after_it() -> None:
+    provider = FakeChat([GOOD, "nonsense"])
+    answered = await model_over(provider, MemoryAnswers()).ask(
+        PROMPT, ConsolidatedText, asking(), lambda _: "too long"
+    )
+    assert (answered.value.text, len(provider.asked)) == ("all of it", 2)
+
+
+async def test_the_answer_that_another_process_kept_first_is_used_and_both_calls_are_counted(
+    noted: list[ModelCalled],
+) -> None:
+    answers = MemoryAnswers()
+
+    async def other_process() -> None:
+        token = CALLS.set(None)
+        await ask(model_over(FakeChat(['{"text": "first"}']), answers))
+        CALLS.reset(token)
+
+    provider = FakeChat([GOOD], before=other_process)
+    assert await ask(model_over(provider, answers)) == "first"
+    assert len({call.call_id for call in noted}) == 2
+
+
+async def test_calls_that_bring_nothing_are_noted_and_charged(noted: list[ModelCalled]) -> None:
+    provider = FakeChat([DOWN])
+    model = model_over(provider, MemoryAnswers())
+    for _ in range(6):
+        with pytest.raises(CallFailed):
+            await ask(model)
+    with pytest.raises(PermanentError, match="6 calls"):
+        await ask(model)
+    assert len(provider.asked) == 6
+    own = [call for call in noted if call.stage == "consolidation"]
+    assert len({call.call_id for call in own}) == 6
+    assert {(call.outcome, call.agent_id) for call in own} == {("provider_error", "s.a")}
+
+
+async def test_rate_limits_do_not_use_up_the_calls_of_a_question() -> None:
+    busy = CallFailed("rate_limited", "429")
+    provider = FakeChat([busy, "x", busy, busy, DOWN, busy, "x", GOOD])
+    model = model_over(provider, MemoryAnswers())
+    for _ in range(5):
+        with pytest.raises(CallFailed):
+            await ask(model)
+    assert await ask(model) == "all of it"
+
+
+async def test_what_is_always_refused_for_its_rate_ends_all_the_same() -> None:
+    provider = FakeChat([CallFailed("rate_limited", "429")])
+    model = model_over(provider, MemoryAnswers())
+    for _ in range(6):
+        with pytest.raises(CallFailed) as raised:
+            await ask(model)
+        assert not raised.value.counts
+    with pytest.raises(PermanentError):
+        await ask(model)
+    assert len(provider.asked) == 6
+
+
+async def test_a_call_that_takes_too_long_is_cut_off_and_noted(noted: list[ModelCalled]) -> None:
+    provider = FakeChat([GOOD], before=asyncio.Event().wait)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(CallFailed) as raised:
+        await ask(model_over(provider, MemoryAnswers(), seconds=0.02))
+    assert raised.value.outcome == "timed_out"
+    assert [call.outcome for call in noted] == ["timed_out"]
+
+
+async def test_a_cancelled_call_is_noted(noted: list[ModelCalled]) -> None:
+    begun = asyncio.Event()
+
+    async def never() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(ask(model_over(FakeChat([GOOD], before=never), MemoryAnswers())))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [call.outcome for call in noted] == ["cancelled"]
+
+
+async def test_usage_records_quote_neither_prompt_nor_answer(noted: list[ModelCalled]) -> None:
+    errors = CallFailed("provider_error", f"400: cannot read {PROMPT.user!r}")
+    provider = FakeChat(["secret nonsense", errors])
+    with pytest.raises(CallFailed):
+        await ask(model_over(provider, MemoryAnswers()))
+    text = "".join(call.model_dump_json() for call in noted)
+    assert len(noted) == 2
+    assert "secret" not in text
+    assert PROMPT.user not in text

@@ -1,0 +1,72 @@
+"""The model on this machine: the same vector for a text, whatever is embedded beside it."""
+
+import asyncio
+
+import pytest
+
+from eden_memory.domain.errors import EdenError
+from eden_memory.models import local_embedder
+from eden_memory.models.local_embedder import DIMENSIONS, MODEL, LocalEmbedder
+from schemas.fields import unpack_vector
+
+TEXTS = [
+    "Maria moved to Lisbon in March 2024.",
+    "In March of 2024 Maria relocated to Lisbon.",
+    "The train to Porto leaves at nine.",
+    "word " * 700,
+    "ß漢字 🙂",
+    "x",
+]
+
+
+def cosine(one: bytes, other: bytes) -> float:
+    return sum(a * b for a, b in zip(unpack_vector(one), unpack_vector(other), strict=True))
+
+
+@pytest.fixture(scope="module")
+def embedder() -> LocalEmbedder:
+    return LocalEmbedder()
+
+
+async def test_a_vector_is_the_same_bit_by_bit_alone_and_in_any_batch(embedder: LocalEmbedder) -> None:
+    alone = [(await embedder.embed([text]))[0].vector for text in TEXTS]
+    together = [one.vector for one in await embedder.embed(TEXTS)]
+    backwards = [one.vector for one in await embedder.embed(TEXTS[::-1])][::-1]
+    at_once = await asyncio.gather(*(embedder.embed([text]) for text in TEXTS * 4))
+    single = LocalEmbedder(threads=1)
+    on_one_thread = [one.vector for one in await single.embed(TEXTS)]
+    assert alone == together == backwards == on_one_thread
+    assert [one[0].vector for one in at_once] == alone * 4
+
+
+async def test_vectors_have_length_one_and_the_declared_dimensions(embedder: LocalEmbedder) -> None:
+    for one in await embedder.embed(TEXTS):
+        assert (one.model, one.call_id, len(one.vector)) == (MODEL, None, DIMENSIONS * 4)
+        assert cosine(one.vector, one.vector) == pytest.approx(1.0, abs=1e-5)
+
+
+async def test_what_means_the_same_is_nearer_than_what_does_not(embedder: LocalEmbedder) -> None:
+    first, same, other = [one.vector for one in await embedder.embed(TEXTS[:3])]
+    assert (1 + cosine(first, same)) / 2 > 0.9
+    assert (1 + cosine(first, other)) / 2 < 0.7
+
+
+async def test_what_is_beyond_the_limit_is_not_read(embedder: LocalEmbedder) -> None:
+    long = "word " * 300
+    cut, longer = [one.vector for one in await embedder.embed([long, long + "Lisbon"])]
+    assert cut == longer
+
+
+async def test_a_missing_package_is_named_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_embedder, "MODEL_FILE", ("no-such-package", "model.onnx"))
+    with pytest.raises(EdenError, match="no-such-package") as raised:
+        await LocalEmbedder().embed(["x"])
+    assert "local-models" in raised.value.hint
+
+
+async def test_another_model_under_the_same_name_is_refused(
+    monkeypatch: pytest.MonkeyPatch, embedder: LocalEmbedder
+) -> None:
+    monkeypatch.setattr(local_embedder, "MODEL_FILE", local_embedder.TOKENIZER_FILE)
+    with pytest.raises(EdenError, match="is not the model"):
+        await LocalEmbedder().embed(["x"])

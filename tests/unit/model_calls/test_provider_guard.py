@@ -1,0 +1,248 @@
+"""Calls at once, Retry-After, outages: how a provider is treated."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eden_memory.domain.failures import PermanentError
+from eden_memory.models.breaker import Breaker, ProviderAway
+from eden_memory.models.calls import CallFailed
+from eden_memory.models.gate import Gate
+from eden_memory.models.guard import Guard
+
+DOWN = CallFailed("provider_error", "503")
+
+
+class Clock:
+    """Time that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Provider:
+    """Is there or not; counts pings and calls."""
+
+    def __init__(self) -> None:
+        self.down = False
+        self.pings = 0
+        self.calls = 0
+
+    async def ping(self) -> None:
+        self.pings += 1
+        await asyncio.sleep(0)
+        if self.down:
+            raise DOWN
+
+    async def call(self) -> str:
+        self.calls += 1
+        await asyncio.sleep(0)
+        if self.down:
+            raise DOWN
+        return "said"
+
+
+def failing(error: BaseException) -> Callable[[], Awaitable[str]]:
+    async def call() -> str:
+        raise error
+
+    return call
+
+
+@given(st.lists(st.sampled_from(["succeeded", "refused"]), max_size=200), st.integers(1, 64))
+def test_the_limit_stays_between_one_and_the_most(ends: list[str], most: int) -> None:
+    clock = Clock()
+    gate = Gate(most, clock)
+    for end in ends:
+        clock.now += 1
+        gate.running = int(gate.limit)
+        if end == "succeeded":
+            gate.succeeded()
+        else:
+            gate.refused(clock.now)
+        assert 1 <= gate.limit <= most
+
+
+def test_all_refusals_of_one_round_halve_once() -> None:
+    clock = Clock()
+    gate = Gate(64, clock)
+    begun = clock.now
+    clock.now += 1
+    for _ in range(10):
+        gate.refused(begun)
+    assert gate.limit == 16
+    clock.now += 1
+    gate.refused(clock.now)
+    assert gate.limit == 8
+
+
+def test_a_gate_that_is_hardly_used_does_not_grow() -> None:
+    gate = Gate(64, Clock())
+    for _ in range(100):
+        gate.succeeded()
+    assert gate.limit == 32
+
+
+async def test_no_more_run_than_the_limit_and_none_is_forgotten() -> None:
+    gate = Gate(8, Clock())
+    most = 0
+
+    async def work() -> None:
+        nonlocal most
+        async with gate.turn():
+            most = max(most, gate.running)
+            await asyncio.sleep(0)
+
+    tasks = [asyncio.create_task(work()) for _ in range(50)]
+    for task in tasks[10:40:3]:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert (most, gate.running) == (4, 0)
+    async with gate.turn():
+        assert gate.running == 1
+
+
+async def test_a_cancelled_waiter_leaves_the_gate_open() -> None:
+    gate = Gate(1, Clock())
+    async with gate.turn():
+        waiting = asyncio.create_task(gate.turn().__aenter__())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+    async with asyncio.timeout(1), gate.turn():
+        assert gate.running == 1
+
+
+async def test_retry_after_holds_all_callers_of_the_provider() -> None:
+    guard = Guard("test", 8, 5.0)
+    provider = Provider()
+    chat, vectors = guard.breaker("m", provider.ping), guard.breaker("v", provider.ping)
+    with pytest.raises(CallFailed) as raised:
+        await guard.run(chat, "u1", failing(CallFailed("rate_limited", "429", retry_after=0.05)))
+    assert not raised.value.counts
+    held = guard.gate.held()
+    assert 0 < held <= 0.05
+    begun = asyncio.get_running_loop().time()
+    assert await guard.run(vectors, "u2", provider.call) == "said"
+    assert asyncio.get_running_loop().time() - begun >= held * 0.9
+
+
+async def test_a_long_retry_after_sends_the_question_back_at_once() -> None:
+    guard = Guard("test", 8, 5.0)
+    provider = Provider()
+    breaker = guard.breaker("m", provider.ping)
+    with pytest.raises(CallFailed):
+        await guard.run(breaker, "u1", failing(CallFailed("rate_limited", "429", retry_after=50)))
+    with pytest.raises(ProviderAway) as raised:
+        await guard.run(breaker, "u2", provider.call)
+    assert not raised.value.counts
+    assert 0 < (raised.value.retry_after or 0) <= 50
+    assert provider.calls == 0
+
+
+async def test_in_an_outage_only_the_first_failures_count_and_calls_stop() -> None:
+    guard, provider = Guard("test", 64, 5.0), Provider()
+    breaker = guard.breaker("m", provider.ping)
+    provider.down = True
+    ends = await asyncio.gather(
+        *(guard.run(breaker, f"u{n}", provider.call) for n in range(20)), return_exceptions=True
+    )
+    assert all(isinstance(end, CallFailed) for end in ends)
+    assert sum(end.counts for end in ends if isinstance(end, CallFailed)) == 2
+    calls = provider.calls
+    for n in range(20):
+        with pytest.raises(ProviderAway) as raised:
+            await guard.run(breaker, f"u{n}", provider.call)
+        assert not raised.value.counts
+        assert raised.value.retry_after
+    assert (provider.calls, provider.pings) == (calls, 1)
+
+
+async def test_a_lone_question_in_an_outage_is_not_held_against_it() -> None:
+    guard, provider = Guard("test", 64, 5.0), Provider()
+    breaker = guard.breaker("m", provider.ping)
+    provider.down = True
+    counted = 0
+    for _ in range(10):
+        with pytest.raises(CallFailed) as raised:
+            await guard.run(breaker, "u1", provider.call)
+        counted += raised.value.counts
+    assert counted == 1
+
+
+async def test_a_question_that_fails_alone_counts_each_time() -> None:
+    guard, provider = Guard("test", 64, 5.0), Provider()
+    breaker = guard.breaker("m", provider.ping)
+    for _ in range(6):
+        with pytest.raises(CallFailed) as raised:
+            await guard.run(breaker, "u1", failing(DOWN))
+        assert raised.value.counts
+
+
+async def test_several_that_fail_alone_count_while_the_provider_answers() -> None:
+    guard, provider = Guard("test", 64, 5.0), Provider()
+    breaker = guard.breaker("m", provider.ping)
+    for n in range(12):
+        with pytest.raises(CallFailed) as raised:
+            await guard.run(breaker, f"u{n % 4}", failing(DOWN))
+        assert raised.value.counts
+
+
+async def test_a_probe_every_so_often_ends_the_outage_by_itself() -> None:
+    clock, provider, told = Clock(), Provider(), list[bool]()
+    breaker = Breaker("test/m", provider.ping, clock=clock, opened=told.append)
+    provider.down = True
+    for n in range(3):
+        await breaker.failed(f"u{n}", DOWN)
+    waits: list[float] = []
+    for _ in range(8):
+        with pytest.raises(ProviderAway) as raised:
+            await breaker.admit()
+        waits.append(raised.value.retry_after or 0)
+        clock.now += waits[-1] + 0.001
+    assert provider.pings == 8
+    assert max(waits) <= 10
+    provider.down = False
+    await breaker.admit()
+    assert told == [True, False]
+
+
+async def test_many_who_find_a_probe_due_share_it() -> None:
+    clock, provider = Clock(), Provider()
+    breaker = Breaker("test/m", provider.ping, clock=clock)
+    provider.down = True
+    for n in range(3):
+        await breaker.failed(f"u{n}", DOWN)
+    clock.now += 60
+    provider.down = False
+    await asyncio.gather(*(breaker.admit() for _ in range(50)))
+    assert provider.pings == 2
+
+
+async def test_one_model_away_leaves_the_others_alone() -> None:
+    guard, provider = Guard("test", 64, 5.0), Provider()
+    away = Provider()
+    away.down = True
+    for n in range(5):
+        with pytest.raises(CallFailed):
+            await guard.run(guard.breaker("pro", away.ping), f"u{n}", away.call)
+    assert await guard.run(guard.breaker("flash", provider.ping), "u9", provider.call) == "said"
+
+
+async def test_an_input_that_is_refused_shows_that_the_provider_is_there() -> None:
+    guard, provider = Guard("test", 64, 5.0), Provider()
+    breaker = guard.breaker("m", provider.ping)
+    for n in range(2):
+        with pytest.raises(CallFailed):
+            await guard.run(breaker, f"u{n}", failing(DOWN))
+    with pytest.raises(PermanentError):
+        await guard.run(breaker, "u2", failing(PermanentError("too long")))
+    with pytest.raises(CallFailed):
+        await guard.run(breaker, "u3", failing(DOWN))
+    assert provider.pings == 0
