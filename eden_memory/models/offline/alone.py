@@ -17,7 +17,7 @@ def third_person(text: str, name: str) -> str:
     text = re.sub(
         rf"\b(?:I am|[Tt]his is) {re.escape(name.split(maxsplit=1)[0])}\b[^,.]*(?:,| and) I\b", "I", text
     )
-    text = pattern(r"\b(?-i:I) ((?:{adverbs},? )*)([\w']+)").sub(
+    text = pattern(r"\b(?-i:I) ((?:{adverbs},? )*)([a-z][\w']*)").sub(
         lambda m: f"{name} {m[1]}{_third(m[2])}", text
     )
     for found, said in (
@@ -26,7 +26,7 @@ def third_person(text: str, name: str) -> str:
         (r"\b(?:(?-i:I)|me|myself)\b", name),
         (r"\b(?:we|(?-i:us))\b", f"{name} and others"),
     ):
-        text = re.sub(found, said.replace("\\", ""), text, flags=re.I)
+        text = pattern(found).sub(lambda _, said=said: said, text)
     head, first, tail = text.partition(name)
     return head + first + tail.replace(name, name.split(maxsplit=1)[0])
 
@@ -49,7 +49,7 @@ def dated(text: str, time: datetime) -> str:
     for word, days in _AWAY.items():
         text = re.sub(rf"\b(?:on )?{word}\b", f"on {_day(time + timedelta(days))}", text, flags=re.I)
     text = pattern(
-        r"\b(on|last|next|this|by|until) ({days})(?! (?:the )?\d)(?= [a-z]+(?<!of)(?<!s)\b|[,.;:!?]|$)"
+        r"\b(on|last|next|this|by|until) ({days})(?! (?:the )?\d)(?= (?:\W|[a-z]+(?<!of)(?<!s)\b)|[,.;:!?]|$)"
     ).sub(lambda m: _weekday(m[1].lower(), m[2], time, past), text)
     text = pattern(r"\b(?:(?:in|from|since|of|until|by) )?(last|this|next) (week|month|year)\b").sub(
         lambda m: _period(m[1].lower(), m[2].lower(), time), text

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from eden_memory.domain.material import DecisionMaterial, NewFact
-from eden_memory.models.offline.words import content, dates, names, numbers, says, shortened
+from eden_memory.models.offline.words import content, dates, names, numbers, plain, says, shortened
 from schemas.answers import FactDecision, FactDecisions
 
 Meaning = Literal["NONE", "UPDATE", "DELETE", "ADD"]
@@ -12,16 +12,23 @@ _REASONS = {"NONE": "says the same", "UPDATE": "another value of the same", "DEL
 
 def meaning_of(new: str, old: str, similarity: float = 0.5) -> Meaning:
     """As decisions are called; `similarity` is (1 + cosine) / 2, 0.5 where none was measured."""
-    first, second = content(new), content(old)
-    extra = _values(new) - _values(old)
-    if first <= second or (not extra and (_shared(first, second) >= 0.75 or similarity >= 0.9)):
+    told, known = content(new) - _values(new), content(old) - _values(old)
+    extra, about = _values(new) - _values(old), _shared(told, known)
+    negated = says(new, "ended") != says(old, "ended")
+    alike = content(new) <= content(old) or (not extra and (about >= 0.75 or similarity >= 0.9))
+    if alike and not negated:
         return "NONE"
-    about = _shared(first - _values(new), second - _values(old))
-    if about < (0.3 if similarity >= 0.85 else 0.5):
+    if len(told & known) < min(2, len(known)) or about < (0.3 if similarity >= 0.85 else 0.5):
         return "ADD"
-    if any(of(new) and of(old) and not of(new) <= of(old) for of in (dates, numbers)):
+    if _corrects(new, old) and not (says(new, "past") and says(old, "past") and not says(new, "changed")):
         return "UPDATE"
-    return "DELETE" if about >= 0.6 and says(new, "ended") != says(old, "ended") else "ADD"
+    return "DELETE" if about >= 0.6 and negated else "ADD"
+
+
+def _corrects(new: str, old: str) -> bool:
+    """Whether both give a date or a number, and not the same; names only where the new one says that it changed."""
+    values = (dates, numbers, names) if says(new, "changed") else (dates, numbers)
+    return any(of(new) and of(old) and not of(new) <= of(old) for of in values)
 
 
 def decide(material: DecisionMaterial) -> FactDecisions:
@@ -45,7 +52,7 @@ def _decision(number: int, new: NewFact, texts: tuple[str, ...], words: int) -> 
 
 def _values(text: str) -> frozenset[str]:
     days = (part for date in dates(text) for part in date.split())
-    return frozenset({*numbers(text), *days, *(name.lower() for name in names(text))})
+    return frozenset({*numbers(text), *days, *(plain(name) for name in names(text))})
 
 
 def _shared(first: frozenset[str], second: frozenset[str]) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from eden_memory.domain.material import FactMaterial, Line, ReflectionMaterial, ScopeBrief
+from eden_memory.domain.transcript import REMOVED
 from eden_memory.models.offline.decisions import meaning_of
 from eden_memory.models.offline.statements import Statement, statements
 from eden_memory.models.offline.words import content, english, names, pattern, plain, says, shortened
@@ -71,10 +72,12 @@ def _within(items: Sequence[Item], scopes: Sequence[ScopeBrief]) -> list[Item]:
 
 
 def _happened(material: ReflectionMaterial) -> Iterator[StatedReflection]:
-    said = {n: line for n, line in enumerate(material.lines, 1) if line.role == "user" and line.text.strip()}
+    numbered = enumerate(material.lines, 1)
+    heard = {n: line for n, line in numbered if line.text not in ("", REMOVED) and line.role != "system"}
+    said = {n: line for n, line in heard.items() if line.role == "user"} or heard
     if said and any(scope.label == "session" for scope in material.scopes):
         people = " and ".join(dict.fromkeys(line.speaker for line in said.values()))
-        day, topics = material.lines[min(said) - 1].time, ", ".join(_topics(material.lines))
+        day, topics = material.lines[min(said) - 1].time, ", ".join(_topics(tuple(heard.values())))
         text = f"On {day.day} {day:%B %Y} {people} talked about {topics or 'nothing in particular'}."
         yield StatedReflection(text=shortened(text, material.words), scope="session", messages=list(said))
 

@@ -22,7 +22,7 @@ def kind_of(sentence: str, lead: str, speakers: frozenset[str], named: frozenset
         _rules(sentence) and not _OWN.search(sentence)
     ):
         return "rule"
-    meaning = content(sentence) - {name.lower() for name in speakers}
+    meaning = content(sentence) - content(" ".join(speakers))
     order = pattern("^(?:(?:please|just|kindly) )*{order}").match(sentence)
     if says(sentence, "way") or (order and says(sentence, "lasting")):
         return "way" if meaning and (len(meaning) > 1 or _OWN.search(sentence)) else "nothing"

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from eden_memory.domain.material import Line
+from eden_memory.domain.transcript import REMOVED
 from eden_memory.models.offline.alone import dated, third_person
 from eden_memory.models.offline.kinds import Kind, kind_of, personal
 from eden_memory.models.offline.words import (
@@ -26,7 +27,7 @@ _THINGS = (
     r"\b(?:the|our|my|these|new) (?:(?!is|was|has|of)[a-z]+ ){0,2}"
     r"(?!(?:is|was|has|us|this|ones|yes)\b)[a-z]+s\b"
 )
-_INSTEAD = re.compile(r"([\w:.]+),? (?:not|instead of) ([\w:.]+)|\bends? in (\d+)")
+_INSTEAD = re.compile(r"([\w:.]{1,30}),? (?:not|instead of) ([\w:.]{1,30})|\bends? in (\d{1,20})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def statements(lines: Sequence[Line], words: int) -> list[Statement]:
     speakers = frozenset(part for line in lines for part in (line.speaker, *line.speaker.split()))
     heard = _Heard(speakers, frozenset(name for line in lines for name in names(line.text)) - speakers)
     for number, line in enumerate(lines, 1):
-        if line.role == "user":
+        if line.role == "user" and line.text != REMOVED:
             heard.said += _of_message(number, line, words, heard)
         if line.role in ("user", "assistant"):
             _listen(line, heard)
@@ -65,11 +66,12 @@ def statements(lines: Sequence[Line], words: int) -> list[Statement]:
 
 
 def _listen(line: Line, heard: _Heard) -> None:
-    for found in pattern(_PERSON).finditer(line.text):
-        heard.person = f"{line.speaker}'s {found[2]}" if found[1] else found[0]
-    for found in pattern(_THINGS).finditer(line.text):
-        heard.things = found[0].replace("my ", f"{line.speaker}'s ")
-    last = (sentences(line.text) or [""])[-1]
+    last = ""
+    for last in sentences(line.text):
+        for found in pattern(_PERSON).finditer(last):
+            heard.person = f"{line.speaker}'s {found[2]}" if found[1] else found[0]
+        for found in pattern(_THINGS).finditer(last):
+            heard.things = found[0].replace("my ", f"{line.speaker}'s ")
     heard.asker, heard.question = (line.speaker, last) if last.endswith("?") else ("", "")
 
 
@@ -82,7 +84,7 @@ def _of_message(number: int, line: Line, words: int, heard: _Heard) -> Iterator[
         before, bare = groups[-1], not says(sentence, "verb")
         leans = bool(before.text) and (bare or bool(pattern("^{leaning}").match(sentence)))
         kind = kind_of(sentence, lead, heard.speakers, heard.named)
-        if kind in ("fact", "context") and not leans:
+        if kind not in ("nothing", "rule") and not leans:
             kind = _if_alone(kind, sentence, bare, at, line, heard)
         own = max(own, 0 if kind in ("nothing", "rule") else personal(sentence))
         own = 2 if bare and not at and "you" in heard.question else own
@@ -102,11 +104,14 @@ def _if_alone(kind: Kind, sentence: str, bare: bool, at: int, line: Line, heard:
     if not bare:
         resolved = _with_antecedents(sentence, heard)
         unclear = pattern(r"^(?:he|she|it|they|this|that|there)\b").match(resolved)
-        return "nothing" if kind == "fact" and unclear else kind
+        return "nothing" if kind != "context" and unclear else kind
+    meaning = content(sentence) - content(" ".join(heard.speakers))
+    if kind == "way":
+        return kind
     if at or heard.asker in ("", line.speaker):
-        return kind if not at and len(content(sentence)) > 3 else "nothing"
+        return kind if not at and len(meaning) > 3 else "nothing"
     preferred = pattern(r"\b(?:like|prefer|favou?rite|enjoy|want)\b").search(heard.question)
-    return "nothing" if not content(sentence) else "way" if preferred else kind
+    return "nothing" if not meaning else "way" if preferred else kind
 
 
 def _belongs(before: Kind, kind: Kind, sentence: str) -> bool:
@@ -125,20 +130,24 @@ def _corrected(sentence: str, number: int, heard: _Heard) -> bool:
     text = before.text.replace(old, new) if alike else before.text
     if ending:
         text = re.sub(r"(\d[\d -]*\d)(?!.*\d)", lambda m: m[1][: -len(ending)] + ending, text)
-    heard.said[-1] = replace(before, text=text, messages=(*before.messages, number))
+    if text != before.text:
+        heard.said[-1] = replace(before, text=text, messages=(*before.messages, number))
     return text != before.text
 
 
 def _said(text: str, speakers: frozenset[str]) -> Iterator[tuple[str, str]]:
     """Lead and sentence, without fillers, asides and the name of who is spoken to."""
     filler = pattern("^(?:{filler}[,.!]+ *|{linking},? )+")
+    short = {name[:length] for name in speakers for length in range(3, len(name) + 1)}
     for whole in sentences(text):
         for sentence in pattern(r",?;? (?:and |so |but )+(?=(?:please|don't|from now on)\b)").split(whole):
             bare = filler.sub("", pattern(",? ?{aside},?").sub("", sentence))
             lead = (pattern(r"^[^:\d]*{lead}[^:\d]*: ").match(bare) or [""])[0]
             bare = bare.removeprefix(lead)
             name, comma, rest = bare.partition(", ")
-            bare = (rest if comma and name in speakers else bare).strip()
+            bare = (rest if comma and name in short else bare).strip()
+            head, comma, name = bare.rpartition(", ")
+            bare = f"{head}." if comma and name.rstrip(".!") in short else bare
             if bare.strip(" .!"):
                 yield lead, bare[0].upper() + bare[1:]
 
@@ -151,13 +160,15 @@ def _alone(sentence: str, line: Line, bare: bool, leans: bool, heard: _Heard) ->
             sentence = f'{line.speaker}, asked "{heard.question}": {sentence}'
         elif pattern(r"^\w{4,}ed (?:on|at|in|the|an?|to|from|with|by|my|it|{days})\b").match(sentence):
             sentence = f"{line.speaker} {sentence[0].lower()}{sentence[1:]}"
-    return third_person(sentence, line.speaker)
+    text = third_person(sentence, line.speaker)
+    return text[0].upper() + text[1:]
 
 
 def _with_antecedents(sentence: str, heard: _Heard) -> str:
+    """Its pronouns explained, where somebody or something was named before that they may stand for."""
     if heard.person:
-        sentence = re.sub(r"^(?:She|He)\b", heard.person, sentence)
-        sentence = re.sub(r"^(?:Her|His)\b", f"{heard.person}'s", sentence)
+        sentence = re.sub(r"^(?:She|He)\b", lambda _: heard.person, sentence)
+        sentence = re.sub(r"^(?:Her|His)\b", lambda _: f"{heard.person}'s", sentence)
         if not re.search(r"\b[Ss]?[Hh]e\b|(?<!^)\b[A-Z]", sentence):
-            sentence = re.sub(r"\b(her|him)\b", rf"\1 ({heard.person})", sentence, count=1)
-    return re.sub(r"^They\b", heard.things, sentence) if heard.things else sentence
+            sentence = re.sub(r"\b(?:her|him)\b", lambda m: f"{m[0]} ({heard.person})", sentence, count=1)
+    return re.sub(r"^They\b", lambda _: heard.things, sentence) if heard.things else sentence

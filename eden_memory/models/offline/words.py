@@ -6,9 +6,12 @@ from importlib.resources import files
 
 import yaml
 
-_ENDS = re.compile(r"(?<=[.!?…])[\"'”)]*\s+(?=[^\sa-z])|\n+")
+_ENDS = re.compile(r"(?:(?<=[.!?…])|(?<=[.!?…][\"'”)]))\s+(?=[^\sa-z])|\n+")
 _ABBREVIATED = re.compile(r"\b(?:Dr|Mr|Mrs|Ms|St|vs|e\.g|i\.e|approx|ca|[A-Z])\.$")
-_QUOTED = re.compile(r"```.*?(?:```|\Z)|[\"“«][^\"“”«»]{30,}(?:[\"”»]|\Z)|^>.*$", re.S | re.M)
+_CODE = re.compile(r"```.*?(?:```|\Z)|^>.*$", re.S | re.M)
+_QUOTED = re.compile(r"(?<!\S)[\"“«](?=\S)([^\"”»]*)(?:[\"”»]|\Z)")
+_LONGEST = 600
+"""Characters of a sentence: what is longer is a list or a log, no statement, and slow to match."""
 _WORD = re.compile(r"[^\W_]+(?:[-'.,:@/][^\W_]+)*")
 
 
@@ -39,22 +42,24 @@ def says(text: str, *names: str) -> bool:
 
 
 def sentences(text: str) -> list[str]:
-    """Its sentences, without long quotations: what is quoted, somebody else has said."""
+    """Its sentences, without code, long quotations (somebody else has said them) and what is too long for one."""
     found: list[str] = []
-    for piece in _ENDS.split(_QUOTED.sub(" … ", text.replace("\u2019", "'"))):
+    text = _CODE.sub(" … ", text.replace("\u2019", "'"))
+    text = _QUOTED.sub(lambda m: m[0] if len(m[1]) < 30 else " … ", text)
+    for piece in _ENDS.split(text):
         if found and _ABBREVIATED.search(found[-1]):
             found[-1] += f" {piece.strip()}"
         elif piece.strip(" …"):
             found.append(" ".join(piece.split()))
-    return found
+    return [sentence for sentence in found if len(sentence) <= _LONGEST]
 
 
 def plain(word: str) -> str:
-    """In small letters, without possessive or common ending; number words as digits."""
+    """In small letters, without possessive or common ending, at most six letters; number words as digits."""
     low = word.lower().removesuffix("'s").rstrip(".,:")
     if low in english()["counts"]:
         return str(english()["counts"].index(low) + 2)
-    return re.sub(r"(?<=\w{3})(?:ing|ie[sd]|ed|es|(?<!s)s|e|y)$", "", low)
+    return low if low[:1].isdigit() else re.sub(r"(?<=\w{3})(?:ing|ie[sd]|ed|es|(?<!s)s|e|y)$", "", low)[:6]
 
 
 def content(text: str) -> frozenset[str]:
@@ -81,7 +86,7 @@ def numbers(text: str) -> frozenset[str]:
 
 def dates(text: str) -> frozenset[str]:
     """Its days: `29 may`, without a year, and weekdays."""
-    listed = pattern(r"((?:\b\d{1,2}(?:st|nd|rd|th)?(?:,| and| to|-| )+)+)({months})").findall(text)
+    listed = pattern(r"((?:\b\d{1,2}(?:st|nd|rd|th)?(?:,| and| to|-| )+){1,6})({months})").findall(text)
     days = {f"{day} {month.lower()}" for many, month in listed for day in re.findall(r"\d+", many)}
     return frozenset(days | {day[0].lower() for day in pattern("({days})").findall(text)})
 
