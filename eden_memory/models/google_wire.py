@@ -68,7 +68,10 @@ def vectors(body: Body, wanted: int) -> tuple[list[list[float]], Tokens]:
     found = objects_of(body.get("embeddings"))
     if len(found) != wanted:
         raise CallFailed("provider_error", f"{len(found)} vectors for {wanted} texts")
-    return [numbers_of(one.get("values")) for one in found], _tokens(object_of(body.get("usageMetadata")))
+    numbers = [numbers_of(one.get("values")) for one in found]
+    if not all(len(vector) == len(numbers[0]) > 0 for vector in numbers):
+        raise CallFailed("provider_error", "unreadable vectors")
+    return numbers, _tokens(object_of(body.get("usageMetadata")))
 
 
 def _finish(reason: object) -> Finish:

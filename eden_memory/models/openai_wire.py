@@ -62,7 +62,7 @@ class OpenAIWire:
         body: Body = {"model": model, "messages": messages}
         if response_format is not None:
             body["response_format"] = response_format
-        return _completion(await self._post("/chat/completions", body))
+        return completion(await self._post("/chat/completions", body))
 
     async def embed(
         self, model: str, texts: Sequence[str], dimensions: int | None
@@ -71,7 +71,7 @@ class OpenAIWire:
         body: Body = {"model": model, "input": list(texts), "encoding_format": "base64"}
         if dimensions is not None:
             body["dimensions"] = dimensions
-        return _vectors(await self._post("/embeddings", body), len(texts))
+        return vectors(await self._post("/embeddings", body), len(texts))
 
     async def _post(self, path: str, body: Body) -> Body:
         """The SDK's request with its headers and errors; its response models would nearly double the CPU time."""
@@ -125,7 +125,8 @@ def _retry_after(headers: httpx2.Headers) -> float | None:
     return None
 
 
-def _completion(body: Body) -> Completion:
+def completion(body: Body) -> Completion:
+    """A chat completion; CallFailed where it holds no choice."""
     choices = objects_of(body.get("choices"))
     if not choices:
         raise CallFailed("provider_error", "a response without choices")
@@ -161,16 +162,23 @@ def _tokens(usage: Body) -> Tokens:
     )
 
 
-def _vectors(body: Body, wanted: int) -> tuple[list[list[float]], Tokens]:
+def vectors(body: Body, wanted: int) -> tuple[list[list[float]], Tokens]:
+    """An embeddings response; CallFailed where it holds not as many readable vectors as wanted."""
     data = objects_of(body.get("data"))
     if len(data) != wanted:
         raise CallFailed("provider_error", f"{len(data)} vectors for {wanted} texts")
     ordered = sorted(data, key=lambda one: count_of(one.get("index")))
-    return [_numbers(one.get("embedding")) for one in ordered], _tokens(object_of(body.get("usage")))
+    found = [_numbers(one.get("embedding")) for one in ordered]
+    if not all(len(vector) == len(found[0]) > 0 for vector in found):
+        raise CallFailed("provider_error", "unreadable vectors")
+    return found, _tokens(object_of(body.get("usage")))
 
 
 def _numbers(embedding: object) -> list[float]:
     """Base64 of little-endian float32, or numbers, where an endpoint does not know base64."""
     if isinstance(embedding, str):
-        return np.frombuffer(base64.b64decode(embedding), dtype="<f4").tolist()
+        try:
+            return np.frombuffer(base64.b64decode(embedding), dtype="<f4").tolist()
+        except ValueError:
+            return []
     return numbers_of(embedding)
