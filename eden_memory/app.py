@@ -3,9 +3,8 @@
 import asyncio
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
-from hashlib import sha256
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer
@@ -17,27 +16,24 @@ from eden_memory.domain.consumption import Consumption
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.inbox_mapping import InboxMapping
 from eden_memory.domain.message_mapping import TOPIC, FieldPaths, MessageMapping
-from eden_memory.domain.stage import Handler
-from eden_memory.domain.windows import Limits
+from eden_memory.handlers import stage_handlers
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.change_stream import ChangeStream
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.collection_reader import CollectionReader
 from eden_memory.mongo.consumption import MongoMarks
 from eden_memory.mongo.controls import MongoControls, MongoGroupNotes
-from eden_memory.mongo.directory import MongoDirectory
 from eden_memory.mongo.ids import encode_id
 from eden_memory.mongo.inbox import MongoInbox
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.mongo.outcomes import MongoLedger
 from eden_memory.mongo.positions import MongoPositions
-from eden_memory.mongo.trigger_store import MongoTriggerStore
+from eden_memory.mongo.setup import check
 from eden_memory.runtime.housekeeping import Housekeeping
 from eden_memory.runtime.http import HealthServer
 from eden_memory.runtime.janitor import Janitor
 from eden_memory.runtime.kafka import admin_config, client_kwargs
 from eden_memory.runtime.leading import Leading, Source
-from eden_memory.runtime.metrics import TriggerMetrics
 from eden_memory.runtime.phases import Leadership
 from eden_memory.runtime.preflight import topics_exist
 from eden_memory.runtime.process import Part, Process
@@ -49,7 +45,6 @@ from eden_memory.runtime.transactions import TransactionalPublisher
 from eden_memory.runtime.worker import Bounds, Surroundings, Worker
 from eden_memory.settings import Settings
 from processors import pipeline
-from processors.formation_trigger import FormationTrigger
 from processors.tailer import Tailer
 from schemas.documents import InboxAddedText, InboxFactCommand, InboxForget, InboxFormNow, InboxSessionEnded
 from schemas.events import REGISTRY
@@ -118,6 +113,8 @@ async def run(settings: Settings, names: Sequence[str]) -> None:
     topics = load_topics(settings.kafka)
     config = admin_config(settings.kafka, endpoints(settings).kafka)
     await topics_exist(config, [topic.name for topic in topics])
+    if wanted & set(pipeline.NAMES):
+        await _collections_ready(settings)
     async with AsyncExitStack() as stack:
         parts: list[Part] = []
         if TAILER in wanted:
@@ -129,6 +126,15 @@ async def run(settings: Settings, names: Sequence[str]) -> None:
         if settings.http.port is not None:
             parts.append(HealthServer(tuple(parts), settings.http.host, settings.http.port))
         await Process(parts, settings.run.drain_seconds + 5).run()
+
+
+async def _collections_ready(settings: Settings) -> None:
+    """An EdenError that names what `eden setup` has not made yet, or has made differently."""
+    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
+        problems = await check(client[settings.mongodb.database], settings.mongodb.prefix)
+    if problems:
+        listed = "\n".join(f"  {one}" for one in problems)
+        raise EdenError(f"MongoDB is not set up for memory:\n{listed}", "Run `eden setup`.")
 
 
 def _wanted(names: Sequence[str]) -> set[str]:
@@ -148,9 +154,8 @@ async def stage_parts(settings: Settings, names: Collection[str]) -> AsyncGenera
         await publisher.start()
         try:
             around = await _surroundings(settings, client, kafka, publisher)
-            handlers = await stage_handlers(settings, client)
-            stages = [stage for stage in pipeline.stages(handlers) if stage.name in names]
-            yield [Worker(stage, around) for stage in stages]
+            async with stage_handlers(settings, client, publisher, around.topic_of, names) as handlers:
+                yield [Worker(stage, around) for stage in pipeline.stages(handlers)]
         finally:
             await publisher.stop()
 
@@ -174,20 +179,6 @@ async def _surroundings(
         slots=Slots(settings.run.at_once),
         bounds=Bounds(stop_seconds=settings.run.drain_seconds),
     )
-
-
-async def stage_handlers(settings: Settings, client: MongoClient) -> dict[str, Handler]:
-    """The processors with what they stand on."""
-    database, prefix = client[settings.mongodb.database], settings.mongodb.prefix
-    store = MongoTriggerStore(database, prefix, window_limits(settings))
-    await store.create_indexes()
-    directory = MongoDirectory(client[settings.source_database], database[prefix + "streams"], settings)
-    forgets = settings.messages.on_delete != "keep"
-    return {
-        pipeline.FORMATION_TRIGGER: FormationTrigger(
-            store, directory, settings_version(settings), TriggerMetrics(), forgets=forgets
-        )
-    }
 
 
 @asynccontextmanager
@@ -218,23 +209,6 @@ def consumption(settings: Settings) -> Consumption:
 
 def _now() -> datetime:
     return datetime.now(UTC)
-
-
-def window_limits(settings: Settings) -> Limits:
-    """When windows close."""
-    windows = settings.windows
-    return Limits(
-        messages=windows.messages,
-        tokens=windows.tokens,
-        least=windows.least,
-        cold=timedelta(minutes=windows.cold_minutes),
-        stale=timedelta(hours=windows.stale_hours) if windows.stale_hours is not None else None,
-    )
-
-
-def settings_version(settings: Settings) -> str:
-    """A hash of the settings that decide what is formed."""
-    return sha256(settings.windows.model_dump_json().encode()).hexdigest()[:12]
 
 
 @asynccontextmanager

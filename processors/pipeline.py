@@ -35,7 +35,17 @@ FORGETTING = "forgetting"
 ATLAS_WRITER = "atlas-writer"
 CONTEXT_CACHE = "context-cache"
 
-NAMES = (FORMATION_TRIGGER,)
+NAMES = (
+    FORMATION_TRIGGER,
+    FACT_EXTRACTION,
+    FACT_DEDUP,
+    REFLECTION_EXTRACTION,
+    CONSOLIDATION,
+    FORGETTING,
+    ATLAS_WRITER,
+    CONTEXT_CACHE,
+)
+"""In flow order."""
 KEEP_THEIR_OWN_STATE = frozenset({FORMATION_TRIGGER, ATLAS_WRITER, CONTEXT_CACHE})
 """Idempotent, or with state and outcome in one document: they have no outcomes in the ledger."""
 

@@ -23,10 +23,10 @@ import orjson
 from pydantic import SecretStr
 from pymongo import AsyncMongoClient
 
-from eden_memory import app
 from eden_memory.domain.failures import PermanentError, ProviderError
 from eden_memory.domain.outcome import Outcome
 from eden_memory.domain.stage import Decision, Delivery, Outgoing, RetryPolicy, Stage
+from eden_memory.handlers import stage_handlers
 from eden_memory.logs import configure
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.controls import MongoControls, MongoGroupNotes
@@ -226,10 +226,10 @@ async def parts(place: Place, diary: Diary) -> AsyncGenerator[list[Worker]]:
             own, trigger = around, replace(around, topic_of=load_topics(settings.kafka).topic_of)
             trigger = replace(trigger, registry=events.REGISTRY)
             workers = [Worker(stage, own) for stage in _own_stages(place, settings, client, around, diary)]
-            handlers = await app.stage_handlers(settings, client)
-            rows = [row for row in pipeline.stages(handlers) if row.name == pipeline.FORMATION_TRIGGER]
-            workers += [Worker(replace(row, batch=25), trigger) for row in rows]
-            yield workers
+            names = {pipeline.FORMATION_TRIGGER}
+            async with stage_handlers(settings, client, publisher, trigger.topic_of, names) as handlers:
+                rows = pipeline.stages(handlers)
+                yield [*workers, *(Worker(replace(row, batch=25), trigger) for row in rows)]
         finally:
             await publisher.stop()
 

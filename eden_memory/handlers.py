@@ -1,0 +1,204 @@
+"""The handlers of the stages, each with what it stands on: settings in, functions from records to events out."""
+
+from collections.abc import AsyncGenerator, Collection
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from hashlib import sha256
+from typing import Any
+
+from pymongo import AsyncMongoClient
+
+from eden_memory.domain.fence import Fence
+from eden_memory.domain.stage import Handler
+from eden_memory.domain.windows import Limits
+from eden_memory.models.factory import Models
+from eden_memory.models.prices import Prices
+from eden_memory.mongo.answers import MongoAnswers
+from eden_memory.mongo.blobs_decided import MongoBlobsDecided
+from eden_memory.mongo.decided import MongoDecided
+from eden_memory.mongo.directory import MongoDirectory
+from eden_memory.mongo.fact_search import MongoFactSearch
+from eden_memory.mongo.forgetting_store import MongoForgettingStore
+from eden_memory.mongo.forgotten import MongoForgetting
+from eden_memory.mongo.memory_store import MongoMemoryStore
+from eden_memory.mongo.secret import installation_secret
+from eden_memory.mongo.snapshots import MongoSnapshots
+from eden_memory.mongo.streams import MongoStreams
+from eden_memory.mongo.trigger_store import MongoTriggerStore
+from eden_memory.runtime.accounting import UsageLog, accounted
+from eden_memory.runtime.codec import TopicOf
+from eden_memory.runtime.metrics import (
+    CallMetrics,
+    ConsolidationMetrics,
+    DedupMetrics,
+    ExtractionMetrics,
+    GuardMetrics,
+    TriggerMetrics,
+)
+from eden_memory.runtime.tools import Publishing
+from eden_memory.settings import Settings
+from processors.atlas_writer import AtlasWriter
+from processors.consolidation import Consolidation
+from processors.fact_dedup import FactDedup, Stores
+from processors.fact_extraction import FactExtraction
+from processors.forgetting import Forgetting
+from processors.formation_trigger import FormationTrigger
+from processors.pipeline import (
+    ATLAS_WRITER,
+    CONSOLIDATION,
+    FACT_DEDUP,
+    FACT_EXTRACTION,
+    FORGETTING,
+    FORMATION_TRIGGER,
+    REFLECTION_EXTRACTION,
+)
+from processors.reflection_extraction import ReflectionExtraction
+
+ASK_MODELS = frozenset({FACT_EXTRACTION, FACT_DEDUP, REFLECTION_EXTRACTION, CONSOLIDATION})
+USAGE_SOURCE = "models"
+MongoClient = AsyncMongoClient[dict[str, Any]]
+
+
+@asynccontextmanager
+async def stage_handlers(
+    settings: Settings,
+    client: MongoClient,
+    publisher: Publishing,
+    topic_of: TopicOf,
+    names: Collection[str],
+) -> AsyncGenerator[dict[str, Handler]]:
+    """The handlers of the stages named; models are loaded only where one of them asks a model."""
+    without = Handlers(settings, client)
+    handlers = {name: handler for name, handler in (await without.plain(names)).items() if name in names}
+    if not ASK_MODELS & set(names):
+        yield handlers
+        return
+    usage = UsageLog(publisher, topic_of, USAGE_SOURCE)
+    models = await models_of(settings, client)
+    try:
+        models.introduce()
+        asking = await without.asking(models)
+        handlers |= {name: accounted(one, usage.add) for name, one in asking.items() if name in names}
+        yield handlers
+    finally:
+        await usage.flush()
+        await models.close()
+
+
+async def models_of(settings: Settings, client: MongoClient) -> Models:
+    """The models that the settings ask for, with the store of their answers."""
+    answers = MongoAnswers(client[settings.mongodb.database], settings.mongodb.prefix)
+    await answers.prepare()
+    return Models(settings, answers, Prices().cost, calls=CallMetrics(), guards=GuardMetrics())
+
+
+class Handlers:
+    """Makes handlers; nothing is read or written before one of its methods is called."""
+
+    def __init__(self, settings: Settings, client: MongoClient) -> None:
+        self._settings, self._client = settings, client
+        self._database, self._prefix = client[settings.mongodb.database], settings.mongodb.prefix
+        self._forgotten = MongoForgetting(self._database, self._prefix)
+        self._streams = MongoStreams(self._database, self._prefix)
+        self._snapshots = MongoSnapshots(self._database, self._prefix)
+        self._trigger = MongoTriggerStore(self._database, self._prefix, window_limits(settings))
+
+    async def plain(self, names: Collection[str]) -> dict[str, Handler]:
+        """The stages that ask no model."""
+        if FORMATION_TRIGGER in names:
+            await self._trigger.create_indexes()
+        database, prefix = self._database, self._prefix
+        return {
+            FORMATION_TRIGGER: self._formation_trigger(),
+            FORGETTING: Forgetting(MongoForgettingStore(database, prefix), self._forgotten),
+            ATLAS_WRITER: AtlasWriter(MongoMemoryStore(database, prefix), self._forgotten),
+        }
+
+    async def asking(self, models: Models) -> dict[str, Handler]:
+        """The stages that ask models."""
+        fence = Fence(await installation_secret(self._database, self._prefix))
+        return {
+            FACT_EXTRACTION: FactExtraction(
+                self._trigger,
+                self._streams,
+                models.language_model,
+                self._forgotten,
+                fence,
+                ExtractionMetrics(),
+                demote_names=self._settings.memory.demote_names,
+            ),
+            FACT_DEDUP: self._fact_dedup(models, fence),
+            REFLECTION_EXTRACTION: ReflectionExtraction(
+                self._trigger,
+                self._streams,
+                self._snapshots,
+                models.language_model,
+                self._forgotten,
+                fence,
+                ExtractionMetrics(),
+                demote_names=self._settings.memory.demote_names,
+            ),
+            CONSOLIDATION: Consolidation(
+                self._snapshots,
+                MongoBlobsDecided(self._database, self._prefix),
+                self._streams,
+                models.language_model,
+                self._forgotten,
+                fence,
+                settings_version(self._settings),
+                ConsolidationMetrics(),
+            ),
+        }
+
+    def _formation_trigger(self) -> FormationTrigger:
+        settings = self._settings
+        directory = MongoDirectory(
+            self._client[settings.source_database], self._database[self._prefix + "streams"], settings
+        )
+        return FormationTrigger(
+            self._trigger,
+            directory,
+            settings_version(settings),
+            TriggerMetrics(),
+            forgets=settings.messages.on_delete != "keep",
+        )
+
+    def _fact_dedup(self, models: Models, fence: Fence) -> FactDedup:
+        embedder, memory = models.embedder, self._settings.memory
+        search = MongoFactSearch(self._database, self._prefix, embedder.model)
+        decided = MongoDecided(self._database, self._prefix)
+        return FactDedup(
+            Stores(search, decided, self._forgotten, self._streams),
+            models.language_model,
+            embedder,
+            fence,
+            DedupMetrics(),
+            similar=memory.similar,
+            dedup=memory.dedup,
+        )
+
+
+def window_limits(settings: Settings) -> Limits:
+    """When windows close."""
+    windows = settings.windows
+    return Limits(
+        messages=windows.messages,
+        tokens=windows.tokens,
+        least=windows.least,
+        cold=timedelta(minutes=windows.cold_minutes),
+        stale=timedelta(hours=windows.stale_hours) if windows.stale_hours is not None else None,
+    )
+
+
+def settings_version(settings: Settings) -> str:
+    """A hash of the settings that decide what is formed."""
+    decides = "".join(
+        (
+            settings.windows.model_dump_json(),
+            settings.models.model_dump_json(exclude={"timeout_seconds", "at_once", "log_prompts"}),
+            settings.memory.model_dump_json(include={"dedup", "similar", "demote_names"}),
+            settings.llm,
+            settings.embedder or "",
+        )
+    )
+    return sha256(decides.encode()).hexdigest()[:12]
