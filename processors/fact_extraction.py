@@ -92,7 +92,7 @@ class FactExtraction:
     async def _formed(self, case: Case, answered: Answered[ExtractedFacts], fence: str) -> Sequence[Outgoing]:
         """What stands of the answer, by what is forgotten now that it is here."""
         marks = await self._forgetting.among(named_by(case.window))
-        rules = Rules(case.scopes.all, FACT_WORDS, {}, FACTS_OF_A_WINDOW, case.names)
+        rules = Rules(case.scopes.all, case.scopes.words(FACT_WORDS), {}, FACTS_OF_A_WINDOW, case.names)
         placing = Placing(case.window, case.transcript, rules, fence)
         placed = placing.place(answered.value.facts, marks)
         self._watch.extracted(STAGE, len(placed), placing.counts)

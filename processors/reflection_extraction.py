@@ -120,7 +120,7 @@ class ReflectionExtraction:
         """What stands of the answer, by what is forgotten now that it is here."""
         marks = await self._forgetting.among(named_by(case.window))
         most = {scope.key: limits.most for scope, limits in case.scopes.limits.items()}
-        rules = Rules(case.scopes.all, REFLECTION_WORDS, most, names=case.names)
+        rules = Rules(case.scopes.all, case.scopes.words(REFLECTION_WORDS), most, names=case.names)
         placing = Placing(case.window, case.transcript, rules, fence)
         placed = placing.place(answered.value.reflections, marks)
         by_scope = Counter(one.scope.key for one in placed)

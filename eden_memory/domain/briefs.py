@@ -45,10 +45,16 @@ class Scopes:
         named = (limits.extraction_model for limits in self.limits.values())
         return next(filter(None, named), None)
 
+    def words(self, most: int) -> dict[str, int]:
+        """Words of one item by scope key: a stream's own limit, else `most`."""
+        return {scope.key: limits.item_words or most for scope, limits in self.limits.items()}
+
     def for_facts(self) -> tuple[ScopeBrief, ...]:
         """Without what is known: facts must stand alone."""
         return tuple(
-            ScopeBrief(label_of(scope), limits.extraction_guidance, 0, FACTS_OF_A_WINDOW)
+            ScopeBrief(
+                label_of(scope), limits.extraction_guidance, 0, FACTS_OF_A_WINDOW, words=limits.item_words
+            )
             for scope, limits in self.limits.items()
         )
 
@@ -96,7 +102,9 @@ def is_private(scope: Scope, sources: Sequence[SourceMessage], window: Window) -
 
 
 def _brief(scope: Scope, limits: ScopeLimits, shot: Snapshot | None, marks: Marks) -> ScopeBrief:
-    brief = ScopeBrief(label_of(scope), limits.extraction_guidance, limits.least, limits.most)
+    brief = ScopeBrief(
+        label_of(scope), limits.extraction_guidance, limits.least, limits.most, words=limits.item_words
+    )
     if shot is None:
         return brief
     left = [one.content for one in shot.buffer if not marks.entity_gone("reflection", one.reflection_id, 1)]

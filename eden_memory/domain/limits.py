@@ -23,6 +23,8 @@ class ScopeLimits:
     consolidation_model: str | None = None
     fifo_limit: int | None = None
     retention_days: int | None = None
+    item_words: int | None = None
+    """Words of one fact or reflection; None: FACT_WORDS, REFLECTION_WORDS."""
 
 
 DEFAULTS: Mapping[ScopeKind, ScopeLimits] = {
@@ -63,4 +65,5 @@ def limits_of(scope: Scope, streams: Mapping[str, Stream]) -> ScopeLimits:
         consolidation_model=own.consolidation_model,
         fifo_limit=own.fifo_limit,
         retention_days=own.retention_days,
+        item_words=own.item_word_limit,
     )

@@ -33,6 +33,8 @@ class ScopeBrief:
     """Reflections only: what is known of it."""
     buffer: tuple[str, ...] = ()
     """Reflections only: the newest that no blob has absorbed, oldest first."""
+    words: int | None = None
+    """Of one item, where the stream has a limit of its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,8 @@ class Rules:
 
     scopes: tuple[Scope, ...]
     """Those that the prompt showed."""
-    words: int
+    words: Mapping[str, int]
+    """Of one item, by scope key."""
     most: Mapping[str, int]
     """By scope key; scopes without an entry hold any number."""
     most_together: int | None = None
@@ -76,10 +77,13 @@ class Placing:
         return placed
 
     def _one(self, stated: StatedFact | StatedReflection, marks: Marks) -> Placed | None:
-        text = self._text(stated.text)
         named = self._scope(stated.scope)
-        if not text or named is None:
-            self.counts["no_scope" if text else "empty"] += 1
+        if named is None:
+            self.counts["no_scope"] += 1
+            return None
+        text = self._text(stated.text, self.rules.words[named.key])
+        if not text:
+            self.counts["empty"] += 1
             return None
         scope = self._home() if self._is_anothers(named, text) else named
         if scope is None:
@@ -91,10 +95,10 @@ class Placing:
             return None
         return Placed(text, scope, sources, whole, named.kind if scope is not named else None)
 
-    def _text(self, stated: str) -> str:
+    def _text(self, stated: str, words: int) -> str:
         """In one line, without what cannot be seen, within the word limit."""
         text = " ".join(_NOT_TEXT.sub(" ", stated).replace(self.fence, " ").split())
-        short = fitted(text, self.rules.words)
+        short = fitted(text, words)
         self.counts["shortened"] += short != text
         return short
 

@@ -95,6 +95,14 @@ async def test_a_fact_over_its_words_is_shortened_at_a_sentence() -> None:
     assert bench.counted.left["shortened"] == 1
 
 
+async def test_a_streams_own_word_limit_comes_first() -> None:
+    bench = Bench(talk("a"), stating(fact("word " * 60, "user"), fact("term " * 60, "group")))
+    bench.kept.streams["user"] = Stream(_id="x", agent_id=AGENT, scope="user", item_word_limit=50)
+    extracted, _ = await bench.facts()
+    assert [len(one.text.split()) for one in extracted.facts] == [50, FACT_WORDS]
+    assert "at most 50 words" in bench.model.prompts[0].system
+
+
 @pytest.mark.parametrize(
     "label", ["session", "user:s.tom", "shard:known outages", "", "s.mara", USER_SCOPE.key]
 )
