@@ -97,4 +97,4 @@ def _year(time: datetime, month: str, day: int, past: bool) -> int:
     """The year that brings the date nearest; a side that the sentence does not speak of counts as farther."""
     months = english()["months"].index(month.lower()) + 1 - time.month + (day - time.day) / 31
     ahead, back = months % 12, -months % 12
-    return time.year + round(((ahead if ahead <= back * (0.5 if past else 3) else -back) - months) / 12)
+    return time.year + round(((ahead if ahead <= back * (0.5 if past else 6) else -back) - months) / 12)

@@ -13,12 +13,13 @@ _REASONS = {"NONE": "says the same", "UPDATE": "another value of the same", "DEL
 def meaning_of(new: str, old: str, similarity: float = 0.5) -> Meaning:
     """As decisions are called; `similarity` is (1 + cosine) / 2, 0.5 where none was measured."""
     told, known = content(new) - _values(new), content(old) - _values(old)
-    extra, about = _values(new) - _values(old), _shared(told, known)
+    extra, about = (_values(new) | _opening(new)) - content(old) - _values(old), _shared(told, known)
     negated = says(new, "ended") != says(old, "ended")
     alike = content(new) <= content(old) or (not extra and (about >= 0.75 or similarity >= 0.9))
     if alike and not negated:
         return "NONE"
-    if len(told & known) < min(2, len(known)) or about < (0.3 if similarity >= 0.85 else 0.5):
+    least = 1 if says(new, "changed") else min(2, len(known))
+    if len(told & known) < least or about < (0.3 if similarity >= 0.85 else 0.5):
         return "ADD"
     if _corrects(new, old) and not (says(new, "past") and says(old, "past") and not says(new, "changed")):
         return "UPDATE"
@@ -51,8 +52,13 @@ def _decision(number: int, new: NewFact, texts: tuple[str, ...], words: int) -> 
 
 
 def _values(text: str) -> frozenset[str]:
-    days = (part for date in dates(text) for part in date.split())
-    return frozenset({*numbers(text), *days, *(plain(name) for name in names(text))})
+    days = " ".join(dates(text)).split()
+    return frozenset({*numbers(text), *map(plain, days), *map(plain, names(text))})
+
+
+def _opening(text: str) -> frozenset[str]:
+    """The first word: capitalised anyway, so it may be a name."""
+    return content(" ".join(text.split()[:1]))
 
 
 def _shared(first: frozenset[str], second: frozenset[str]) -> float:

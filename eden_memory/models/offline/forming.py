@@ -84,24 +84,9 @@ def _happened(material: ReflectionMaterial) -> Iterator[StatedReflection]:
 
 def _topics(lines: Sequence[Line], most: int = 6) -> list[str]:
     """The nouns and names that come up most often, as they are first written."""
-    texts = [
-        line.text for line in lines if line.role in ("user", "assistant") and not says(line.text, "never")
-    ]
-    nouns = {plain(word) for text in texts for word in pattern(_NOUN).findall(text)}
-    other = {
-        *english()["months"],
-        *english()["days"],
-        *(part for line in lines for part in line.speaker.split()),
-    }
-    named = frozenset[str]().union(*map(names, texts)) - other
-    words = [
-        word
-        for text in texts
-        for word in re.findall(r"\w{4,}", text)
-        if content(word) and word.lower() not in other
-    ]
-    shown = {plain(word): word for word in reversed(words)}
-    good = [
-        word for word, _ in Counter(map(plain, words)).most_common() if word in nouns or shown[word] in named
-    ]
-    return [shown[word] for word in good[:most]]
+    texts = [line.text for line in lines if not says(line.text, "never")]
+    other = content(" ".join((*english()["months"], *english()["days"], *(line.speaker for line in lines))))
+    nouns = {plain(word) for text in texts for word in (*names(text), *pattern(_NOUN).findall(text))} - other
+    words = [word for text in texts for word in re.findall(r"\w{4,}", text) if content(word) & nouns]
+    first = {plain(word): word for word in reversed(words)}
+    return [first[word] for word, _ in Counter(map(plain, words)).most_common(most)]

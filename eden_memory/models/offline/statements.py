@@ -55,6 +55,7 @@ class _Heard:
 
 def statements(lines: Sequence[Line], words: int) -> list[Statement]:
     """Of the users, in order, each of at most `words` words."""
+    lines = [replace(line, speaker=" ".join(line.speaker.split()) or "User") for line in lines]
     speakers = frozenset(part for line in lines for part in (line.speaker, *line.speaker.split()))
     heard = _Heard(speakers, frozenset(name for line in lines for name in names(line.text)) - speakers)
     for number, line in enumerate(lines, 1):

@@ -88,7 +88,9 @@ def dates(text: str) -> frozenset[str]:
     """Its days: `29 may`, without a year, and weekdays."""
     listed = pattern(r"((?:\b\d{1,2}(?:st|nd|rd|th)?(?:,| and| to|-| )+){1,6})({months})").findall(text)
     days = {f"{day} {month.lower()}" for many, month in listed for day in re.findall(r"\d+", many)}
-    return frozenset(days | {day[0].lower() for day in pattern("({days})").findall(text)})
+    return frozenset(
+        days | {day[0].lower() for day in pattern("({days})").findall(text.replace("days", "day"))}
+    )
 
 
 def shortened(text: str, words: int) -> str:

@@ -1,0 +1,79 @@
+"""Blobs that the offline rules make: within the limit, newer before older, sections kept."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eden_memory.domain.asking import Prompt
+from eden_memory.domain.material import ConsolidationMaterial
+from eden_memory.models.offline import OfflineModel
+from schemas.answers import ConsolidatedText
+from tests.unit.offline.formed_memory import ASKING, answered
+
+
+async def blob(old: str | None, *buffer: str, words: int = 100) -> str:
+    material = ConsolidationMaterial("user", old, buffer, None, words)
+    return (await answered(material, ConsolidatedText)).text
+
+
+async def test_new_lines_come_behind_the_old_ones() -> None:
+    assert await blob("Ann likes tea.", "Ann speaks Finnish.") == "Ann likes tea.\nAnn speaks Finnish."
+
+
+async def test_a_newer_line_replaces_an_older_one_of_the_same() -> None:
+    assert await blob("Meetings are on Tuesdays.\nAnn likes tea.", "Meetings are on Fridays.") == (
+        "Ann likes tea.\nMeetings are on Fridays."
+    )
+
+
+async def test_what_is_said_again_stands_once() -> None:
+    assert await blob(None, "Always answer Ann in French.", "Always answer Ann in French.") == (
+        "Always answer Ann in French."
+    )
+
+
+async def test_sections_stay_and_take_in_what_is_nearest_to_them() -> None:
+    old = "## Food\nAnn eats no fish.\n## Work\nAnn sells boats in Lund."
+    assert await blob(old, "Ann eats no eggs at breakfast.", "Ann sells sails in Lund.") == (
+        "## Food\nAnn eats no fish.\nAnn eats no eggs at breakfast.\n## Work\nAnn sells boats in Lund.\n"
+        "Ann sells sails in Lund."
+    )
+
+
+async def test_when_words_run_out_older_lines_go_before_newer_and_lasting_ones() -> None:
+    old = "Never call Ann on Sundays.\nAnn looked for a green bicycle."
+    kept = "Never call Ann on Sundays.\nBo asked for a second opinion."
+    assert await blob(old, "Bo asked for a second opinion.", words=11) == kept
+    assert await blob(old, "Bo asked for a second opinion.", words=10) == "Never call Ann on Sundays."
+
+
+async def test_a_blob_that_is_still_too_long_is_made_shorter_when_asked_again() -> None:
+    said: list[str] = []
+
+    def check(answer: ConsolidatedText) -> str | None:
+        said.append(answer.text)
+        return "too long"
+
+    material = ConsolidationMaterial("user", "One two three. Four five six. Seven eight.", (), None, 8)
+    prompt = Prompt("consolidation/1", "", "", material)
+    answer = await OfflineModel().ask(prompt, ConsolidatedText, ASKING, check)
+    assert said == ["One two three. Four five six. Seven eight."]
+    assert answer.value.text == "One two three. Four five six."
+
+
+LINE = st.lists(
+    st.sampled_from(["Ann", "tea", "##", "never", "12", "May", "x:", "is. Bo", "\n", ""]), max_size=12
+)
+
+
+@given(
+    old=st.none() | LINE.map(" ".join),
+    buffer=st.lists(LINE.map(" ".join), max_size=6),
+    words=st.integers(1, 30),
+)
+async def test_a_blob_is_never_over_its_limit_and_invents_nothing(
+    old: str | None, buffer: list[str], words: int
+) -> None:
+    text = await blob(old, *buffer, words=words)
+    assert len(text.split()) <= words
+    known = {word.rstrip(",;:") for one in (old or "", *buffer) for word in one.split()}
+    assert {word.rstrip(",;:") for word in text.split()} <= known
