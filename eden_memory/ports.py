@@ -1,6 +1,6 @@
 """The few Protocols between what the program decides and what it stands on."""
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,10 +14,11 @@ from eden_memory.domain.forgotten import Mark, Marks
 from eden_memory.domain.known_facts import KnownFact, Near
 from eden_memory.domain.memory_batch import ScopeBatch
 from eden_memory.domain.participants import Missing, SessionFacts
+from eden_memory.domain.switched_off import Off
 from eden_memory.domain.stored_memory import Applied
 from eden_memory.domain.trigger import Session, StoredMessage
 from eden_memory.domain.trigger_batch import Counts
-from eden_memory.domain.window_request import SessionWrite, StoredWindow
+from eden_memory.domain.window_request import BatchWrite, StoredWindow
 from schemas.documents import Snapshot, Stream
 from schemas.events import FactChanged
 from schemas.provenance import Embedding
@@ -126,7 +127,7 @@ class TriggerStore(Protocol):
     """Where formation-trigger keeps messages, sessions and closed windows."""
 
     async def sessions(self, ids: Iterable[str], partition: int) -> dict[str, Session]:
-        """The sessions, new ones included."""
+        """The sessions with the messages that wait in them; one that has no document is of `partition`."""
         ...
 
     async def due(self, partition: int, time: datetime, most: int) -> list[str]:
@@ -149,15 +150,17 @@ class TriggerStore(Protocol):
         """Closed windows with their texts."""
         ...
 
-    async def put_messages(self, messages: Iterable[StoredMessage]) -> bool:
-        """Store each if it is as it was when it was read; False if one of them was not stored."""
+    async def place(self, partition: int) -> int:
+        """The last place given to a message of a partition; every write to the partition moves it on."""
         ...
 
-    async def put_sessions(self, writes: Sequence[SessionWrite]) -> bool:
-        """Store each if nobody else has since it was read; False if one of them was not stored.
+    async def put(self, write: BatchWrite) -> int | None:
+        """Store a batch if the partition's last place is still as it was seen; its last place now.
 
-        A session, its windows and the formations that their members bear (and whose text leaves the message)
-        change together or not at all: not if a member was moved, deleted or formed meanwhile.
+        None: somebody else was first, or a message is not as it was read any more: read anew. What stands together
+        in the write changes together: a session that closes windows with the messages that the batch touched, its
+        windows, and the formations that their members bear from then on (and whose text leaves the message); all
+        other messages and sessions among themselves.
         """
         ...
 
@@ -183,6 +186,15 @@ class Directory(Protocol):
 
     async def look_up(self, session_ids: Iterable[str]) -> dict[str, SessionFacts | Missing]:
         """For every session asked for: what is known, or which document is missing."""
+        ...
+
+    @property
+    def switches(self) -> bool:
+        """Whether sessions or users are described, so that one can be switched off."""
+        ...
+
+    async def off(self, authors: Mapping[str, Collection[str]]) -> Off:
+        """Which of the sessions (with who wrote in them), and of all their users, are switched off."""
         ...
 
 

@@ -85,6 +85,8 @@ class SessionsSettings(Group):
     users: str = "users"
     group_id: str = "group_id"
     title: str = "title"
+    memory: str = Field(default="memory", description="false there: nothing is formed from the session")
+    incognito: str = Field(default="incognito", description="true there: nothing is formed from the session")
 
 
 class AgentsSettings(Group):
@@ -103,6 +105,7 @@ class UsersSettings(Group):
     name: str = "name"
     tier: str = "tier"
     memory_private: str = "memory_private"
+    memory: str = Field(default="memory", description="false there: nothing is formed from the user")
 
 
 class GroupsSettings(Group):

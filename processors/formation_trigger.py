@@ -1,20 +1,23 @@
 """chat.messages → memory.formations, memory.forgotten: cuts sessions into windows; batch form.
 
-State and outcome are one document per session, written if nobody else has since it was read; what it says is
-published, then cleared from it. A redelivered batch finds everything done and changes nothing.
+A batch of a partition is read, applied in memory, and stored if nobody else has written to the partition since;
+what the sessions' outboxes then hold is published and cleared. A redelivered batch finds everything done.
 """
 
 from asyncio import gather
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 
 from eden_memory.domain.participants import Missing, SessionFacts
-from eden_memory.domain.stage import Decision, Delivery, Emit, Retry
-from eden_memory.domain.trigger import Messages, Session, members_of
-from eden_memory.domain.trigger_batch import Batch, messages_named, sessions_named
+from eden_memory.domain.stage import Decision, Delivery, Emit, Erase, Retry
+from eden_memory.domain.trigger import Messages, Session
+from eden_memory.domain.trigger_batch import Batch, authors, erased, messages_named, sessions_named
+from eden_memory.domain.trigger_kept import Kept
 from eden_memory.domain.window_request import (
+    BatchWrite,
     SessionWrite,
     StoredWindow,
+    leave_out,
     note_requests,
     publishable,
     request,
@@ -27,6 +30,8 @@ MOST_DUE = 1_000
 """Sessions that one watermark closes, and as many that it looks up again; the next one takes the rest."""
 MOST_CONFLICTS = 10
 """How often a batch is read anew because somebody else wrote first, before it is tried again later."""
+ELSEWHERE = -1
+"""The partition of a session that is not known to be of this one."""
 
 
 @dataclass(slots=True)
@@ -51,75 +56,103 @@ class FormationTrigger:
     ) -> None:
         self._store, self._directory, self._watch = store, directory, watch
         self._settings_version, self._forgets = settings_version, forgets
+        self._kept: dict[int, Kept] = {}
         self._confirmed: dict[int, list[tuple[str, str]]] = {}
         self._looked_at: dict[int, str] = {}
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Decision | Retry:
         """One batch of one partition, cut where it must be."""
         partition = deliveries[0].partition
-        if confirmed := self._confirmed.pop(partition, None):
-            await self._store.published(confirmed)
         left, conflicts = list(deliveries), 0
-        forgotten: list[Emit] = []
+        sent: list[Emit | Erase] = []
         ready: dict[str, StoredWindow] = {}
         while left:
-            batch = await self._read(left)
-            taken = await self._apply(batch, left)
+            kept = await self._take(partition)
+            batch = await self._read(kept, left)
+            taken = await self._apply(batch, kept, left, {one.session_id for one in ready.values()})
             closing = await self._close(batch, left[taken - 1].envelope.traceparent)
-            if await self._write(batch, closing):
+            if await self._write(batch, kept, closing):
+                self._kept[partition] = kept
                 left = left[taken:]
-                forgotten += batch.forgotten
+                sent += batch.sent
                 ready |= await self._ready(batch, closing)
             elif (conflicts := conflicts + 1) > MOST_CONFLICTS:
                 return Retry("a session was changed meanwhile, again and again", after=1.0)
-        sent = [(window.session_id, name) for name, window in ready.items()]
-        events = [*forgotten, *map(_emit, ready.values())]
-        return Decision(events, published=self._remember(partition, sent))
+        names = [(window.session_id, name) for name, window in ready.items()]
+        events = [*sent, *(one for window in ready.values() for one in _outgoing(window))]
+        return Decision(events, published=self._remember(partition, names))
 
-    async def _read(self, deliveries: Sequence[Delivery]) -> Batch:
+    async def _take(self, partition: int) -> Kept:
+        """What is kept of the partition: only a batch that was stored puts it back."""
+        kept = self._kept.pop(partition, None)
+        if confirmed := self._confirmed.pop(partition, None):
+            await self._store.published(confirmed)
+            if kept is not None:
+                kept.published(confirmed)
+        return kept if kept is not None else Kept(await self._store.place(partition))
+
+    async def _read(self, kept: Kept, deliveries: Sequence[Delivery]) -> Batch:
         partition = deliveries[0].partition
         named = dict.fromkeys(sessions_named(deliveries))
         known, sessions = await gather(
-            self._store.messages(messages_named(deliveries)), self._store.sessions(named, partition)
+            self._store.messages(messages_named(deliveries)), self._sessions(kept, named, partition)
         )
         held = {one.session_id for one in known.values() if one.session_id is not None}
         if unread := held - set(named):
-            sessions |= await self._store.sessions(unread, partition)
-        return Batch(partition, sessions, Messages(known), self._forgets)
+            sessions |= await self._sessions(kept, unread, ELSEWHERE)
+        batch = Batch(partition, sessions, Messages(known), self._forgets, kept.place)
+        await self._look_who_is_off(batch, deliveries)
+        return batch
 
-    async def _apply(self, batch: Batch, deliveries: Sequence[Delivery]) -> int:
-        """How many of the records the batch took: at least one."""
+    async def _sessions(self, kept: Kept, ids: Iterable[str], partition: int) -> dict[str, Session]:
+        """Sessions as stored; one that has no document is of `partition`."""
+        wanted = list(ids)
+        found = kept.find(wanted)
+        unread = [one for one in wanted if one not in found] if len(found) < len(wanted) else []
+        return found | await self._store.sessions(unread, partition) if unread else found
+
+    async def _look_who_is_off(self, batch: Batch, deliveries: Sequence[Delivery]) -> None:
+        if self._directory.switches:
+            batch.off = await self._directory.off(authors(batch.own(), deliveries))
+
+    async def _apply(self, batch: Batch, kept: Kept, deliveries: Sequence[Delivery], ready: Set[str]) -> int:
+        """How many of the records the batch took: at least one. `ready`: sessions about to be published."""
         for index, delivery in enumerate(deliveries):
             if not batch.takes(delivery):
                 return index
-            full = isinstance(delivery.event, Watermark) and await self._add_due(batch, delivery.event)
+            full = False
+            if isinstance(delivery.event, Watermark):
+                full = await self._add_due(batch, kept, delivery.event, ready)
+                await self._look_who_is_off(batch, deliveries)
             batch.apply(delivery)
             if full:
                 return index + 1
         return len(deliveries)
 
-    async def _add_due(self, batch: Batch, event: Watermark) -> bool:
+    async def _add_due(self, batch: Batch, kept: Kept, event: Watermark, ready: Set[str]) -> bool:
         """Read what goes cold by then, and, in turn, what waits or was left unpublished.
 
         Whether there may be more: then the batch ends here, so that a watermark after it finds the rest.
         """
         partition = batch.partition
-        due = await self._store.due(partition, event.time, MOST_DUE)
-        left = await self._store.unpublished(partition, self._looked_at.get(partition, ""), MOST_DUE)
+        due, left, waiting = await gather(
+            self._store.due(partition, event.time, MOST_DUE),
+            self._store.unpublished(partition, self._looked_at.get(partition, ""), MOST_DUE),
+            self._store.waiting(partition),
+        )
         self._looked_at[partition] = left[-1] if len(left) == MOST_DUE else ""
-        unread = dict.fromkeys(one for one in [*due, *left] if one not in batch.sessions)
-        batch.sessions.update(await self._store.sessions(unread, partition))
-        self._watch.waiting(partition, await self._store.waiting(partition))
+        named = dict.fromkeys([*due, *(one for one in left if one not in ready)])
+        unread = [one for one in named if one not in batch.sessions]
+        batch.sessions.update(await self._sessions(kept, unread, partition))
+        self._watch.waiting(partition, waiting)
         return len(due) == MOST_DUE
 
     async def _close(self, batch: Batch, traceparent: str | None) -> Closing:
         """Turn what was closed into windows, and write the requests that can be written."""
         closing = Closing()
-        await self._read_members(batch)
         for session in batch.own():
-            for closed in session.closed:
-                members = members_of(session, closed, batch.messages.known)
-                if members or closed.because == "ended":
+            for closed, members in session.closed:
+                if members or (closed.because == "ended" and session.session_id not in batch.off.sessions):
                     window = stored_window(session, closed, members, traceparent)
                     closing.windows[window.formation_id] = window
                     closing.writes.setdefault(session.session_id, SessionWrite(session)).new.append(window)
@@ -127,21 +160,11 @@ class FormationTrigger:
         await self._request(batch, closing)
         return closing
 
-    async def _read_members(self, batch: Batch) -> None:
-        needed = {
-            one.message_id
-            for session in batch.own()
-            for closed in session.closed
-            for one in closed.messages
-            if one.message_id not in batch.messages.known
-        }
-        batch.messages.known.update(await self._store.messages(needed))
-
     async def _request(self, batch: Batch, closing: Closing) -> None:
         """Look up the sessions that closed a window or wait; those that wait no more have all requests written."""
         asking = [one for one in batch.own() if one.session_id in closing.writes or one.waits_for is not None]
         facts = await self._directory.look_up([one.session_id for one in asking])
-        found = [one for one in asking if not _waits(one, facts[one.session_id])]
+        found = [one for one in asking if not _waits(one, facts[one.session_id], batch)]
         waited = [
             entry.formation_id
             for one in found
@@ -152,21 +175,33 @@ class FormationTrigger:
             closing.windows[window.formation_id] = window
             session = batch.sessions[window.session_id]
             closing.writes.setdefault(session.session_id, SessionWrite(session)).requested.append(window)
+        going = {one.session_id for one in found}
         for window in sorted(closing.windows.values(), key=_order):
-            known = facts[window.session_id]
-            if isinstance(known, SessionFacts) and window.requested is None:
-                request(window, batch.sessions[window.session_id], known, self._settings_version)
+            if window.session_id in going:
+                leave_out(window, batch.off)
+                known = facts[window.session_id]
+                if not window.settled and isinstance(known, SessionFacts):
+                    request(window, batch.sessions[window.session_id], known, self._settings_version)
+                batch.counts.opted_out += len(window.left_out)
         for session in found:
             note_requests(session, closing.windows)
 
-    async def _write(self, batch: Batch, closing: Closing) -> bool:
-        """Messages, then the sessions that make them count; False: somebody else was first, read anew."""
-        if not await self._store.put_messages(batch.messages.touched.values()):
-            return False
-        changed = [session for session in batch.own() if session.changed]
-        writes = [closing.writes.get(one.session_id) or SessionWrite(one) for one in changed]
-        if not await self._store.put_sessions(writes):
-            return False
+    async def _write(self, batch: Batch, kept: Kept, closing: Closing) -> bool:
+        """Store what the batch did; False: somebody else was first, read anew."""
+        own = batch.own()
+        write = BatchWrite(batch.partition, kept.place, batch.place, closing=list(closing.writes.values()))
+        write.sessions = [one for one in own if one.needs_writing() and one.session_id not in closing.writes]
+        for message in batch.messages.touched.values():
+            of = closing.writes.get(message.session_id or "")
+            (write.messages if of is None else of.messages).append(message)
+        if not write.empty:
+            place = await self._store.put(write)
+            if place is None:
+                return False
+            kept.place = place
+        for session in own:
+            session.written()
+        kept.keep(own)
         self._watch.wrote(batch.counts)
         return True
 
@@ -181,23 +216,24 @@ class FormationTrigger:
         return lambda: self._confirmed.setdefault(partition, []).extend(sent)
 
 
-def _waits(session: Session, found: SessionFacts | Missing) -> bool:
-    """Note what a session waits for, and whether it does."""
-    reason = found.reason if isinstance(found, Missing) else None
+def _waits(session: Session, found: SessionFacts | Missing, batch: Batch) -> bool:
+    """Note what a session waits for, and whether it does; one that is switched off waits for nothing."""
+    off = session.session_id in batch.off.sessions
+    reason = found.reason if isinstance(found, Missing) and not off else None
     if session.waits_for != reason:
         session.waits_for, session.changed = reason, True
     return reason is not None
 
 
-def _emit(window: StoredWindow) -> Emit:
-    """The same record at every attempt: its id is the formation's."""
-    assert window.requested is not None
-    return Emit(
-        window.requested,
-        time=window.closed.at,
-        identity=f"formation/{window.formation_id}",
-        traceparent=window.traceparent,
-    )
+def _outgoing(window: StoredWindow) -> list[Emit | Erase]:
+    """The same records at every attempt: their ids are the formation's and the messages'."""
+    time, events = window.closed.at, list[Emit | Erase]()
+    for one in window.left_out:
+        events.append(erased(one.message_id, one.version, window.session_id, time=time))
+    if window.requested is not None:
+        identity = f"formation/{window.formation_id}"
+        events.append(Emit(window.requested, None, time, identity, window.traceparent, window.value))
+    return events
 
 
 def _order(window: StoredWindow) -> tuple[str, int]:

@@ -7,6 +7,7 @@ A tombstone has no value: its headers say which entity ended, at which version a
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 
 SPEC_VERSION = "1.0"
 CONTENT_TYPE = "application/json"
@@ -14,6 +15,7 @@ TYPE_PREFIX = "eden."
 SCHEMA_PREFIX = "urn:eden-memory:schema:"
 
 Headers = list[tuple[str, bytes]]
+_OPTIONAL = ("traceparent", "ce_entityversion", "ce_scope", "ce_reason")
 
 
 class EnvelopeError(ValueError):
@@ -36,6 +38,11 @@ def parse_type(ce_type: str) -> tuple[str, int]:
     if not ce_type.startswith(TYPE_PREFIX) or not dot or not number.isdecimal():
         raise EnvelopeError(f"unknown event type {ce_type!r}")
     return name, int(number)
+
+
+@lru_cache(maxsize=256)
+def _known_type(ce_type: bytes) -> tuple[str, int]:
+    return parse_type(ce_type.decode())
 
 
 def rfc3339(moment: datetime) -> str:
@@ -85,22 +92,20 @@ class Envelope:
     def of_headers(cls, headers: Iterable[tuple[str, bytes | None]]) -> "Envelope":
         """Read back from Kafka headers; unknown ones are ignored, a missing attribute is an EnvelopeError."""
         try:
-            found = {name: value.decode() for name, value in headers if value is not None}
-            name, version = parse_type(found["ce_type"])
-            if found["ce_specversion"] != SPEC_VERSION:
-                raise EnvelopeError(f"CloudEvents {found['ce_specversion']} is not read, only {SPEC_VERSION}")
+            found = {name: value for name, value in headers if value is not None}
+            name, version = _known_type(found["ce_type"])
+            if found["ce_specversion"] != b"1.0":
+                told = found["ce_specversion"].decode()
+                raise EnvelopeError(f"CloudEvents {told} is not read, only {SPEC_VERSION}")
             return cls(
-                id=found["ce_id"],
-                name=name,
-                version=version,
-                source=found["ce_source"],
-                time=datetime.fromisoformat(found["ce_time"]),
-                subject=found.get("ce_subject", ""),
-                ordering_key=found.get("ce_orderingkey", ""),
-                traceparent=found.get("traceparent"),
-                entity_version=found.get("ce_entityversion"),
-                scope=found.get("ce_scope"),
-                reason=found.get("ce_reason"),
+                found["ce_id"].decode(),
+                name,
+                version,
+                found["ce_source"].decode(),
+                datetime.fromisoformat(found["ce_time"].decode()),
+                found.get("ce_subject", b"").decode(),
+                found.get("ce_orderingkey", b"").decode(),
+                *(None if value is None else value.decode() for value in map(found.get, _OPTIONAL)),
             )
         except KeyError as missing:
             raise EnvelopeError(f"header {missing.args[0]} is missing") from None

@@ -38,7 +38,8 @@ class Part(BaseModel):
 
 def _to_the_millisecond(moment: datetime) -> datetime:
     utc = moment.astimezone(UTC)
-    return utc.replace(microsecond=utc.microsecond // 1000 * 1000)
+    over = utc.microsecond % 1000
+    return utc.replace(microsecond=utc.microsecond - over) if over else utc
 
 
 Moment = Annotated[

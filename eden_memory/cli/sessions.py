@@ -79,7 +79,9 @@ async def _windows(settings: Settings, session: str) -> dict[str, Any]:
         rows = await database[prefix + "windows"].find({"session_id": name}, sort=[("seq", 1)]).to_list()
         return {
             "session_id": name,
-            "pending": len(state.get("pending", ())),
+            "pending": await database[prefix + "messages"].count_documents(
+                {"session_id": name, "place": {"$gt": state.get("formed_to", 0)}, "formation_id": None}
+            ),
             "waits_for": state.get("waits_for"),
             "windows": [
                 {

@@ -47,6 +47,8 @@ class Emit:
     """`ce_id`, for stages that keep what they decided themselves; without one, made from cause and stage."""
     traceparent: str | None = None
     """Without one, the cause's."""
+    value: bytes | None = None
+    """The event's JSON, where it is written already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,10 @@ class Erase:
     entity_version: str | None = None
     scope: str | None = None
     cause: Delivery | None = None
+    time: datetime | None = None
+    """`ce_time`; without one, the cause's."""
+    identity: str | None = None
+    """`ce_id`; without one, made from cause and stage."""
 
 
 Outgoing = Event | Emit | Erase

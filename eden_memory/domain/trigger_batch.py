@@ -1,16 +1,17 @@
 """What a batch of records does to the sessions and messages that it touches. Pure: all it needs was read before.
 
-A batch touches a message once, and no message after a window has closed over it: there the batch is cut, so that
-what is stored of a message never runs ahead of its session by more than one record. Whatever is repeated after a
-crash then closes the same windows.
+A batch touches no message after a window has closed over it: there the batch is cut. What is stored of a session
+and its messages then is what it was behind a record, so whatever is repeated after a crash closes the same windows.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
-from eden_memory.domain.stage import Delivery, Emit
-from eden_memory.domain.trigger import Messages, Session, delete, leave, record
+from eden_memory.domain.stage import Delivery, Emit, Erase
+from eden_memory.domain.switched_off import NOBODY, Off
+from eden_memory.domain.trigger import Messages, Session, delete, leave, opt_out, record
 from schemas.events import Forgotten, FormationAsked, MessageRecorded, SessionEnded, Watermark
 
 IN_A_SESSION = (MessageRecorded, SessionEnded, FormationAsked)
@@ -28,6 +29,8 @@ class Counts:
     """Messages without text."""
     missing: int = 0
     """Messages that a merge found to be gone."""
+    opted_out: int = 0
+    """Messages whose session or author is switched off: nothing is kept of them."""
 
 
 @dataclass(slots=True)
@@ -38,13 +41,15 @@ class Batch:
     sessions: dict[str, Session]
     messages: Messages
     forgets: bool
-    forgotten: list[Emit] = field(default_factory=list[Emit])
+    place: int
+    """The last place given to a message that waits."""
+    off: Off = NOBODY
+    sent: list[Emit | Erase] = field(default_factory=list[Emit | Erase])
+    """What a record leads to at once: deletions to be forgotten, texts that are not to be kept."""
     counts: Counts = field(default_factory=Counts)
 
     def takes(self, delivery: Delivery) -> bool:
         """Whether the record still belongs to this batch; if not, the batch is cut before it."""
-        if delivery.key in self.messages.touched:
-            return False
         known = self.messages.known.get(delivery.key)
         session = self.sessions.get(known.session_id) if known and known.session_id else None
         return session is None or not session.closes(delivery.key)
@@ -61,7 +66,7 @@ class Batch:
                 self.sessions[event.session_id].control("asked", time, event.inbox_id, event.asked_by)
             case Watermark():
                 for session in self.own():
-                    session.close(session.pending.passed(event.time))
+                    session.passed(event.time)
             case _:
                 self._ended(delivery)
 
@@ -70,11 +75,23 @@ class Batch:
         return [session for session in self.sessions.values() if session.partition == self.partition]
 
     def _recorded(self, event: MessageRecorded, delivery: Delivery) -> None:
-        known = self.messages.known.get(event.message_id)
+        known, time = self.messages.known.get(event.message_id), delivery.envelope.time
         if known and known.session_id != event.session_id and known.version <= event.version:
-            leave(self._own(known.session_id), event.message_id, event.version)
-        record(self.sessions[event.session_id], self.messages, event, delivery.envelope.time)
+            leave(self._own(known.session_id), self.messages, event.message_id, event.version)
+        session = self.sessions[event.session_id]
+        if event.session_id in self.off.sessions:
+            session.give_up(time)
+        if self.off.of(event.session_id, event.user_id):
+            self._opted_out(session, event, delivery)
+            return
+        self.place += 1
+        record(session, self.messages, event, time, self.place)
         self.counts.empty += not event.text
+
+    def _opted_out(self, session: Session, event: MessageRecorded, delivery: Delivery) -> None:
+        if opt_out(session, self.messages, event, delivery.envelope.time):
+            self.sent.append(erased(event.message_id, event.version, event.session_id, delivery))
+            self.counts.opted_out += 1
 
     def _ended(self, delivery: Delivery) -> None:
         """A tombstone: deleted, moved away, or missing (which is counted, and changes nothing by itself)."""
@@ -84,12 +101,12 @@ class Batch:
         session = self._own(envelope.scope or (known.session_id if known else None))
         match envelope.reason:
             case "moved":
-                leave(session, message_id, version)
+                leave(session, self.messages, message_id, version)
             case "deleted" | "forgotten":
                 delete(self.messages, message_id, version, envelope.time, envelope.scope)
-                leave(session, message_id, version + AFTER_ALL)
+                leave(session, self.messages, message_id, version + AFTER_ALL)
                 if self.forgets and envelope.reason == "deleted":
-                    self.forgotten.append(_forgotten(delivery, known.session_id if known else None))
+                    self.sent.append(_forgotten(delivery, known.session_id if known else None))
             case _:
                 self.counts.missing += envelope.reason == "missing"
 
@@ -110,6 +127,38 @@ def sessions_named(deliveries: Iterable[Delivery]) -> list[str]:
         for one in deliveries
     )
     return [name for name in found if name is not None]
+
+
+def authors(sessions: Iterable[Session], deliveries: Iterable[Delivery]) -> dict[str, set[str]]:
+    """Of each session, who wrote in it so far, these records included."""
+    found = {one.session_id: set(one.users) for one in sessions}
+    for one in deliveries:
+        event = one.event
+        if isinstance(event, MessageRecorded) and event.user_id is not None and event.session_id in found:
+            found[event.session_id].add(event.user_id)
+    return found
+
+
+def erased(
+    message_id: str,
+    version: str,
+    session_id: str,
+    cause: Delivery | None = None,
+    time: datetime | None = None,
+) -> Erase:
+    """The tombstone that takes the text of somebody who is switched off out of `chat.messages`."""
+    return Erase(
+        MessageRecorded,
+        key=message_id,
+        ordering_key=session_id,
+        subject=message_id,
+        reason="opted_out",
+        entity_version=version,
+        scope=session_id,
+        cause=cause,
+        time=time,
+        identity=f"opted_out/{message_id}@{version}",
+    )
 
 
 def _forgotten(delivery: Delivery, session_id: str | None) -> Emit:

@@ -4,7 +4,7 @@ A window closes when it holds enough (messages, weighted tokens), when the sessi
 next record (spec: 45 messages, 1,500 tokens, at least 4; 10 minutes), or when somebody asks for it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -36,6 +36,8 @@ class Waiting(NamedTuple):
     time: datetime
     tokens: float
     """Weighted."""
+    place: int = 0
+    """Its place in the partition, by which the waiting messages of a session are found again in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,27 +63,30 @@ class Pending:
 
     def __init__(self, limits: Limits, waiting: Sequence[Waiting] = ()) -> None:
         self._limits = limits
-        self.waiting = list(waiting)
+        self._set(waiting)
+
+    @property
+    def waiting(self) -> Sequence[Waiting]:
+        """What waits, in order."""
+        return self._waiting
 
     def add(self, message: Waiting) -> list[Closed]:
-        """A message was recorded; one that waits already takes its new version and keeps its place."""
-        for index, one in enumerate(self.waiting):
-            if one.message_id == message.message_id:
-                self.waiting[index] = message._replace(time=one.time)
-                return self._full(message.time)
+        """A message was recorded that does not wait yet."""
         before = self.passed(message.time)
-        self.waiting.append(message)
+        self._append(message)
         return before + self._full(message.time)
 
-    def remove(self, message_id: str) -> bool:
-        """A message is not to be formed any more; whether it was waiting."""
-        before = len(self.waiting)
-        self.waiting = [one for one in self.waiting if one.message_id != message_id]
-        return len(self.waiting) < before
+    def edit(self, message: Waiting) -> list[Closed]:
+        """A message that waits takes its new version and keeps its place."""
+        self._set(
+            message._replace(time=one.time, place=one.place) if one.message_id == message.message_id else one
+            for one in self._waiting
+        )
+        return self._full(message.time)
 
-    def version(self, message_id: str) -> str | None:
-        """The version in which a message waits; None if it does not."""
-        return next((one.version for one in self.waiting if one.message_id == message_id), None)
+    def remove(self, message_id: str) -> None:
+        """A message is not to be formed any more."""
+        self._set(one for one in self._waiting if one.message_id != message_id)
 
     def passed(self, time: datetime) -> list[Closed]:
         """Everything up to `time` is recorded: what has gone cold or stale closes."""
@@ -91,36 +96,48 @@ class Pending:
     def asked(self, because: ClosedBecause, time: datetime, control_id: str, by: str | None) -> list[Closed]:
         """Somebody asked; the end of a session closes a window even if nothing waits."""
         before = self.passed(time)
-        if not self.waiting and because != "ended":
+        if not self._waiting and because != "ended":
             return before
         return [*before, replace(self._close(because, time), control_id=control_id, asked_by=by)]
 
     def due(self) -> datetime | None:
         """When the session will have gone cold or stale, if no message comes before."""
-        if not self.waiting:
+        if self._last is None:
             return None
-        if len(self.waiting) >= self._limits.least:
-            return self._last() + self._limits.cold
-        return self._last() + self._limits.stale if self._limits.stale is not None else None
+        if len(self._waiting) >= self._limits.least:
+            return self._last + self._limits.cold
+        return self._last + self._limits.stale if self._limits.stale is not None else None
 
-    def _last(self) -> datetime:
-        return max(one.time for one in self.waiting)
+    def _set(self, waiting: Iterable[Waiting]) -> None:
+        found = list(waiting)
+        self._waiting: list[Waiting] = []
+        self._last: datetime | None = None
+        self._tokens = 0.0
+        for one in found:
+            self._append(one)
+
+    def _append(self, one: Waiting) -> None:
+        self._waiting.append(one)
+        self._tokens += one.tokens
+        if self._last is None or one.time > self._last:
+            self._last = one.time
 
     def _idle(self, time: datetime) -> ClosedBecause | None:
         due = self.due()
         if due is None or time < due:
             return None
-        return "cold" if len(self.waiting) >= self._limits.least else "stale"
+        return "cold" if len(self._waiting) >= self._limits.least else "stale"
 
     def _full(self, time: datetime) -> list[Closed]:
-        if len(self.waiting) < self._limits.least:
+        if len(self._waiting) < self._limits.least:
             return []
-        if len(self.waiting) >= self._limits.messages:
+        if len(self._waiting) >= self._limits.messages:
             return [self._close("messages", time)]
-        if sum(one.tokens for one in self.waiting) >= self._limits.tokens:
+        if self._tokens >= self._limits.tokens:
             return [self._close("tokens", time)]
         return []
 
     def _close(self, because: ClosedBecause, time: datetime) -> Closed:
-        taken, self.waiting = tuple(self.waiting), []
+        taken = tuple(self._waiting)
+        self._set(())
         return Closed(taken, because, time)

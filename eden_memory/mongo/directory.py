@@ -1,12 +1,13 @@
 """What the application's sessions, agents, users and groups say; collections that are not mapped are derived."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.domain.message_fields import getter
 from eden_memory.domain.participants import DEFAULT_AGENT, Missing, SessionFacts
+from eden_memory.domain.switched_off import Off
 from eden_memory.mongo.ids import decode_id, encode_id
 from eden_memory.settings import AgentsSettings, Settings
 
@@ -44,6 +45,39 @@ class MongoDirectory:
             name: self._facts(one, agents, users, shards) if isinstance(one, Said) else one
             for name, one in said.items()
         }
+
+    @property
+    def switches(self) -> bool:
+        """Whether sessions or users are mapped, so that one can be switched off."""
+        return self._sessions.collection is not None or self._users.collection is not None
+
+    async def off(self, authors: Mapping[str, Collection[str]]) -> Off:
+        """Which of the sessions (with who wrote in them), and of all their users, are switched off."""
+        rows = await self._read(self._sessions.collection, authors)
+        users = {one: self._users_of(rows.get(one)) or tuple(named) for one, named in authors.items()}
+        everybody = {one for named in (*users.values(), *authors.values()) for one in named}
+        gone = frozenset(
+            name
+            for name, row in (await self._read(self._users.collection, everybody)).items()
+            if getter(self._users.memory)(row) is False
+        )
+        paths = self._sessions
+        off = {
+            name
+            for name, row in rows.items()
+            if getter(paths.memory)(row) is False or getter(paths.incognito)(row) is True
+        }
+        return Off(
+            frozenset(off | {one for one, named in users.items() if named and gone >= set(named)}), gone
+        )
+
+    def _users_of(self, row: Row | None) -> tuple[str, ...]:
+        """The users that a session's document names, as far as they are ids."""
+        try:
+            users = getter(self._sessions.users)(row) if row is not None else None
+            return tuple(map(encode_id, users)) if isinstance(users, list) else ()  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        except TypeError:
+            return ()
 
     def _said(self, session_id: str, row: Row | None) -> "Said | Missing":
         """What a session's document says; where sessions are not mapped, nothing."""

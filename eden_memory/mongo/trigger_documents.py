@@ -1,13 +1,14 @@
 """formation-trigger's state as documents (schemas/documents/formation.py), there and back."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
 from eden_memory.domain.trigger import OutboxEntry, Session, StoredMessage
 from eden_memory.domain.window_request import StoredWindow
-from eden_memory.domain.windows import Closed, Limits, Waiting
+from eden_memory.domain.windows import Closed, Limits
 from schemas.events import FormationRequested
+from schemas.provenance import MessageRef
 
 Row = dict[str, Any]
 
@@ -27,6 +28,9 @@ def message_row(one: StoredMessage) -> Row:
         "formation_id": one.formation_id,
         "deleted": one.deleted,
         "changed_after_formation": one.changed_after_formation,
+        "opted_out": one.opted_out,
+        "place": one.place,
+        "since": one.since,
     }
 
 
@@ -45,16 +49,19 @@ def message_of(row: Row) -> StoredMessage:
         formation_id=row["formation_id"],
         deleted=row["deleted"],
         changed_after_formation=row["changed_after_formation"],
+        opted_out=row["opted_out"],
+        place=row["place"],
+        since=None if row["since"] is None else _aware(row["since"]),
     )
 
 
 def session_row(one: Session) -> tuple[Row, list[str]]:
-    """A document of `memory_sessions` in its next revision without `pending`, and the fields that it loses."""
+    """A document of `memory_sessions`, and the fields that it loses."""
     row: Row = {
         "_id": one.session_id,
-        "rev": one.rev + 1,
         "partition": one.partition,
         "seq": one.seq,
+        "formed_to": one.formed_to,
         "outbox": [
             {"formation_id": entry.formation_id, "seq": entry.seq, "requested": entry.requested}
             for entry in one.outbox
@@ -72,31 +79,23 @@ def session_row(one: Session) -> tuple[Row, list[str]]:
     return row, [name for name in ("due_at", "unpublished") if name not in row]
 
 
-def pending_rows(waiting: Sequence[Waiting]) -> list[Row]:
-    """`pending` of a document of `memory_sessions`."""
-    return [
-        {"message_id": name, "version": version, "time": time, "tokens": tokens}
-        for name, version, time, tokens in waiting
-    ]
-
-
-def session_of(row: Row, limits: Limits) -> Session:
-    """A session as stored."""
+def session_of(row: Row, limits: Limits, waiting: Iterable[StoredMessage]) -> Session:
+    """A session as stored, with the messages that wait in it, in order."""
+    due = row.get("due_at")
     return Session(
         session_id=row["_id"],
         partition=row["partition"],
         limits=limits,
-        rev=row["rev"],
+        stored=True,
         seq=row["seq"],
-        waiting=[
-            Waiting(one["message_id"], one["version"], _aware(one["time"]), one["tokens"])
-            for one in row["pending"]
-        ],
+        formed_to=row["formed_to"],
+        held={one.message_id: one for one in waiting},
         outbox=[OutboxEntry(one["formation_id"], one["seq"], one["requested"]) for one in row["outbox"]],
         waits_for=row["waits_for"],
         controls=row["controls"],
         audiences=row["audiences"],
         users=tuple(row["users"]),
+        due_at=None if due is None else _aware(due),
     )
 
 
@@ -107,19 +106,8 @@ def window_row(one: StoredWindow) -> Row:
         "_id": one.formation_id,
         "session_id": one.session_id,
         "seq": one.seq,
-        "messages": [
-            {
-                "message_id": message.message_id,
-                "version": message.version,
-                "role": message.role,
-                "user_id": message.user_id,
-                "text": message.text,
-                "characters": message.characters,
-                "truncated": message.truncated,
-                "time": message.time,
-            }
-            for message in one.messages
-        ],
+        "messages": member_rows(one),
+        "left_out": left_out_rows(one),
         "closed": {
             "because": closed.because,
             "at": closed.at,
@@ -133,6 +121,28 @@ def window_row(one: StoredWindow) -> Row:
         "completed_at": None,
         "erase_after": None,
     }
+
+
+def member_rows(one: StoredWindow) -> list[Row]:
+    """The messages of a window with their texts."""
+    return [
+        {
+            "message_id": message.message_id,
+            "version": message.version,
+            "role": message.role,
+            "user_id": message.user_id,
+            "text": message.text,
+            "characters": message.characters,
+            "truncated": message.truncated,
+            "time": message.time,
+        }
+        for message in one.messages
+    ]
+
+
+def left_out_rows(one: StoredWindow) -> list[Row]:
+    """The messages of a window of which nothing is kept."""
+    return [{"message_id": ref.message_id, "version": ref.version} for ref in one.left_out]
 
 
 def window_of(row: Row) -> StoredWindow:
@@ -154,6 +164,9 @@ def window_of(row: Row) -> StoredWindow:
         traceparent=row["traceparent"],
         names=row["names"],
         requested=FormationRequested.model_validate_json(requested, extra="ignore") if requested else None,
+        value=requested.encode() if requested else None,
+        left_out=tuple(MessageRef(**one) for one in row["left_out"]),
+        settled=requested is not None,
     )
 
 
@@ -163,8 +176,8 @@ def _member_of(session_id: str, row: Row) -> StoredMessage:
 
 
 def request_text(one: StoredWindow) -> str | None:
-    """The value of a window's FormationRequested, byte for byte; None while the session waits."""
-    return None if one.requested is None else one.requested.json_bytes().decode()
+    """The value of a window's FormationRequested, byte for byte; None while there is none."""
+    return None if one.value is None else one.value.decode()
 
 
 def _aware(moment: datetime) -> datetime:

@@ -59,15 +59,15 @@ class Encoder:
             ordering_key=event.ordering_key(),
             traceparent=one.traceparent or cause.envelope.traceparent,
         )
-        return self._stored(type(event), envelope, event.key(), event.json_bytes())
+        return self._stored(type(event), envelope, event.key(), one.value or event.json_bytes())
 
     def _tombstone(self, one: Erase, cause: Delivery, identity: str) -> StoredRecord:
         envelope = Envelope(
-            id=identity,
+            id=one.identity or identity,
             name=one.of.NAME,
             version=one.of.VERSION,
             source=self.stage,
-            time=cause.envelope.time,
+            time=one.time or cause.envelope.time,
             subject=one.subject,
             ordering_key=one.ordering_key,
             traceparent=cause.envelope.traceparent,

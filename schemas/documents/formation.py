@@ -9,6 +9,7 @@ from schemas.events.chat import Role
 from schemas.events.formation import ClosedBecause
 from schemas.fields import Count, KeyText, Moment, Ordinal, Part
 from schemas.ids import EntityId, Version
+from schemas.provenance import MessageRef
 
 EventJson = Annotated[str, WithJsonSchema({"type": "string", "contentMediaType": "application/json"})]
 
@@ -34,16 +35,13 @@ class Message(Document):
     deleted: bool = False
     changed_after_formation: bool = False
     """Edited or deleted after its window had closed: noted, not formed again."""
-
-
-class WaitingMessage(Part):
-    """A message that waits for its window."""
-
-    message_id: EntityId
-    version: Version
-    time: Moment
-    tokens: float
-    """Weighted."""
+    opted_out: bool = False
+    """Its session or author is switched off: nothing of it is kept."""
+    place: Count | None = None
+    """While it waits for its window, and after: its place in the partition. Those behind the session's
+    `formed_to` wait."""
+    since: Moment | None = None
+    """When it began to wait, if that was not at `time`."""
 
 
 class OutboxEntry(Part):
@@ -55,19 +53,29 @@ class OutboxEntry(Part):
     """Its request is written; false while the session waits."""
 
 
+class PartitionState(Document):
+    """How far formation-trigger has come with a partition: every write of a batch is conditional on it."""
+
+    COLLECTION: ClassVar[str] = "partitions"
+
+    id: Count = Field(alias="_id")
+    """Of `chat.messages`."""
+    place: Ordinal
+    """The last place given to a message; every write moves it on."""
+
+
 class SessionState(Document):
-    """A session as the trigger sees it: one conditional write consumes messages and closes windows."""
+    """A session as the trigger sees it, once it has more to say than which messages wait."""
 
     COLLECTION: ClassVar[str] = "sessions"
 
     id: EntityId = Field(alias="_id")
-    rev: Ordinal
-    """Every write is conditional on it and adds one."""
     partition: Count
     """Of `chat.messages`, so that an assignment finds its sessions."""
     seq: Count
     """Windows closed so far."""
-    pending: tuple[WaitingMessage, ...]
+    formed_to: Count
+    """Its messages with a place behind this one wait for their window."""
     outbox: tuple[OutboxEntry, ...] = ()
     waits_for: str | None = None
     """Why no window is published: a missing document, a budget."""
@@ -78,7 +86,7 @@ class SessionState(Document):
     users: tuple[EntityId, ...]
     """Authors seen."""
     due_at: Moment | None = None
-    """When it goes cold or stale; missing where nothing waits."""
+    """It goes cold or stale then or later; missing where nothing waits."""
     unpublished: bool | None = None
     """True where there is something in the outbox; missing where not."""
 
@@ -122,6 +130,9 @@ class WindowTexts(Document):
     names: dict[EntityId, str] = Field(default_factory=dict[EntityId, str])
     """What the participants and the agent are called."""
     requested: EventJson | None = None
-    """The value of its FormationRequested, byte for byte; null while the session waits."""
+    """The value of its FormationRequested, byte for byte; null while the session waits, and for ever if all of it
+    was left out."""
+    left_out: tuple[MessageRef, ...] = ()
+    """Messages of those who are switched off: their texts are gone."""
     completed_at: Moment | None = None
     erase_after: Moment | None = None

@@ -78,7 +78,7 @@ async def _all_published(kit: Kit, topic: Topic) -> None:
     while True:
         await topic.read()
         await asyncio.sleep(0.2)
-        left = await kit.database["memory_sessions"].find_one({"pending.3": {"$exists": True}})
+        left = await kit.database["memory_sessions"].find_one({"due_at": {"$exists": True}})
         if left is None and topic.records:
             windows = await kit.database["memory_windows"].count_documents({})
             await topic.read()

@@ -9,14 +9,15 @@ import pytest
 from pymongo import AsyncMongoClient
 
 from eden_memory.domain.participants import Missing
+from eden_memory.domain.switched_off import Off
 from eden_memory.domain.trigger import OutboxEntry, Session, StoredMessage
-from eden_memory.domain.window_request import SessionWrite, StoredWindow
-from eden_memory.domain.windows import Closed, Limits, Waiting
+from eden_memory.domain.window_request import BatchWrite, SessionWrite, StoredWindow, leave_out
+from eden_memory.domain.windows import Closed, Limits
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.trigger_store import MongoTriggerStore
 from eden_memory.ports import TriggerStore
 from eden_memory.settings import Settings
-from schemas.documents import Document, Message, SessionState, WindowTexts
+from schemas.documents import Document, Message, PartitionState, SessionState, WindowTexts
 from tests.unit.formation_trigger.memory_store import MemoryStore
 from tests.unit.formation_trigger.records import (
     NOON,
@@ -73,87 +74,130 @@ async def session(store: TriggerStore, name: str = S) -> Session:
     return (await store.sessions([name], 0))[name]
 
 
+async def put(store: TriggerStore, partition: int = 0, **given: Any) -> bool:
+    """A batch that was read just now; whether it is stored."""
+    seen = await store.place(partition)
+    places = [one.place or 0 for one in given.get("messages", ())]
+    write = BatchWrite(partition, seen, max([seen, *places]), **given)
+    return await store.put(write) is not None
+
+
 def window(members: list[StoredMessage], seq: int = 1, name: str = "s.s/1-aa") -> StoredWindow:
     return StoredWindow(name, S, seq, tuple(members), Closed((), "asked", NOON, "o.1", "ana"), "00-1-2-01")
 
 
-async def closing(store: TriggerStore, members: list[StoredMessage]) -> SessionWrite:
+async def closing(store: TriggerStore, members: list[StoredMessage], **touched: Any) -> SessionWrite:
     """The session as it closes a window over members."""
     state = await session(store)
     state.seq, state.outbox = 1, [OutboxEntry("s.s/1-aa", 1)]
-    return SessionWrite(state, new=[window(members)])
+    state.formed_to = max((one.place or 0 for one in members), default=0)
+    return SessionWrite(state, new=[window(members)], **touched)
 
 
 async def test_a_session_comes_back_as_it_was_put(store: TriggerStore) -> None:
     state = await session(store)
-    assert (state.rev, state.partition) == (0, 0)
-    state.pending.add(Waiting("s.m1", version(1), NOON, 1.5))
-    state.seq, state.waits_for, state.users = 3, "no document", ("i.1",)
+    assert (state.stored, state.partition, state.due_at) == (False, 0, None)
+    state.seq, state.formed_to, state.waits_for, state.users = 3, 7, "no document", ("i.1",)
     state.outbox, state.controls = [OutboxEntry("s.s/3-aa", 3, True)], ["o.1"]
     state.audiences = [["i.1"], ["i.1", "i.2"]]
-    assert await store.put_sessions([SessionWrite(state)])
+    assert await put(store, sessions=[state])
     found = await session(store)
-    assert found.rev == 1
-    assert (found.seq, found.waits_for, found.users) == (3, "no document", ("i.1",))
+    assert (found.stored, found.seq, found.formed_to) == (True, 3, 7)
+    assert (found.waits_for, found.users) == ("no document", ("i.1",))
     assert (found.outbox, found.controls, found.audiences) == (state.outbox, ["o.1"], state.audiences)
-    assert found.pending.waiting == [Waiting("s.m1", version(1), NOON, 1.5)]
 
 
-async def test_what_waits_comes_back_in_order_however_it_changed(store: TriggerStore) -> None:
-    def waiting(name: str, number: int = 1) -> Waiting:
-        return Waiting(name, version(number), NOON, float(number))
-
-    steps: list[tuple[list[Waiting], str]] = [
-        ([waiting("s.m1"), waiting("s.m2")], "s.none"),
-        ([waiting("s.m3"), waiting("s.m4")], "s.none"),
-        ([waiting("s.m2", 2)], "s.none"),
-        ([waiting("s.m5")], "s.m1"),
-        ([], "s.m3"),
+async def test_what_waits_is_found_by_its_place_with_or_without_a_document(store: TriggerStore) -> None:
+    later = NOON + timedelta(minutes=3)
+    messages = [
+        told("s.m1", place=1),
+        told("s.m2", place=5, user_id="i.2", since=later),
+        told("s.m3", place=4),
+        told("s.m4", place=None),
+        told("s.m5", place=6, session_id="s.other"),
+        told("s.m6", place=7, formation_id="s.s/1-aa", text=None),
     ]
-    expected: list[Waiting] = []
-    for added, removed in steps:
-        state = await session(store)
-        state.pending.remove(removed)
-        for one in added:
-            state.pending.add(one)
-        expected = list(state.pending.waiting)
-        assert await store.put_sessions([SessionWrite(state)])
-        assert (await session(store)).pending.waiting == expected
-    assert [one.message_id for one in expected] == ["s.m2", "s.m4", "s.m5"]
+    assert await put(store, messages=messages)
+    found = await session(store)
+    assert (found.stored, list(found.held)) == (False, ["s.m1", "s.m3", "s.m2"])
+    assert (found.users, found.characters) == (("i.1", "i.2"), 15)
+    assert [one.time for one in found.pending.waiting] == [NOON, NOON, later]
+    found.formed_to = 4
+    assert await put(store, sessions=[found])
+    again = await store.sessions([S, "s.other", "s.none"], 0)
+    assert [list(again[name].held) for name in (S, "s.other", "s.none")] == [["s.m2"], ["s.m5"], []]
+    assert again[S].held["s.m2"].text == "hello"
 
 
-async def test_of_two_who_read_the_same_session_one_writes(store: TriggerStore) -> None:
-    first, second = await session(store), await session(store)
-    assert await store.put_sessions([SessionWrite(first)])
-    assert not await store.put_sessions([SessionWrite(second)])
-    third, fourth = await session(store), await session(store)
-    assert await store.put_sessions([SessionWrite(third)])
-    assert not await store.put_sessions([SessionWrite(fourth)])
+async def test_of_two_who_read_the_same_partition_one_writes(store: TriggerStore) -> None:
+    seen = await store.place(0)
+    first, second = (BatchWrite(0, seen, seen, messages=[told(name)]) for name in ("s.m1", "s.m2"))
+    assert await store.put(first) == await store.place(0)
+    assert await store.put(second) is None
+    seen = await store.place(0)
+    first, second = (BatchWrite(0, seen, seen, messages=[told(name)]) for name in ("s.m3", "s.m4"))
+    assert await store.put(first) is not None
+    assert await store.put(second) is None
+    assert list(await store.messages(["s.m1", "s.m2", "s.m3", "s.m4"])) == ["s.m1", "s.m3"]
+    assert await store.place(1) == 0, "another partition is another matter"
+
+
+async def test_every_write_moves_the_partition_on_beyond_the_places_given(store: TriggerStore) -> None:
+    assert await put(store, messages=[told("s.m1", place=9)])
+    assert (reached := await store.place(0)) > 9
+    assert await put(store, sessions=[await session(store)])
+    assert await store.place(0) > reached
 
 
 async def test_of_two_who_read_the_same_message_one_writes(store: TriggerStore) -> None:
-    assert await store.put_messages([told("s.m1"), told("s.m2")])
-    assert not await store.put_messages([told("s.m2"), told("s.m3")]), "new for both"
-    assert await store.put_messages([told("s.m1", 2, replaces=version(1))])
-    assert not await store.put_messages([told("s.m1", 3, replaces=version(1))])
+    assert await put(store, messages=[told("s.m1"), told("s.m2")])
+    assert not await put(store, 1, messages=[told("s.m2"), told("s.m3")]), "new for both"
+    assert await put(store, 1, messages=[told("s.m1", 2, replaces=version(1))])
+    assert not await put(store, messages=[told("s.m1", 3, replaces=version(1))])
     found = await store.messages(["s.m1", "s.m2", "s.m3", "s.m4"])
     assert {one.message_id: one.version for one in found.values()} == {
         "s.m1": version(2),
         "s.m2": version(1),
-        "s.m3": version(1),
     }
 
 
 async def test_a_window_takes_its_members_and_their_texts(store: TriggerStore) -> None:
-    members = [told("s.m1"), told("s.m2")]
-    await store.put_messages(members)
-    assert await store.put_sessions([await closing(store, members)])
+    members = [told("s.m1", place=1), told("s.m2", place=2)]
+    assert await put(store, messages=members[:1])
+    assert await put(store, closing=[await closing(store, members, messages=members[1:])])
     found = await store.messages(["s.m1", "s.m2"])
     assert [(one.formation_id, one.text) for one in found.values()] == [("s.s/1-aa", None)] * 2
     (kept,) = (await store.windows(["s.s/1-aa", "s.s/2-bb"])).values()
     assert [one.text for one in kept.messages] == ["hello", "hello"]
     assert (kept.closed.because, kept.closed.control_id, kept.closed.asked_by) == ("asked", "o.1", "ana")
-    assert not await store.put_messages([told("s.m1", 2, replaces=version(1))]), "read before it was formed"
+    assert (kept.settled, kept.requested, kept.value) == (False, None, None)
+    assert not (await session(store)).held
+    edit = told("s.m1", 2, replaces=version(1))
+    assert not await put(store, messages=[edit]), "read before it was formed"
+
+
+async def test_a_window_keeps_no_text_of_what_it_leaves_out(store: TriggerStore) -> None:
+    members = [told("s.m1", place=1), told("s.m2", place=2, user_id="i.2")]
+    assert await put(store, messages=members)
+    write = await closing(store, members)
+    leave_out(write.new[0], Off(users=frozenset({"i.2"})))
+    assert await put(store, closing=[write])
+    found = await store.messages(["s.m1", "s.m2"])
+    assert [(one.formation_id, one.text) for one in found.values()] == [("s.s/1-aa", None)] * 2
+    (kept,) = (await store.windows(["s.s/1-aa"])).values()
+    assert [one.message_id for one in kept.messages] == ["s.m1"]
+    assert [(one.message_id, one.version) for one in kept.left_out] == [("s.m2", version(1))]
+
+
+async def test_a_waiting_window_loses_what_is_left_out_when_it_is_asked_for(store: TriggerStore) -> None:
+    members = [told("s.m1", place=1), told("s.m2", place=2, user_id="i.2")]
+    assert await put(store, closing=[await closing(store, members, messages=members)])
+    (kept,) = (await store.windows(["s.s/1-aa"])).values()
+    leave_out(kept, Off(users=frozenset({"i.2"})))
+    assert await put(store, closing=[SessionWrite(await session(store), requested=[kept])])
+    (kept,) = (await store.windows(["s.s/1-aa"])).values()
+    assert [one.message_id for one in kept.messages] == ["s.m1"]
+    assert [one.message_id for one in kept.left_out] == ["s.m2"]
 
 
 @pytest.mark.parametrize(
@@ -164,32 +208,27 @@ async def test_a_window_takes_its_members_and_their_texts(store: TriggerStore) -
 async def test_a_window_whose_member_has_left_meanwhile_is_not_stored_at_all(
     store: TriggerStore, meanwhile: dict[str, Any]
 ) -> None:
-    members = [told("s.m1"), told("s.m2")]
-    await store.put_messages(members)
+    members = [told("s.m1", place=1), told("s.m2", place=2)]
+    await put(store, messages=members)
     write = await closing(store, members)
-    assert await store.put_messages([told("s.m2", 2, replaces=version(1), **meanwhile)])
-    assert not await store.put_sessions([write])
-    assert (await session(store)).rev == 0
+    assert await put(store, 1, messages=[told("s.m2", 2, replaces=version(1), **meanwhile)])
+    before = await store.place(0)
+    assert not await put(store, closing=[write])
+    assert not (await session(store)).stored
     assert not await store.windows(["s.s/1-aa"])
     assert (await store.messages(["s.m1"]))["s.m1"].formation_id is None
-
-
-async def test_a_window_of_a_session_that_changed_meanwhile_is_not_stored_at_all(store: TriggerStore) -> None:
-    await store.put_messages([told("s.m1")])
-    write = await closing(store, [told("s.m1")])
-    assert await store.put_sessions([SessionWrite(await session(store))])
-    assert not await store.put_sessions([write])
-    assert not await store.windows(["s.s/1-aa"])
-    assert (await store.messages(["s.m1"]))["s.m1"].text == "hello"
+    assert await store.place(0) == before
 
 
 async def test_due_are_the_sessions_gone_cold_by_then_of_this_partition(store: TriggerStore) -> None:
     for number in range(4):
         state = (await store.sessions([f"s.{number}"], number // 3))[f"s.{number}"]
+        moment = NOON + timedelta(minutes=10 - number)
         for one in range(4):
-            moment = NOON + timedelta(minutes=10 - number)
-            state.pending.add(Waiting(f"s.m{number}{one}", version(1), moment, 1.0))
-        await store.put_sessions([SessionWrite(state)])
+            name = f"s.m{number}{one}"
+            state.hold(told(name, session_id=state.session_id, time=moment), moment, one + 1)
+        assert state.needs_writing()
+        assert await put(store, number // 3, sessions=[state])
     noon = NOON + timedelta(minutes=19)
     assert await store.due(0, noon, 10) == ["s.2", "s.1"]
     assert await store.due(0, noon, 1) == ["s.2"]
@@ -203,7 +242,7 @@ async def test_unpublished_sessions_come_by_id_and_leave_when_confirmed(store: T
             [OutboxEntry(f"{name}/1-aa", 1), OutboxEntry(f"{name}/2-bb", 2)] if name != "s.d" else []
         )
         state.waits_for = "no document" if name == "s.b" else None
-        await store.put_sessions([SessionWrite(state)])
+        assert await put(store, sessions=[state])
     assert await store.unpublished(0, "", 2) == ["s.a", "s.b"]
     assert await store.unpublished(0, "s.b", 2) == ["s.c"]
     assert await store.waiting(0) == 1
@@ -233,8 +272,10 @@ async def test_what_the_stage_stores_is_as_described(mongo: MongoTriggerStore, d
     assert messages["s.m1"]["changed_after_formation"]
     assert messages["s.never"]["session_id"] is None
     states = {one["_id"]: one for one in await _valid(database, SessionState)}
-    assert [one["message_id"] for one in states[S]["pending"]] == ["s.m9"]
+    assert list((await session(mongo)).held) == ["s.m9"]
     assert states[S]["outbox"] == ()
+    (partition,) = await _valid(database, PartitionState)
+    assert partition["place"] == await mongo.place(0)
     assert states["s.waits"]["waits_for"] == "no document s.waits in sessions"
     assert [one["requested"] for one in states["s.waits"]["outbox"]] == [False]
     windows = {one["session_id"]: one for one in await _valid(database, WindowTexts)}

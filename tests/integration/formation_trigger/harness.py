@@ -77,6 +77,11 @@ class Kit:
         """A session's document."""
         return await self.database["memory_sessions"].find_one({"_id": session}) or {}
 
+    async def waiting(self) -> set[str]:
+        """The messages that wait for a window."""
+        found = self.database["memory_messages"].find({"formation_id": None, "place": {"$ne": None}})
+        return {row["_id"] async for row in found}
+
     async def message(self, name: str) -> dict[str, Any]:
         """A message's document."""
         return await self.database["memory_messages"].find_one({"_id": name}) or {}

@@ -13,6 +13,7 @@ import pytest
 
 from eden_memory.domain.stage import Delivery
 from eden_memory.domain.windows import Limits
+from eden_memory.mongo.setup import set_up
 from tests.integration.formation_trigger.harness import PARTITIONS, Kit, Topic
 from tests.servers import TestServers
 from tests.unit.formation_trigger.memory_store import MemoryStore
@@ -87,6 +88,7 @@ def by_key(topic: Topic) -> dict[bytes, set[tuple[object, ...]]]:
 async def test_killed_and_concurrent_workers_close_the_windows_of_a_quiet_run(
     servers: TestServers, kit: Kit, tmp_path: Path
 ) -> None:
+    await set_up(kit.database, kit.settings.mongodb.prefix)
     log = conversation(3_000, 80, seed=7)
     quiet = await run(trigger(MemoryStore(Limits(messages=CLOSES_AT))), log, [watermark(10_000, 30)])
     expected = {one.formation_id: names(one) for one in formations(quiet)}
@@ -108,9 +110,7 @@ async def test_killed_and_concurrent_workers_close_the_windows_of_a_quiet_run(
 async def _every_message_is_somewhere(kit: Kit, log: list[Delivery], found: dict[str, list[str]]) -> None:
     formed = [name for members in found.values() for name in members]
     assert len(formed) == len(set(formed)), "no message is in two windows"
-    pending = {
-        one["message_id"] async for row in kit.database["memory_sessions"].find() for one in row["pending"]
-    }
+    pending = await kit.waiting()
     deleted = {one.key for one in log if one.event is None}
     recorded = {one.key for one in log if one.key.startswith("s.m")}
     assert recorded - deleted <= pending | set(formed), "none is lost"

@@ -56,7 +56,8 @@ async def test_windows_close_for_each_reason(kit: Kit) -> None:
         ]
         assert len(found["s.full"].messages) == 45
         assert found["s.nothing"].messages == ()
-    assert await kit.database["memory_sessions"].count_documents({"pending": {"$ne": []}}) == 0
+    assert not await kit.waiting()
+    assert await kit.database["memory_sessions"].count_documents({"due_at": {"$exists": True}}) == 0
 
 
 async def test_edits_and_deletions_before_and_after_the_window(kit: Kit) -> None:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from eden_memory.domain.trigger import Session, StoredMessage
-from eden_memory.domain.window_request import SessionWrite, StoredWindow
+from eden_memory.domain.window_request import BatchWrite, SessionWrite, StoredWindow
 from eden_memory.domain.windows import Limits
 
 T = TypeVar("T")
@@ -18,11 +18,12 @@ class Crash(Exception):  # noqa: N818 - it happens to the process
 
 
 class MemoryStore:
-    """Each write is one document or one transaction; those of one call happen in any order, as on a server."""
+    """What stands together in a batch is one transaction; those of one batch happen in any order."""
 
     def __init__(self, limits: Limits, seed: int = 0) -> None:
         self._limits = limits
         self._dice = random.Random(seed)
+        self.places: dict[int, int] = {}
         self.stored_messages: dict[str, StoredMessage] = {}
         self.stored_sessions: dict[str, Session] = {}
         self.stored_windows: dict[str, StoredWindow] = {}
@@ -30,15 +31,11 @@ class MemoryStore:
         """None: no crash; else so many writes happen before it."""
 
     async def sessions(self, ids: Iterable[str], partition: int) -> dict[str, Session]:
-        return {name: self._session(name, partition) for name in ids}
+        return {name: self.session(name, partition) for name in ids}
 
     async def due(self, partition: int, time: datetime, most: int) -> list[str]:
-        due = [
-            (at, one.session_id)
-            for one in self._of(partition)
-            if (at := one.pending.due()) is not None and at <= time
-        ]
-        return [name for _, name in sorted(due)][:most]
+        due = [(one.due_at, one.session_id) for one in self._of(partition) if one.due_at is not None]
+        return [name for at, name in sorted(due) if at <= time][:most]
 
     async def unpublished(self, partition: int, after: str, most: int) -> list[str]:
         left = sorted(one.session_id for one in self._of(partition) if one.outbox and one.session_id > after)
@@ -55,13 +52,23 @@ class MemoryStore:
             name: deepcopy(self.stored_windows[name]) for name in formation_ids if name in self.stored_windows
         }
 
-    async def put_messages(self, messages: Iterable[StoredMessage]) -> bool:
-        written = [self._put_message(one) for one in self._shuffled(messages)]
-        return all(written)
+    async def place(self, partition: int) -> int:
+        return self.places.get(partition, 0)
 
-    async def put_sessions(self, writes: Sequence[SessionWrite]) -> bool:
-        written = [self._put_session(one) for one in self._shuffled(writes)]
-        return all(written)
+    async def put(self, write: BatchWrite) -> int | None:
+        parts = list(write.closing)
+        self._dice.shuffle(parts)
+        steps = [([one], one.messages) for one in parts]
+        if write.messages or write.sessions:
+            plain = ([SessionWrite(one) for one in write.sessions], write.messages)
+            steps.insert(self._dice.randint(0, len(steps)), plain)
+        seen, last = write.seen, write.last
+        for sessions, messages in steps:
+            last += 1
+            if not self._put(write.partition, seen, sessions, messages):
+                return None
+            self.places[write.partition] = seen = last
+        return seen
 
     async def published(self, entries: Sequence[tuple[str, str]]) -> None:
         for session, name in entries:
@@ -69,66 +76,91 @@ class MemoryStore:
             stored = self.stored_sessions[session]
             stored.outbox = [one for one in stored.outbox if one.formation_id != name]
 
+    def session(self, name: str, partition: int = 0) -> Session:
+        """As it is loaded: its document, and what waits in `stored_messages`."""
+        stored = self.stored_sessions.get(name) or Session(name, partition, self._limits)
+        waiting = [
+            one
+            for one in self.stored_messages.values()
+            if one.session_id == name and one.formation_id is None and (one.place or 0) > stored.formed_to
+        ]
+        waiting.sort(key=_place)
+        return self._copy(
+            stored, {one.message_id: deepcopy(one) for one in waiting}, name in self.stored_sessions
+        )
+
+    def waiting_in(self, name: str) -> list[str]:
+        """The messages that wait in a session, in order."""
+        return list(self.session(name).held)
+
     def _write(self) -> None:
         if self.writes_left is not None:
             if self.writes_left == 0:
                 raise Crash
             self.writes_left -= 1
 
-    def _put_message(self, one: StoredMessage) -> bool:
+    def _put(
+        self, partition: int, seen: int, sessions: Sequence[SessionWrite], messages: Sequence[StoredMessage]
+    ) -> bool:
         self._write()
+        if self.places.get(partition, 0) != seen or not all(map(self._as_read, messages)):
+            return False
+        after = self.stored_messages | {one.message_id: deepcopy(one) for one in messages}
+        windows = [window for one in sessions for window in one.new]
+        if any(
+            one.requested and self.stored_windows[one.formation_id].requested
+            for write in sessions
+            for one in write.requested
+        ):
+            return False
+        for window in windows:
+            for member in (*window.messages, *window.left_out):
+                if not _free(after[member.message_id], window.session_id):
+                    return False
+                after[member.message_id] = claimed = deepcopy(after[member.message_id])
+                claimed.formation_id, claimed.text = window.formation_id, None
+        self.stored_messages = after
+        for one in sessions:
+            for window in (*one.new, *one.requested):
+                self.stored_windows[window.formation_id] = deepcopy(window)
+            self.stored_sessions[one.session.session_id] = self._stored(one.session)
+        return True
+
+    def _as_read(self, one: StoredMessage) -> bool:
         stored = self.stored_messages.get(one.message_id)
-        read = (one.replaces, one.formation_id) if one.replaces is not None else None
-        if (None if stored is None else (stored.version, stored.formation_id)) != read:
-            return False
-        self.stored_messages[one.message_id] = deepcopy(one)
-        return True
+        if stored is None or one.replaces is None:
+            return stored is None and one.replaces is None
+        return (stored.version, stored.formation_id) == (one.replaces, one.formation_id)
 
-    def _put_session(self, one: SessionWrite) -> bool:
-        self._write()
-        session = one.session
-        stored = self.stored_sessions.get(session.session_id)
-        members = [member for window in one.new for member in window.messages]
-        if (stored.rev if stored else 0) != session.rev or not all(map(self._free, members)):
-            return False
-        if any(self.stored_windows[window.formation_id].requested for window in one.requested):
-            return False
-        for window in one.new:
-            for member in window.messages:
-                message = self.stored_messages[member.message_id]
-                message.formation_id, message.text = window.formation_id, None
-        for window in (*one.new, *one.requested):
-            self.stored_windows[window.formation_id] = deepcopy(window)
-        self.stored_sessions[session.session_id] = self._next(session)
-        return True
+    def _stored(self, one: Session) -> Session:
+        copy = self._copy(one, {}, stored=True)
+        copy.due_at = one.pending.due()
+        return copy
 
-    def _free(self, member: StoredMessage) -> bool:
-        stored = self.stored_messages[member.message_id]
-        return (stored.session_id, stored.formation_id, stored.deleted) == (member.session_id, None, False)
-
-    def _session(self, name: str, partition: int) -> Session:
-        stored = self.stored_sessions.get(name)
-        return Session(name, partition, self._limits) if stored is None else self._next(stored, 0)
-
-    def _next(self, one: Session, more: int = 1) -> Session:
+    def _copy(self, one: Session, held: dict[str, StoredMessage], stored: bool) -> Session:
         return Session(
             one.session_id,
             one.partition,
             self._limits,
-            rev=one.rev + more,
+            stored,
             seq=one.seq,
-            waiting=list(one.pending.waiting),
+            formed_to=one.formed_to,
+            held=held,
             outbox=deepcopy(one.outbox),
             waits_for=one.waits_for,
             controls=list(one.controls),
             audiences=deepcopy(one.audiences),
             users=one.users,
+            due_at=one.due_at,
         )
 
     def _of(self, partition: int) -> list[Session]:
         return [one for one in self.stored_sessions.values() if one.partition == partition]
 
-    def _shuffled(self, things: Iterable[T]) -> list[T]:
-        shuffled = list(things)
-        self._dice.shuffle(shuffled)
-        return shuffled
+
+def _free(stored: StoredMessage, session_id: str) -> bool:
+    return (stored.session_id, stored.formation_id, stored.deleted) == (session_id, None, False)
+
+
+def _place(one: StoredMessage) -> int:
+    return one.place or 0

@@ -1,11 +1,12 @@
 """Records of `chat.messages` as the stage is given them, and what runs the stage on them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from eden_memory.domain.participants import Missing, SessionFacts
 from eden_memory.domain.stage import Decision, Delivery, Emit
+from eden_memory.domain.switched_off import Off
 from eden_memory.domain.trigger_batch import Counts
 from eden_memory.ports import TriggerStore
 from processors.formation_trigger import FormationTrigger
@@ -104,11 +105,22 @@ class Sessions:
 
     said: dict[str, SessionFacts | Missing] = field(default_factory=dict[str, SessionFacts | Missing])
     asked: list[str] = field(default_factory=list[str])
+    off_sessions: set[str] = field(default_factory=set[str])
+    off_users: set[str] = field(default_factory=set[str])
 
     async def look_up(self, session_ids: Iterable[str]) -> dict[str, SessionFacts | Missing]:
         wanted = list(session_ids)
         self.asked += wanted
         return {one: self.said.get(one, SessionFacts("s.default", None)) for one in wanted}
+
+    @property
+    def switches(self) -> bool:
+        return bool(self.off_sessions or self.off_users)
+
+    async def off(self, authors: Mapping[str, Collection[str]]) -> Off:
+        users = frozenset(self.off_users)
+        alone = {one for one, named in authors.items() if named and users >= set(named)}
+        return Off(frozenset(alone | (self.off_sessions & set(authors))), users)
 
 
 @dataclass

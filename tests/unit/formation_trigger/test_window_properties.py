@@ -190,9 +190,7 @@ async def test_every_message_is_in_one_window_or_waits_while_its_text_is_kept_on
     formed = [one.message_id for window in windows.values() for one in window.messages]
     assert len(formed) == len(set(formed)), "no message is in two windows"
     for name, last in _last(log).items():
-        waits = [
-            session.session_id for session in store.stored_sessions.values() if session.pending.version(name)
-        ]
+        waits = [session for session in SESSIONS if name in store.waiting_in(session)]
         if name in formed:
             assert not waits
             assert store.stored_messages[name].text is None

@@ -108,7 +108,7 @@ async def test_an_edit_after_its_window_is_noted_and_forms_nothing_more() -> Non
     (one,) = formations(await run(trigger(store), records))
     assert store.stored_windows[one.formation_id].messages[0].text == "hello there"
     assert store.stored_messages["s.m1"].changed_after_formation
-    assert not store.stored_sessions[S].pending.waiting
+    assert not store.waiting_in(S)
 
 
 async def test_a_message_touched_between_two_closings_of_one_batch_is_in_one_window() -> None:
