@@ -28,7 +28,8 @@ class Asked:
     """Whose context is asked for; `user_id` None: nobody's in particular."""
 
     agent_id: str
-    session_id: str
+    session_id: str | None
+    """None: outside of any session."""
     user_id: str | None = None
 
 
@@ -91,7 +92,7 @@ def session_memory(asked: Asked, present: Present, stored: Iterable[Snapshot]) -
 
     `stored` are the snapshots of all generations of the session's memory.
     """
-    if present.users is None or present.off:
+    if present.users is None or present.off or asked.session_id is None:
         return None
     own = [one for one in stored if one.agent_id == asked.agent_id and one.session_id == asked.session_id]
     own.sort(key=_generation)
