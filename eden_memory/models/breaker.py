@@ -15,8 +15,8 @@ SEVERAL = 3
 """So many different questions failed and none succeeded since: it may be an outage."""
 AGAIN = 2
 """So often one question failed and nothing succeeded since: it may be one too."""
-FIRST_WAIT, LONGEST_WAIT = 1.0, 10.0
-"""Seconds between two probes."""
+WAITS = (1.0, 10.0)
+"""Seconds between two probes, the first time and at most."""
 LONGEST_ASKED = 60.0
 """Seconds to the next probe, at most, where the provider names them."""
 Ping = Callable[[], Awaitable[None]]
@@ -40,16 +40,15 @@ class Breaker:
         ping: Ping,
         *,
         clock: Callable[[], float] = time.monotonic,
-        first_wait: float = FIRST_WAIT,
-        longest_wait: float = LONGEST_WAIT,
+        waits: tuple[float, float] = WAITS,
         opened: Callable[[bool], None] = lambda _open: None,
     ) -> None:
         self._name, self._ping, self._clock = name, ping, clock
-        self._first_wait, self._longest_wait = first_wait, longest_wait
+        self._first_wait, self._longest_wait = waits
         self._opened = opened
         self._failing: Counter[str] = Counter()
         self._asking: asyncio.Task[None] | None = None
-        self._wait = first_wait
+        self._wait = self._first_wait
         self._next_probe = 0.0
         self.away: CallFailed | None = None
         """Why it is open; None while calls go through."""

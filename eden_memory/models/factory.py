@@ -9,6 +9,7 @@ from eden_memory.models.accounts import Accounts, CallWatch, Cost
 from eden_memory.models.answers import AnswerStore
 from eden_memory.models.api_keys import unused_keys
 from eden_memory.models.asking import AskingModel
+from eden_memory.models.breaker import WAITS
 from eden_memory.models.budget import CallBudget
 from eden_memory.models.calls import ChatProvider, EmbeddingProvider
 from eden_memory.models.catalogue import (
@@ -48,10 +49,14 @@ class Models:
         guards: GuardWatch | None = None,
         namespace: str = "live",
         providers: "Providers | None" = None,
+        probe_waits: tuple[float, float] = WAITS,
     ) -> None:
-        """EdenError if a provider that is asked for has no key; `providers` in place of the settings' own."""
+        """EdenError if a provider that is asked for has no key; `providers` in place of the settings' own.
+
+        `probe_waits`: seconds between two probes of a provider that is away, the first time and at most.
+        """
         self._settings, self._answers, self._cost = settings, answers, cost
-        self._namespace, self._watch = namespace, guards
+        self._namespace, self._watch, self._waits = namespace, guards, probe_waits
         self._providers = providers or _providers(settings)
         self._accounts = Accounts(namespace, calls)
         self._budget = CallBudget()
@@ -103,7 +108,7 @@ class Models:
         models = self._settings.models
         if provider.name not in self._guards:
             self._guards[provider.name] = Guard(
-                provider.name, models.at_once, models.timeout_seconds, self._watch
+                provider.name, models.at_once, models.timeout_seconds, self._watch, self._waits
             )
         return self._guards[provider.name]
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
 from eden_memory.domain.failures import PermanentError
-from eden_memory.models.breaker import Breaker, Ping, ProviderAway
+from eden_memory.models.breaker import WAITS, Breaker, Ping, ProviderAway
 from eden_memory.models.calls import CallFailed
 from eden_memory.models.gate import Gate
 
@@ -37,9 +37,11 @@ class Guard:
         at_once: int,
         seconds: float,
         watch: GuardWatch | None = None,
+        waits: tuple[float, float] = WAITS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._provider, self._seconds, self._watch, self._clock = provider, seconds, watch, clock
+        self._waits = waits
         self.gate = Gate(at_once, clock)
         self._breakers: dict[str, Breaker] = {}
 
@@ -49,6 +51,7 @@ class Guard:
             self._breakers[model] = Breaker(
                 f"{self._provider}/{model}",
                 lambda: self._pinged(ping),
+                waits=self._waits,
                 clock=self._clock,
                 opened=lambda away: self._watch.away(self._provider, model, away) if self._watch else None,
             )

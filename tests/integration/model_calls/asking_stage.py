@@ -97,7 +97,7 @@ async def asking_stage(runtime: Bench) -> AsyncGenerator[Kit]:
         )
         answers = MongoAnswers(runtime.database, "memory_")
         await answers.prepare()
-        models = Models(settings, answers, cost)
+        models = Models(settings, answers, cost, probe_waits=(0.02, 0.05))
         try:
             yield Kit(runtime, server, answers, models, calls)
         finally:

@@ -63,7 +63,7 @@ async def test_an_outage_dead_letters_nothing_and_ends_by_itself(kit: Kit, units
         for number in range(40):
             await kit.runtime.put([asked(f"idle{number}", 0)])
             await until(lambda number=number: _decided(kit, number + 1), "others are decided")
-        await until(lambda: kit.server.tally.outcomes["check"]["overloaded"] >= 3, "asked again")
+        await until(lambda: kit.server.tally.outcomes["check"]["overloaded"] >= 40, "asked again")
         kit.server.change(outage=False)
         await until(lambda: _decided(kit, units + 40), "all decided after the outage", 60)
     assert await kit.dead() == []
