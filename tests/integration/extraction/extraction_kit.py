@@ -16,6 +16,7 @@ from eden_memory.domain.window_request import StoredWindow
 from eden_memory.domain.windows import Limits
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.controls import MongoControls, MongoGroupNotes
+from eden_memory.mongo.forgotten import MongoForgetting
 from eden_memory.mongo.outcomes import MongoLedger
 from eden_memory.mongo.snapshots import MongoSnapshots
 from eden_memory.mongo.streams import MongoStreams
@@ -36,7 +37,7 @@ from processors.reflection_extraction import ReflectionExtraction
 from schemas.envelope import Envelope
 from schemas.events import REGISTRY, FormationRequested, decode
 from schemas.events.base import Event
-from tests.unit.extraction.windows import FENCE, Counted, Kept, Talk, talk
+from tests.unit.extraction.windows import FENCE, Counted, Talk, talk
 
 E = TypeVar("E", bound=Event)
 SOON = 60.0
@@ -91,11 +92,12 @@ class Kit:
 
     def stages(self, model: LanguageModel) -> list[Stage]:
         """Both, as a process has them."""
-        prefix, counted, kept = self.settings.mongodb.prefix, Counted(), Kept()
+        prefix, counted = self.settings.mongodb.prefix, Counted()
+        forgetting = MongoForgetting(self.database, prefix)
         windows = MongoTriggerStore(self.database, prefix, Limits())
         streams, shots = MongoStreams(self.database, prefix), MongoSnapshots(self.database, prefix)
-        facts = FactExtraction(windows, streams, model, kept, FENCE, counted)
-        reflections = ReflectionExtraction(windows, streams, shots, model, kept, FENCE, counted)
+        facts = FactExtraction(windows, streams, model, forgetting, FENCE, counted)
+        reflections = ReflectionExtraction(windows, streams, shots, model, forgetting, FENCE, counted)
         handlers = {
             pipeline.FACT_EXTRACTION: accounted(facts, _ignored),
             pipeline.REFLECTION_EXTRACTION: accounted(reflections, _ignored),
