@@ -14,10 +14,12 @@ from eden_memory.domain.forgotten import Mark, Marks
 from eden_memory.domain.known_facts import KnownFact, Near
 from eden_memory.domain.memory_batch import ScopeBatch
 from eden_memory.domain.participants import Missing, SessionFacts
-from eden_memory.domain.switched_off import Off
+from eden_memory.domain.ready_contexts import Built, Ready
 from eden_memory.domain.stored_memory import Applied
+from eden_memory.domain.switched_off import Off
 from eden_memory.domain.trigger import Session, StoredMessage
 from eden_memory.domain.trigger_batch import Counts
+from eden_memory.domain.visible import Asked, View
 from eden_memory.domain.window_request import BatchWrite, StoredWindow
 from schemas.documents import Snapshot, Stream
 from schemas.events import FactChanged
@@ -357,4 +359,42 @@ class ExtractionWatch(Protocol):
 
     def extracted(self, stage: str, items: int, left: Mapping[str, int]) -> None:
         """One window: items that stand, and the rest by what was done to it (eden_memory.domain.placing)."""
+        ...
+
+
+class ContextSource(Protocol):
+    """What contexts are made of."""
+
+    async def look_up(self, asked: Sequence[Asked]) -> dict[Asked, View]:
+        """The view of each, as it is stored at this moment."""
+        ...
+
+
+class ReadyContexts(Protocol):
+    """`memory_contexts`: the contexts of active sessions, ready to be read."""
+
+    async def known(self, asked: Iterable[Asked]) -> dict[Asked, Ready]:
+        """Those of these that there are."""
+        ...
+
+    async def concerned(
+        self, scope_keys: Iterable[str], now: datetime, most: int
+    ) -> dict[str, Sequence[Ready]]:
+        """By scope key, up to `most` active contexts that it went into."""
+        ...
+
+    def active(self, scope_keys: Iterable[str] | None, now: datetime) -> AsyncGenerator[Sequence[Ready]]:
+        """All active contexts that any of the scopes went into (None: all there are), page by page."""
+        ...
+
+    async def of_sessions(self, session_ids: Iterable[str], now: datetime) -> Sequence[Ready]:
+        """The active contexts of sessions."""
+        ...
+
+    async def put(self, built: Sequence[Built]) -> Sequence[Ready]:
+        """Store each where nobody else has built it meanwhile; those that somebody has are returned."""
+        ...
+
+    async def remove(self, gone: Sequence[Ready]) -> None:
+        """Their users are no longer in the session."""
         ...

@@ -56,6 +56,9 @@ TRIGGER_EMPTY = Counter("eden_trigger_empty_messages", "Recorded messages withou
 TRIGGER_MISSING = Counter(
     "eden_trigger_missing_messages", "Tombstones of messages that a merge found to be gone; memory stays"
 )
+TRIGGER_OPTED_OUT = Counter(
+    "eden_trigger_opted_out_messages", "Messages whose session or author is switched off: no text of them is kept"
+)
 TRIGGER_WAITING = Gauge(
     "eden_trigger_waiting_sessions",
     "Sessions with a closed window that wait for a document of the application, as of the last watermark",
@@ -72,6 +75,7 @@ class TriggerMetrics:
             TRIGGER_WINDOWS.labels(because).inc(number)
         TRIGGER_EMPTY.inc(counts.empty)
         TRIGGER_MISSING.inc(counts.missing)
+        TRIGGER_OPTED_OUT.inc(counts.opted_out)
 
     def waiting(self, partition: int, sessions: int) -> None:
         """So many sessions of a partition wait for a document."""
