@@ -14,7 +14,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python >= 3.11 is needed; set PYTHON=/path/to/python3.11"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { echo "python3 -m venv does not work here: on Debian and Ubuntu install python3-venv"; exit 1; }
 	@test -x $(BIN)/uv || $(BIN)/pip --disable-pip-version-check -q install --require-hashes --no-deps -r <(sed -n '/^uv==/,/^[^ ]/{/^uv==/p;/^ /p}' requirements.lock | sed '/^ *#/d;$$s/ *\\$$//')
-	@VIRTUAL_ENV=.venv $(BIN)/uv pip sync --require-hashes requirements.lock
+	@VIRTUAL_ENV=.venv $(BIN)/uv pip sync --compile-bytecode --require-hashes requirements.lock
 	@VIRTUAL_ENV=.venv $(BIN)/uv pip install -q --no-deps --no-build-isolation -e .
 	@touch $@
 

@@ -29,6 +29,7 @@ from pymongo import AsyncMongoClient
 
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.memory_feed import memory_feed
+from eden_memory.mongo.setup import set_up
 from eden_memory.runtime.kafka import admin_config, client_kwargs
 from eden_memory.runtime.topic_admin import apply_topics
 from eden_memory.runtime.topics import load_topics
@@ -137,12 +138,17 @@ async def stand(servers: TestServers, models: ModelServerProcess) -> AsyncGenera
         "EDEN_TAILER_WATERMARK_SECONDS": "1",
         "EDEN_LLM": models.openai_url,
         "EDEN_EMBEDDER": models.openai_url,
+        "EDEN_MODELS_FAST": "test-model",
+        "EDEN_MODELS_FREE": "test-model",
+        "EDEN_MODELS_PAID": "test-model",
+        "EDEN_MODELS_EMBEDDINGS": "test-embedding",
         "EDEN_MODELS_AT_ONCE": "256",
         "EDEN_API_KEY": "benchmark",
     }
     config = admin_config(settings.kafka, servers.kafka_bootstrap)
     await asyncio.to_thread(apply_topics, config, load_topics(settings.kafka))
     async with connect(settings.mongodb, servers.mongodb_uri) as mongo:
+        await set_up(mongo[name], settings.mongodb.prefix)
         yield Stand(settings, environment, client_kwargs(settings.kafka, servers.kafka_bootstrap), mongo)
 
 
