@@ -1,0 +1,255 @@
+"""context-cache on a real MongoDB: what lies ready in `memory_contexts` is what the stored memory says."""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from eden_memory.domain.context import Showing
+from eden_memory.domain.ready_contexts import Ready
+from eden_memory.domain.stage import Delivery
+from eden_memory.domain.visible import Asked
+from eden_memory.mongo.context_source import MongoContextSource
+from eden_memory.mongo.context_watch import ContextWatch
+from eden_memory.mongo.contexts import MongoContexts
+from eden_memory.mongo.streams import MongoStreams
+from eden_memory.runtime.context_keeping import ContextKeeping
+from processors.context_cache import AT_ONCE, ContextCache
+from schemas.documents import Context
+from schemas.envelope import Envelope
+from schemas.events import ScopeChanged
+from schemas.scopes import Scope
+from tests.integration.context.harness import Kit, now
+
+pytestmark = pytest.mark.servers
+AGENT, ADA = Scope.of_agent("s.a"), Scope.of_user("s.a", "s.ada")
+ONE = Scope.of_session("s.a", "s.one", ("s.ada",))
+HOUR = timedelta(hours=1)
+
+
+def changed(scope: Scope, time: datetime | None = None) -> Delivery:
+    event = ScopeChanged(
+        scope=scope,
+        revision=1,
+        changed=("blob",),
+        applied=0,
+        active_facts=0,
+        buffered=0,
+        blob_version=0,
+        committed_at=now(),
+    )
+    envelope = Envelope("e", event.NAME, 1, "test", time or now(), event.subject(), event.ordering_key())
+    return Delivery(envelope, event, "memory.changes", event.key())
+
+
+class Stage:
+    """The handler, and its collection."""
+
+    def __init__(self, kit: Kit) -> None:
+        self.kit = kit
+        prefix = kit.settings.mongodb.prefix
+        streams = MongoStreams(kit.database, prefix)
+        self.source = MongoContextSource(kit.database, kit.database, kit.settings, streams)
+        self.contexts = MongoContexts(kit.database, prefix)
+        self.cache = ContextCache(self.source, self.contexts, Showing(), HOUR, now, round_seconds=0.05)
+
+    async def xml(self, session: str, user: str) -> str | None:
+        row = await self.kit.database["memory_contexts"].find_one({"_id": f"s.{session}/s.{user}"})
+        return None if row is None else row["xml"]
+
+    async def rows(self) -> list[dict[str, Any]]:
+        return await self.kit.database["memory_contexts"].find(sort=[("_id", 1)]).to_list()
+
+    async def until(self, session: str, user: str, text: str | None) -> None:
+        async with asyncio.timeout(20):
+            while True:
+                xml = await self.xml(session, user)
+                if (xml is None) if text is None else (xml is not None and text in xml):
+                    return
+                await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def stage(kit: Kit) -> AsyncGenerator[Stage]:
+    stage = Stage(kit)
+    await stage.source.create_indexes()
+    await stage.contexts.create_indexes()
+    yield stage
+    await stage.cache.close()
+
+
+async def opened(stage: Stage, *sessions: str) -> None:
+    """Sessions of Ada's, active."""
+    for session in sessions:
+        await stage.kit.session(session, ["ada"])
+    await stage.cache([changed(Scope.of_session("s.a", f"s.{one}", ("s.ada",))) for one in sessions])
+
+
+async def test_a_sessions_own_change_makes_the_contexts_of_its_audience(stage: Stage) -> None:
+    await stage.kit.session("one", ["ada", "bob"])
+    both = Scope.of_session("s.a", "s.one", ("s.ada", "s.bob"))
+    await stage.kit.put(both, blob="plans a trip")
+    await stage.kit.put(ADA, blob="private")
+    assert await stage.cache([changed(both)]) == ()
+    for row in await stage.rows():
+        context = Context.model_validate(row, strict=False)
+        assert "plans a trip" in context.xml
+        assert "private" not in context.xml
+        assert context.scopes == {both.key: 1}
+        assert set(context.scope_keys) == {AGENT.key, both.key}
+    assert [row["user_id"] for row in await stage.rows()] == ["s.ada", "s.bob"]
+
+
+async def test_a_change_of_any_scope_reaches_the_active_sessions_that_see_it(stage: Stage) -> None:
+    await opened(stage, "one", "two")
+    await stage.kit.put(ADA, blob="Prefers trains.")
+    await stage.cache([changed(ADA)])
+    await stage.kit.put(AGENT, blob="Helps with travel.")
+    await stage.cache([changed(AGENT)])
+    for session in ("one", "two"):
+        xml = await stage.xml(session, "ada")
+        assert xml is not None
+        assert "trains" in xml
+        assert "travel" in xml
+
+
+async def test_an_old_session_is_not_made_active_by_a_replay(stage: Stage) -> None:
+    await stage.kit.session("one", ["ada"])
+    await stage.cache([changed(ONE, now() - 2 * HOUR)])
+    assert await stage.rows() == []
+
+
+async def test_what_is_no_longer_active_is_left_as_it_is(stage: Stage) -> None:
+    await opened(stage, "one")
+    past = {"$set": {"active_until": now() - HOUR}}
+    await stage.kit.database["memory_contexts"].update_one({}, past)
+    await stage.kit.put(ADA, blob="Prefers trains.")
+    await stage.cache([changed(ADA)])
+    assert all("trains" not in row["xml"] for row in await stage.rows())
+
+
+async def test_the_server_removes_what_is_no_longer_active(stage: Stage) -> None:
+    indexes = await stage.kit.database["memory_contexts"].index_information()
+    assert [one["key"] for one in indexes.values() if one.get("expireAfterSeconds") == 0] == [
+        [("active_until", 1)]
+    ]
+
+
+async def test_a_scope_of_many_sessions_is_built_in_rounds(stage: Stage) -> None:
+    names = [f"n{number:03}" for number in range(AT_ONCE + 20)]
+    for name in names:
+        await stage.kit.session(name, ["ada"])
+    await stage.cache([changed(Scope.of_session("s.a", f"s.{one}", ("s.ada",))) for one in names])
+    assert len(await stage.rows()) == len(names)
+    await stage.kit.put(AGENT, blob="for everyone")
+    await stage.cache([changed(AGENT)])
+    assert not any("for everyone" in row["xml"] for row in await stage.rows())
+    await stage.until(names[-1], "ada", "for everyone")
+    await stage.cache.close()
+    assert all("for everyone" in row["xml"] for row in await stage.rows())
+
+
+async def test_what_was_put_off_is_built_after_a_restart(stage: Stage) -> None:
+    await opened(stage, "one")
+    await stage.kit.put(AGENT, blob="while nobody ran")
+    await Stage(stage.kit).cache.refresh_all()
+    assert "while nobody ran" in (await stage.xml("one", "ada") or "")
+
+
+async def test_the_context_of_one_who_has_left_is_removed(stage: Stage) -> None:
+    both = Scope.of_session("s.a", "s.one", ("s.ada", "s.bob"))
+    await stage.kit.session("one", ["ada", "bob"])
+    await stage.cache([changed(both)])
+    await stage.kit.session("one", ["ada"])
+    await stage.cache([changed(AGENT)])
+    assert [row["user_id"] for row in await stage.rows()] == ["s.ada"]
+
+
+async def test_a_tombstone_of_a_scope_builds_what_it_was_in(stage: Stage) -> None:
+    await stage.kit.put(ADA, blob="Prefers trains.")
+    await opened(stage, "one")
+    await stage.kit.database["memory_snapshots"].delete_one({"_id": ADA.key})
+    tombstone = changed(ADA)
+    await stage.cache([Delivery(tombstone.envelope, None, tombstone.topic, ADA.key)])
+    assert await stage.xml("one", "ada") == ""
+
+
+class Late:
+    """A source that is slow at handing over what it has read: others build meanwhile."""
+
+    def __init__(self, source: MongoContextSource, dice: random.Random) -> None:
+        self._source, self._dice = source, dice
+
+    async def look_up(self, asked: Sequence[Asked]) -> Any:
+        views = await self._source.look_up(asked)
+        for _ in range(self._dice.randrange(4)):
+            await asyncio.sleep(0)
+        await asyncio.sleep(self._dice.random() / 100)
+        return views
+
+
+async def test_builders_that_overlap_never_leave_an_older_state_behind(stage: Stage) -> None:
+    dice = random.Random(5)
+    await opened(stage, "one")
+    caches = [ContextCache(Late(stage.source, dice), stage.contexts, Showing(), HOUR, now) for _ in range(3)]
+
+    async def writer(scope: Scope, cache: ContextCache) -> None:
+        for number in range(15):
+            await stage.kit.put(scope, blob=f"{scope.kind} {number};")
+            await cache([changed(scope)])
+
+    await asyncio.gather(*(writer(*one) for one in zip((AGENT, ADA, ONE), caches, strict=True)))
+    xml = await stage.xml("one", "ada") or ""
+    assert [kind for kind in ("agent", "user", "session") if f"{kind} 14;" in xml] == [
+        "agent",
+        "user",
+        "session",
+    ]
+
+
+async def test_of_two_who_build_the_same_one_stores_it_and_the_other_is_told(stage: Stage) -> None:
+    await opened(stage, "one")
+    (known,) = (await stage.contexts.known([Asked("s.a", "s.one", "s.ada")])).values()
+    built = stage.cache._built  # pyright: ignore[reportPrivateUsage]
+    views = await stage.source.look_up([known.asked])
+    first, second = (built(known, views[known.asked], now() + HOUR) for _ in range(2))
+    assert await stage.contexts.put([first]) == []
+    assert await stage.contexts.put([replace(second, revisions={AGENT.key: 9})]) == [known]
+    new = Ready(Asked("s.a", "s.two", "s.ada"), now() + HOUR)
+    anew = replace(second, before=new)
+    assert await stage.contexts.put([anew]) == []
+    assert await stage.contexts.put([replace(anew, revisions={AGENT.key: 9})]) == [new]
+
+
+@asynccontextmanager
+async def keeping(stage: Stage) -> AsyncGenerator[ContextKeeping]:
+    kit = stage.kit
+    keeper = ContextKeeping(
+        stage.cache, lambda heard, live: ContextWatch(kit.client, kit.settings, heard, live)
+    )
+    running = asyncio.create_task(keeper.run())
+    async with asyncio.timeout(20):
+        while not keeper.state().ready:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    yield keeper
+    keeper.stop()
+    await running
+
+
+async def test_who_joins_or_leaves_changes_the_ready_contexts_without_an_event(stage: Stage) -> None:
+    await stage.kit.put(ADA, blob="Prefers trains.")
+    await stage.kit.put(AGENT, blob="Helps.")
+    await opened(stage, "one")
+    assert "trains" in (await stage.xml("one", "ada") or "")
+    async with keeping(stage):
+        await stage.kit.session("one", ["ada", "bob"])
+        async with asyncio.timeout(20):
+            while "trains" in (await stage.xml("one", "ada") or ""):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await stage.kit.session("one", ["bob"])
+        await stage.until("one", "ada", None)
