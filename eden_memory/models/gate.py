@@ -27,11 +27,11 @@ class Gate:
         self.running = 0
 
     @asynccontextmanager
-    async def turn(self) -> AsyncGenerator[float]:
-        """Wait for a place, keep it inside; yields when it was got."""
+    async def turn(self) -> AsyncGenerator[None]:
+        """Wait for a place, keep it inside."""
         await self._take()
         try:
-            yield self._clock()
+            yield
         finally:
             self.running -= 1
             self._admit()

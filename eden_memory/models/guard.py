@@ -60,25 +60,36 @@ class Guard:
     async def run(self, breaker: Breaker, unit: str, call: Callable[[], Awaitable[T]]) -> T:
         """The call's result; CallFailed (ProviderAway in an outage), PermanentError."""
         await breaker.admit()
-        await self._wait_for_rate()
-        async with self.gate.turn() as begun:
-            await breaker.admit()
+        try:
+            async with self.gate.turn():
+                await self._wait_for_rate()
+                await breaker.admit()
+                self._tell()
+                return await self._called(breaker, call)
+        except ProviderAway:
+            raise
+        except CallFailed as error:
+            failure = error
+        finally:
             self._tell()
-            try:
-                result = await self._in_time(call)
-            except CallFailed as error:
-                failure = error
-                if error.outcome == "rate_limited":
-                    self.gate.refused(begun, error.retry_after)
-            except PermanentError:
-                breaker.succeeded()
-                raise
-            else:
-                self.gate.succeeded()
-                breaker.succeeded()
-                return result
         failed = await breaker.failed(unit, failure)
         raise _without_blame(failed) from failure
+
+    async def _called(self, breaker: Breaker, call: Callable[[], Awaitable[T]]) -> T:
+        """One call, from which gate and breaker learn."""
+        begun = self._clock()
+        try:
+            result = await self._in_time(call)
+        except CallFailed as error:
+            if error.outcome == "rate_limited":
+                self.gate.refused(begun, error.retry_after)
+            raise
+        except PermanentError:
+            breaker.succeeded()
+            raise
+        self.gate.succeeded()
+        breaker.succeeded()
+        return result
 
     async def _in_time(self, call: Callable[[], Awaitable[T]], seconds: float | None = None) -> T:
         limit = self._seconds if seconds is None else min(seconds, self._seconds)
@@ -89,6 +100,7 @@ class Guard:
             raise CallFailed("timed_out", f"no answer in {limit:g} s") from error
 
     async def _wait_for_rate(self) -> None:
+        """Those who have a place wait with it: nobody is to call for so long."""
         while (held := self.gate.held()) > 0:
             if held > PATIENCE:
                 busy = CallFailed("rate_limited", "the provider wants no calls for now")

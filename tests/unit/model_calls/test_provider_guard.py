@@ -133,6 +133,26 @@ async def test_retry_after_holds_all_callers_of_the_provider() -> None:
     assert asyncio.get_running_loop().time() - begun >= held * 0.9
 
 
+async def test_callers_that_wait_for_a_place_honour_retry_after_too() -> None:
+    guard, provider = Guard("test", 2, 5.0), Provider()
+    breaker = guard.breaker("m", provider.ping)
+    refused = asyncio.Event()
+
+    async def busy() -> str:
+        await refused.wait()
+        raise CallFailed("rate_limited", "429", retry_after=0.05)
+
+    first = asyncio.create_task(guard.run(breaker, "u1", busy))
+    others = [asyncio.create_task(guard.run(breaker, f"u{n}", provider.call)) for n in range(2, 6)]
+    await asyncio.sleep(0)
+    refused.set()
+    await asyncio.gather(first, return_exceptions=True)
+    assert guard.gate.held() > 0
+    assert provider.calls == 0
+    assert await asyncio.gather(*others) == ["said"] * 4
+    assert guard.gate.held() == 0
+
+
 async def test_a_long_retry_after_sends_the_question_back_at_once() -> None:
     guard = Guard("test", 8, 5.0)
     provider = Provider()
@@ -223,6 +243,31 @@ async def test_many_who_find_a_probe_due_share_it() -> None:
     provider.down = False
     await asyncio.gather(*(breaker.admit() for _ in range(50)))
     assert provider.pings == 2
+
+
+async def test_who_watches_sees_the_places_and_the_outage() -> None:
+    class Watch:
+        def __init__(self) -> None:
+            self.seen: list[tuple[int, int]] = []
+            self.told: list[tuple[str, bool]] = []
+
+        def places(self, provider: str, limit: int, running: int) -> None:
+            self.seen.append((limit, running))
+
+        def away(self, provider: str, model: str, away: bool) -> None:
+            self.told.append((model, away))
+
+    watch, provider = Watch(), Provider()
+    guard = Guard("test", 64, 5.0, watch)
+    breaker = guard.breaker("m", provider.ping)
+    await guard.run(breaker, "u0", provider.call)
+    provider.down = True
+    for n in range(3):
+        with pytest.raises(CallFailed):
+            await guard.run(breaker, f"u{n}", provider.call)
+    assert max(running for _, running in watch.seen) == 1
+    assert watch.told == [("m", True)]
+    assert watch.seen[-1][1] == 0
 
 
 async def test_one_model_away_leaves_the_others_alone() -> None:

@@ -48,6 +48,11 @@ def test_a_provider_is_not_asked_sooner_than_it_wants() -> None:
     assert delay(POLICY, failure, 1) >= 30
 
 
+@pytest.mark.parametrize("counts", [True, False])
+def test_a_provider_may_say_that_an_attempt_says_nothing_of_the_input(counts: bool) -> None:
+    assert Failure.of(ProviderError("503", 2.0, counts=counts)).counts is counts
+
+
 def test_attempts_depend_on_the_kind() -> None:
     allowed = {kind: attempts_allowed(POLICY, Failure(kind, "")) for kind in Kind}
     assert allowed.pop(Kind.AWAY) > 10**9
