@@ -78,7 +78,7 @@ def _line(one: StoredMessage, speakers: Mapping[str, str], *, gone: bool) -> Lin
     by_user = one.role == "user"
     speaker = speakers.get(one.user_id or "" if by_user else one.role) or NAMELESS[one.role]
     text = "" if gone else (one.text or "").strip()
-    return Line(speaker, one.role, one.time, text or REMOVED)
+    return Line(speaker, one.role, one.created_at or one.time, text or REMOVED)
 
 
 def _speakers(stored: StoredWindow, window: Window) -> dict[str, str]:

@@ -38,6 +38,8 @@ class StoredMessage:
     """While it waits for its window, and after: its place in the partition."""
     since: datetime | None = None
     """When it began to wait, if that was not at `time`."""
+    created_at: datetime | None = None
+    """The application's own time, where it gave one: what people and prompts are shown."""
     replaces: str | None = None
     """The version that was read and that this one takes the place of; None: the message is new. Not stored."""
 
@@ -54,6 +56,7 @@ class StoredMessage:
             text=event.text or None,
             characters=event.characters,
             truncated=event.truncated,
+            created_at=event.created_at,
         )
 
 

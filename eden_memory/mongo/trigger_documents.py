@@ -31,6 +31,7 @@ def message_row(one: StoredMessage) -> Row:
         "opted_out": one.opted_out,
         "place": one.place,
         "since": one.since,
+        "created_at": one.created_at,
     }
 
 
@@ -51,7 +52,8 @@ def message_of(row: Row) -> StoredMessage:
         changed_after_formation=row["changed_after_formation"],
         opted_out=row["opted_out"],
         place=row["place"],
-        since=None if row["since"] is None else _aware(row["since"]),
+        since=_moment(row["since"]),
+        created_at=_moment(row.get("created_at")),
     )
 
 
@@ -135,6 +137,7 @@ def member_rows(one: StoredWindow) -> list[Row]:
             "characters": message.characters,
             "truncated": message.truncated,
             "time": message.time,
+            "created_at": message.created_at,
         }
         for message in one.messages
     ]
@@ -171,13 +174,17 @@ def window_of(row: Row) -> StoredWindow:
 
 
 def _member_of(session_id: str, row: Row) -> StoredMessage:
-    fields: Row = {**row, "time": _aware(row["time"])}
+    fields: Row = {**row, "time": _aware(row["time"]), "created_at": _moment(row.get("created_at"))}
     return StoredMessage(session_id=session_id, **fields)
 
 
 def request_text(one: StoredWindow) -> str | None:
     """The value of a window's FormationRequested, byte for byte; None while there is none."""
     return None if one.value is None else one.value.decode()
+
+
+def _moment(value: datetime | None) -> datetime | None:
+    return None if value is None else _aware(value)
 
 
 def _aware(moment: datetime) -> datetime:

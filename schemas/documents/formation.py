@@ -42,6 +42,8 @@ class Message(Document):
     `formed_to` wait."""
     since: Moment | None = None
     """When it began to wait, if that was not at `time`."""
+    created_at: Moment | None = None
+    """The application's own time, where it gave one."""
 
 
 class OutboxEntry(Part):
@@ -102,6 +104,8 @@ class WindowMessage(Part):
     characters: Count
     truncated: bool = False
     time: Moment
+    created_at: Moment | None = None
+    """The application's own time, where it gave one: what prompts show."""
 
 
 class WindowClosing(Part):

@@ -1,5 +1,8 @@
 """The messages of a window as prompts show them, and what their numbers stand for."""
 
+from dataclasses import replace
+from datetime import UTC, datetime
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -70,3 +73,10 @@ def test_numbers_mean_messages_shown_in_order_or_the_whole_window(numbers: list[
     valid = sorted({one for one in numbers if 1 <= one <= count})
     assert whole is not bool(valid)
     assert sources == (tuple(told.sources[one - 1] for one in valid) or told.sources)
+
+
+def test_a_message_is_shown_at_the_time_that_the_application_gave_it() -> None:
+    earlier = datetime(2020, 3, 1, 9, tzinfo=UTC)
+    told = of(Talk((replace(said(1, "a"), created_at=earlier), said(2, "b"))))
+    assert [line.time for line in told.lines] == [earlier, said(2, "b").time]
+    assert told.sources[0].time == said(1, "a").time
