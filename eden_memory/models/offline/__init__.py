@@ -8,14 +8,8 @@ can instruct it.
 from collections.abc import Callable
 from typing import TypeVar
 
+from eden_memory.domain import material
 from eden_memory.domain.asking import Answered, Asking, Earlier, Prompt
-from eden_memory.domain.material import (
-    ConsolidationMaterial,
-    DecisionMaterial,
-    FactMaterial,
-    Material,
-    ReflectionMaterial,
-)
 from eden_memory.models.offline.consolidation import consolidate
 from eden_memory.models.offline.decisions import decide
 from eden_memory.models.offline.forming import facts, reflections
@@ -49,13 +43,13 @@ class OfflineModel:
         return Answered(value, None)
 
 
-def _answer(material: Material) -> Answer:
-    match material:
-        case FactMaterial():
-            return facts(material)
-        case ReflectionMaterial():
-            return reflections(material)
-        case ConsolidationMaterial():
-            return consolidate(material)
-        case DecisionMaterial():
-            return decide(material)
+def _answer(asked: material.Material) -> Answer:
+    match asked:
+        case material.FactMaterial():
+            return facts(asked)
+        case material.ReflectionMaterial():
+            return reflections(asked)
+        case material.ConsolidationMaterial():
+            return consolidate(asked)
+        case material.DecisionMaterial():
+            return decide(asked)

@@ -1,34 +1,38 @@
 """Makes a sentence stand alone: who speaks in place of I and my, days in place of yesterday and 29 May."""
 
 import re
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from eden_memory.models.offline.words import english, pattern, plain
 
 _SHORT = {"'m": " am", "'ve": " have", "'ll": " will", "'d": " would", "'re": " are"}
 _ODD = {"am": "is", "have": "has", "do": "does", "don't": "doesn't", "haven't": "hasn't", "go": "goes"}
-_AWAY = {"yesterday": -1, "last night": -1, "today": 0, "tonight": 0, "tomorrow": 1}
-_UNITS = {"day": 1.0, "week": 7.0, "month": 30.44, "year": 365.25}
+_AWAY = {
+    "yesterday": -1,
+    "last night": -1,
+    "tomorrow": 1,
+    "last": -1,
+    "next": 1,
+    "-a": -1,
+    "-an": -1,
+    "-one": -1,
+}
 
 
 def third_person(text: str, name: str) -> str:
     """What somebody says of himself, as one says it of him: `I moved my boat` → `Ann moved Ann's boat`."""
+    short = name.split(maxsplit=1)[0]
     text = re.sub(r"\b(I|[Ww]e)('m|'ve|'ll|'d|'re)\b", lambda m: m[1] + _SHORT[m[2]], text)
-    text = re.sub(
-        rf"\b(?:I am|[Tt]his is) {re.escape(name.split(maxsplit=1)[0])}\b[^,.]*(?:,| and) I\b", "I", text
-    )
-    text = pattern(r"\b(?-i:I) ((?:{adverbs},? )*)([a-z][\w']*)").sub(
-        lambda m: f"{name} {m[1]}{_third(m[2])}", text
-    )
-    for found, said in (
-        (r"\bof us\b", "of them"),
-        (r"\b(?:my own|my|mine|ours?)\b", f"{name}'s"),
-        (r"\b(?:(?-i:I)|me|myself)\b", name),
-        (r"\b(?:we|(?-i:us))\b", f"{name} and others"),
-    ):
-        text = pattern(found).sub(lambda _, said=said: said, text)
+    text = re.sub(rf"\b(?:I am|[Tt]his is) {re.escape(short)}\b[^,.]*(?:,| and) I\b", "I", text)
+    own = pattern(r"\b(?-i:I) ((?:{adverbs},? )*)([a-z][\w']*)")
+    text = own.sub(lambda m: f"{name} {m[1]}{_third(m[2])}", text)
+    text = re.sub(r"\bof us\b", "of them", text)
+    text = re.sub(r"\b(?:[Mm]y own|[Mm]y|[Mm]ine|[Oo]urs?)\b", lambda _: f"{name}'s", text)
+    text = re.sub(r"\b(?:I|[Mm]e|[Mm]yself)\b", lambda _: name, text)
+    text = re.sub(r"\b(?:[Ww]e|us)\b", lambda _: f"{name} and others", text)
     head, first, tail = text.partition(name)
-    return head + first + tail.replace(name, name.split(maxsplit=1)[0])
+    return head + first + tail.replace(name, short)
 
 
 def _third(verb: str) -> str:
@@ -43,36 +47,39 @@ def _third(verb: str) -> str:
 def dated(text: str, time: datetime) -> str:
     """Days and months that count from the message's time, by their dates; a year where one is missing."""
     past = bool(pattern("{past}").search(text))
-    text = pattern(r"\b(\d+|an?|one|{counts}) (day|week|month|year)s? ago\b").sub(
-        lambda m: _ago(m, time), text
+
+    def year(found: re.Match[str]) -> int:
+        return _year(time, found[2], int(found[1]) if found[1].isdecimal() else 15, past)
+
+    weekday = r"\b(on|last|next|this|by|until) ({days})(?! (?:the )?\d)(?=(?: [a-z]+(?<!of)(?<!s)\b| ?\W|$))"
+    steps: tuple[tuple[str, Callable[[re.Match[str]], str]], ...] = (
+        (r"\b(\d\d?|an?|one|{counts}) ({unit}) ago\b", lambda m: _span(m[2], f"-{plain(m[1])}", time)),
+        (r"\b(?:on )?(yesterday|last night|today|tonight|tomorrow)\b", lambda m: _span("day", m[1], time)),
+        (weekday, lambda m: _weekday(m[1].lower(), m[2], time, past)),
+        (r"\b(?:{since} )?(last|this|next) ({unit})\b", lambda m: _span(m[2], m[1], time)),
+        (r"\b({months}) (\d\d?)(?:st|nd|rd|th)?\b(?!:|\.\d)", lambda m: f"{m[2]} {m[1]}"),
+        (r"\b(\d\d?)(?:st|nd|rd|th)?(?: of)? ({months})(?!,? \d{4})", lambda m: f"{m[1]} {m[2]} {year(m)}"),
+        (r"\b({since}) (?=(?-i:[A-Z]))({months})(?!,? \d)", lambda m: f"{m[0]} {year(m)}"),
     )
-    for word, days in _AWAY.items():
-        text = re.sub(rf"\b(?:on )?{word}\b", f"on {_day(time + timedelta(days))}", text, flags=re.I)
-    text = pattern(
-        r"\b(on|last|next|this|by|until) ({days})(?! (?:the )?\d)(?= (?:\W|[a-z]+(?<!of)(?<!s)\b)|[,.;:!?]|$)"
-    ).sub(lambda m: _weekday(m[1].lower(), m[2], time, past), text)
-    text = pattern(r"\b(?:(?:in|from|since|of|until|by) )?(last|this|next) (week|month|year)\b").sub(
-        lambda m: _period(m[1].lower(), m[2].lower(), time), text
-    )
-    text = pattern(r"\b({months}) (\d{1,2})(?:st|nd|rd|th)?\b(?!:|\.\d)").sub(r"\2 \1", text)
-    text = pattern(r"\b(\d{1,2})(?:st|nd|rd|th)?(?: of)? ({months})(?!,? \d{4})").sub(
-        lambda m: f"{m[1]} {m[2]} {_year(time, m[2], int(m[1]), past)}", text
-    )
-    return pattern(r"\b(in|since|of|until|by) (?=(?-i:[A-Z]))({months})(?!,? \d)").sub(
-        lambda m: f"{m[0]} {_year(time, m[2], 15, past)}", text
-    )
+    for template, said in steps:
+        text = pattern(template).sub(said, text)
+    return text
+
+
+def _span(unit: str, away: str, time: datetime) -> str:
+    """So many units away from the time: a day, the Monday of a week, a month, a year."""
+    steps = int(away) if re.fullmatch(r"-\d+", away) else _AWAY.get(away.lower(), 0)
+    spans = {
+        "day": f"on {_day(time + timedelta(steps))}",
+        "week": f"in the week of {_day(time + timedelta(7 * steps - time.weekday()))}",
+        "month": f"in {time.replace(day=15) + timedelta(30.44 * steps):%B %Y}",
+        "year": f"in {time.year + steps}",
+    }
+    return spans[unit.lower().rstrip("s")]
 
 
 def _day(day: datetime) -> str:
     return f"{day.day} {day:%B %Y}"
-
-
-def _ago(found: re.Match[str], time: datetime) -> str:
-    count, unit = plain(found[1]), found[2].lower()
-    then = time - timedelta(_UNITS[unit] * min(int(count) if count.isdigit() else 1, 99))
-    return (
-        f"in {then.year}" if unit == "year" else f"in {then:%B %Y}" if unit == "month" else f"on {_day(then)}"
-    )
 
 
 def _weekday(how: str, day: str, time: datetime, past: bool) -> str:
@@ -80,17 +87,6 @@ def _weekday(how: str, day: str, time: datetime, past: bool) -> str:
     back = how == "last" or (how == "on" and past)
     then = time + timedelta(ahead - 7 if back else ahead or 7)
     return f"{how if how in ('by', 'until') else 'on'} {day} {_day(then)}"
-
-
-def _period(how: str, unit: str, time: datetime) -> str:
-    step = ("last", "this", "next").index(how) - 1
-    if unit == "week":
-        return f"in the week of {_day(time + timedelta(7 * step - time.weekday()))}"
-    return (
-        f"in {time.year + step}"
-        if unit == "year"
-        else f"in {time.replace(day=15) + timedelta(30 * step):%B %Y}"
-    )
 
 
 def _year(time: datetime, month: str, day: int, past: bool) -> int:

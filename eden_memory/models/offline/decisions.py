@@ -3,7 +3,7 @@
 from typing import Literal
 
 from eden_memory.domain.material import DecisionMaterial, NewFact
-from eden_memory.models.offline.words import content, dates, names, numbers, plain, says, shortened
+from eden_memory.models.offline.words import content, dates, names, numbers, says, shortened
 from schemas.answers import FactDecision, FactDecisions
 
 Meaning = Literal["NONE", "UPDATE", "DELETE", "ADD"]
@@ -13,7 +13,7 @@ _REASONS = {"NONE": "says the same", "UPDATE": "another value of the same", "DEL
 def meaning_of(new: str, old: str, similarity: float = 0.5) -> Meaning:
     """As decisions are called; `similarity` is (1 + cosine) / 2, 0.5 where none was measured."""
     told, known = content(new) - _values(new), content(old) - _values(old)
-    extra, about = (_values(new) | _opening(new)) - content(old) - _values(old), _shared(told, known)
+    extra, about = _values(new, opening=True) - _values(old) - content(old), _shared(told, known)
     negated = says(new, "ended") != says(old, "ended")
     alike = content(new) <= content(old) or (not extra and (about >= 0.75 or similarity >= 0.9))
     if alike and not negated:
@@ -51,14 +51,15 @@ def _decision(number: int, new: NewFact, texts: tuple[str, ...], words: int) -> 
     return None
 
 
-def _values(text: str) -> frozenset[str]:
-    days = " ".join(dates(text)).split()
-    return frozenset({*numbers(text), *map(plain, days), *map(plain, names(text))})
-
-
-def _opening(text: str) -> frozenset[str]:
-    """The first word: capitalised anyway, so it may be a name."""
-    return content(" ".join(text.split()[:1]))
+def _values(text: str, *, opening: bool = False) -> frozenset[str]:
+    """Numbers, dates and names; `opening`: the first word too, which is capitalised anyway and may be a name."""
+    given = (
+        *numbers(text),
+        *" ".join(dates(text)).split(),
+        *names(text),
+        *(text.split()[:1] if opening else ()),
+    )
+    return content(" ".join(given))
 
 
 def _shared(first: frozenset[str], second: frozenset[str]) -> float:

@@ -15,23 +15,16 @@ from schemas.answers import ExtractedFacts, StatedFact, StatedReflection, Stated
 Item = TypeVar("Item", StatedFact, StatedReflection)
 _PLACES = (("agent", "group", "user"), ("user", "agent", "group"), ("user",))
 """Where statements of the world, of `us` and of a person's own go: the first of them that is there."""
-_NOUN = (
-    r"\b(?:the|an?|my|our|his|her|for|of|new|{counts}|\d+) (?:[a-z]+ )??((?-i:[a-z]){4,})"
-    r"(?=[.,;:!?]| (?:is|are|was|were|of|in|on|and|for)\b|$)"
-)
 
 
 def facts(material: FactMaterial) -> ExtractedFacts:
     """At most as many as are wanted; a later one replaces an earlier one of another value."""
-    kept: list[tuple[str, Statement]] = []
+    found: list[StatedFact] = []
     for one in statements(material.lines, material.words):
         if one.kind == "fact" and (label := _place(one, material.scopes)):
-            kept = [
-                (place, old) for place, old in kept if place != label or not _replaces(one.text, old.text)
-            ]
-            kept.append((label, one))
-    stated = [StatedFact(text=one.text, scope=label, messages=list(one.messages)) for label, one in kept]
-    return ExtractedFacts(facts=_within(stated, material.scopes)[: material.most])
+            found = [old for old in found if old.scope != label or not _replaces(one.text, old.text)]
+            found.append(StatedFact(text=one.text, scope=label, messages=list(one.messages)))
+    return ExtractedFacts(facts=_within(found, material.scopes)[: material.most])
 
 
 def reflections(material: ReflectionMaterial) -> StatedReflections:
@@ -39,11 +32,9 @@ def reflections(material: ReflectionMaterial) -> StatedReflections:
     found: list[StatedReflection] = []
     for one in statements(material.lines, material.words):
         if one.kind in ("rule", "way") and (label := _place(one, material.scopes)):
-            known = [line for scope in material.scopes if scope.label == label for line in _shown(scope)]
-            if all(
-                meaning_of(one.text, old) != "NONE"
-                for old in (*known, *material.facts, *(one.text for one in found))
-            ):
+            shown = [line for scope in material.scopes if scope.label == label for line in _shown(scope)]
+            known = (*shown, *material.facts, *(other.text for other in found))
+            if all(meaning_of(one.text, old) != "NONE" for old in known):
                 found.append(StatedReflection(text=one.text, scope=label, messages=list(one.messages)))
     return StatedReflections(reflections=_within([*found, *_happened(material)], material.scopes))
 
@@ -63,12 +54,9 @@ def _shown(scope: ScopeBrief) -> tuple[str, ...]:
 
 
 def _within(items: Sequence[Item], scopes: Sequence[ScopeBrief]) -> list[Item]:
-    kept: list[Item] = []
-    for item in items:
-        most = next(scope.most for scope in scopes if scope.label == item.scope)
-        if sum(one.scope == item.scope for one in kept) < most:
-            kept.append(item)
-    return kept
+    most = {scope.label: scope.most for scope in scopes}
+    before = [[one.scope for one in items[:at]] for at in range(len(items))]
+    return [one for one, taken in zip(items, before, strict=True) if taken.count(one.scope) < most[one.scope]]
 
 
 def _happened(material: ReflectionMaterial) -> Iterator[StatedReflection]:
@@ -86,7 +74,9 @@ def _topics(lines: Sequence[Line], most: int = 6) -> list[str]:
     """The nouns and names that come up most often, as they are first written."""
     texts = [line.text for line in lines if not says(line.text, "never")]
     other = content(" ".join((*english()["months"], *english()["days"], *(line.speaker for line in lines))))
-    nouns = {plain(word) for text in texts for word in (*names(text), *pattern(_NOUN).findall(text))} - other
+    nouns = {
+        plain(word) for text in texts for word in (*names(text), *pattern("{noun}").findall(text))
+    } - other
     words = [word for text in texts for word in re.findall(r"\w{4,}", text) if content(word) & nouns]
     first = {plain(word): word for word in reversed(words)}
     return [first[word] for word, _ in Counter(map(plain, words)).most_common(most)]

@@ -8,25 +8,9 @@ from eden_memory.domain.material import Line
 from eden_memory.domain.transcript import REMOVED
 from eden_memory.models.offline.alone import dated, third_person
 from eden_memory.models.offline.kinds import Kind, kind_of, personal
-from eden_memory.models.offline.words import (
-    content,
-    dates,
-    names,
-    numbers,
-    pattern,
-    says,
-    sentences,
-    shortened,
-)
+from eden_memory.models.offline.words import content, dates, names, numbers, pattern, says, sentences
+from eden_memory.models.offline.words import shortened as within
 
-_PERSON = (
-    r"(?<!in )(?<!at )(?<!from )\b(?-i:[A-Z])[\w'-]+ (?-i:[A-Z])[\w-]+\b|"
-    r"\b(my) ({family}(?: (?-i:[A-Z])\w+)?)\b"
-)
-_THINGS = (
-    r"\b(?:the|our|my|these|new) (?:(?!is|was|has|of)[a-z]+ ){0,2}"
-    r"(?!(?:is|was|has|us|this|ones|yes)\b)[a-z]+s\b"
-)
 _INSTEAD = re.compile(r"([\w:.]{1,30}),? (?:not|instead of) ([\w:.]{1,30})|\bends? in (\d{1,20})")
 
 
@@ -69,9 +53,9 @@ def statements(lines: Sequence[Line], words: int) -> list[Statement]:
 def _listen(line: Line, heard: _Heard) -> None:
     last = ""
     for last in sentences(line.text):
-        for found in pattern(_PERSON).finditer(last):
+        for found in pattern("{person}").finditer(last):
             heard.person = f"{line.speaker}'s {found[2]}" if found[1] else found[0]
-        for found in pattern(_THINGS).finditer(last):
+        for found in pattern("{things}").finditer(last):
             heard.things = found[0].replace("my ", f"{line.speaker}'s ")
     heard.asker, heard.question = (line.speaker, last) if last.endswith("?") else ("", "")
 
@@ -87,8 +71,8 @@ def _of_message(number: int, line: Line, words: int, heard: _Heard) -> Iterator[
         kind = kind_of(sentence, lead, heard.speakers, heard.named)
         if kind not in ("nothing", "rule") and not leans:
             kind = _if_alone(kind, sentence, bare, at, line, heard)
-        own = max(own, 0 if kind in ("nothing", "rule") else personal(sentence))
-        own = 2 if bare and not at and "you" in heard.question else own
+        if kind not in ("nothing", "rule"):
+            own = max(own, 2 if bare and not at and "you" in heard.question else personal(sentence))
         text = "" if kind == "nothing" else _alone(sentence, line, bare, leans, heard)
         joined = f"{before.text} {text}".strip()
         if leans and _belongs(before.kind, kind, sentence) and len(joined.split()) <= words:
@@ -97,7 +81,7 @@ def _of_message(number: int, line: Line, words: int, heard: _Heard) -> Iterator[
             groups.append(replace(before, kind=kind, text=text))
     for one in groups:
         if one.kind in ("fact", "rule", "way"):
-            yield replace(one, text=shortened(one.text, words), personal=0 if one.kind == "rule" else own)
+            yield replace(one, text=within(one.text, words), personal=_whose(one, own))
 
 
 def _if_alone(kind: Kind, sentence: str, bare: bool, at: int, line: Line, heard: _Heard) -> Kind:
@@ -107,10 +91,8 @@ def _if_alone(kind: Kind, sentence: str, bare: bool, at: int, line: Line, heard:
         unclear = pattern(r"^(?:he|she|it|they|this|that|there)\b").match(resolved)
         return "nothing" if kind != "context" and unclear else kind
     meaning = content(sentence) - content(" ".join(heard.speakers))
-    if kind == "way":
-        return kind
-    if at or heard.asker in ("", line.speaker):
-        return kind if not at and len(meaning) > 3 else "nothing"
+    if kind == "way" or at or heard.asker in ("", line.speaker):
+        return kind if kind == "way" or (not at and len(meaning) > 3) else "nothing"
     preferred = pattern(r"\b(?:like|prefer|favou?rite|enjoy|want)\b").search(heard.question)
     return "nothing" if not meaning else "way" if preferred else kind
 
@@ -119,6 +101,11 @@ def _belongs(before: Kind, kind: Kind, sentence: str) -> bool:
     if before in ("rule", "way") and kind == "fact":
         return not personal(sentence)
     return "nothing" not in (kind, before) and before in (kind, "context")
+
+
+def _whose(one: Statement, own: int) -> int:
+    """A rule is for all, whoever states it, unless it tells of somebody's life."""
+    return own if one.kind != "rule" else 2 if says(one.text, "personal") else 0
 
 
 def _corrected(sentence: str, number: int, heard: _Heard) -> bool:
