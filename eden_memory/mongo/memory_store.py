@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,12 +20,16 @@ from eden_memory.domain.projection import project
 from eden_memory.domain.stored_memory import Applied, Change, StoredScope
 from eden_memory.mongo.memory_documents import Row, row_of
 from eden_memory.mongo.memory_loading import MemoryCollections, MemoryLoading
+from eden_memory.mongo.orphans import Orphans
 from schemas.documents import Document
 
 AT_ONCE = 8
 """Transactions of one process at the same time."""
 ATTEMPTS = 8
-"""How often a scope is read anew because somebody else wrote it first, or its transaction was cut off."""
+"""How often a scope is read anew because somebody else wrote it first."""
+LOCKED_SECONDS = 1.0
+LONGEST_LOCK_SECONDS = 90.0
+"""A transaction left open locks what it wrote: for 60 s, unless the server is set otherwise."""
 DUPLICATE_KEY = 11_000
 AGAIN = ("TransientTransactionError", "UnknownTransactionCommitResult")
 Operation = ReplaceOne[Row] | UpdateMany | DeleteMany
@@ -42,6 +47,7 @@ class MongoMemoryStore:
         self._of = MemoryCollections(database, prefix)
         self._loading = MemoryLoading(self._of)
         self._slots = asyncio.Semaphore(at_once)
+        self._orphans = Orphans(database.client)
 
     async def apply(self, batches: Sequence[ScopeBatch]) -> Mapping[str, Applied | Exception]:
         """Each scope's batch in a transaction of its own; the error of one leaves the others alone."""
@@ -54,29 +60,30 @@ class MongoMemoryStore:
 
     async def _scope(self, batch: ScopeBatch, stored: StoredScope | None) -> Applied | Exception:
         try:
-            async with self._slots:
-                return await self._apply(batch, stored)
+            return await self._apply(batch, stored)
         except Exception as error:  # noqa: BLE001 - handed to the caller as this scope's result
             return error
 
     async def _apply(self, batch: ScopeBatch, stored: StoredScope | None) -> Applied:
         """Apply, reading anew as often as somebody else was first: what was committed then is found."""
-        for attempt in range(ATTEMPTS):
+        patience = Patience()
+        while True:
             if stored is None:
                 stored = (await self._loading.load([batch]))[batch.key]
             projected = project(batch, stored)
             if projected.change is None:
                 return Applied(projected.snapshot, (), projected.duplicates)
             try:
-                await self._write(projected.change)
-            except (Changed, PyMongoError) as error:
-                if attempt + 1 == ATTEMPTS or not _again(error):
-                    raise
-                stored = None
-                await asyncio.sleep(random.uniform(0, 0.01 * 2**attempt))  # noqa: S311 - nothing secret
-            else:
+                async with self._slots:
+                    await self._write(projected.change)
                 return Applied(projected.snapshot, projected.change.parts, projected.duplicates)
-        raise AssertionError("unreachable")
+            except (Changed, PyMongoError) as error:
+                if not patience.allows(error):
+                    raise
+            stored = None
+            if patience.locked:
+                await self._orphans.end()
+            await asyncio.sleep(patience.pause())
 
     async def _write(self, change: Change) -> None:
         async with (
@@ -132,11 +139,32 @@ def _release(names: Sequence[str]) -> list[Operation]:
     return [UpdateMany({"_id": {"$in": list(names)}}, {"$set": {"active": False}})] if names else []
 
 
-def _again(error: Exception) -> bool:
-    """Whether reading anew may help: a conflict, or a transaction of which it is not known how it ended."""
-    if isinstance(error, Changed | DuplicateKeyError):
-        return True
+class Patience:
+    """How long one scope is tried again: others who write are few, and a killed one's lock ends in a minute."""
+
+    def __init__(self) -> None:
+        self._attempts, self._begun = 0, time.monotonic()
+
+    @property
+    def locked(self) -> bool:
+        """Whether it takes so long that somebody may have been killed in the middle."""
+        return time.monotonic() - self._begun > LOCKED_SECONDS
+
+    def allows(self, error: Exception) -> bool:
+        """Whether reading anew may help: a conflict, or a transaction of which it is not known how it ended."""
+        self._attempts += 1
+        if isinstance(error, PyMongoError) and any(map(error.has_error_label, AGAIN)):
+            return time.monotonic() - self._begun < LONGEST_LOCK_SECONDS
+        return self._attempts < ATTEMPTS and (isinstance(error, Changed) or _taken(error))
+
+    def pause(self) -> float:
+        """Seconds until the next attempt, with jitter."""
+        return random.uniform(0, min(0.5, 0.01 * 2 ** min(self._attempts, 10)))  # noqa: S311 - nothing secret
+
+
+def _taken(error: Exception) -> bool:
+    """Whether another document has a unique key."""
     if isinstance(error, BulkWriteError):
         details: Any = error.details or {}
         return any(one.get("code") == DUPLICATE_KEY for one in details.get("writeErrors", ()))
-    return isinstance(error, PyMongoError) and any(map(error.has_error_label, AGAIN))
+    return isinstance(error, DuplicateKeyError)

@@ -7,6 +7,7 @@ import pytest
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.setup import set_up
 from eden_memory.settings import Settings
+from tests.integration.writer.stage_kit import StageKit, stage_kit
 from tests.integration.writer.writer_kit import Database
 
 
@@ -17,3 +18,9 @@ async def database(settings: Settings) -> AsyncGenerator[Database]:
         found = client[settings.mongodb.database]
         await set_up(found, settings.mongodb.prefix)
         yield found
+
+
+@pytest.fixture
+async def kit(settings: Settings) -> AsyncGenerator[StageKit]:
+    async with stage_kit(settings) as kit:
+        yield kit

@@ -1,6 +1,8 @@
 """The memory collections on a real server: what is written, what it is derived from, and who writes first."""
 
 import asyncio
+import sys
+from asyncio.subprocess import PIPE
 from decimal import Decimal
 from random import Random
 from typing import Any
@@ -27,6 +29,7 @@ from tests.integration.writer.writer_kit import (
     snapshot,
     store_of,
 )
+from tests.servers import TestServers
 from tests.unit.projection.memory_histories import (
     SESSION,
     USER,
@@ -230,3 +233,33 @@ async def test_the_snapshots_time_is_that_of_the_newest_record(database: Databas
     await apply(store, [delivered(fact("b", text="b"), at=20)])
     assert (await snapshot(database, USER.key)).changed_at == minute(50)
     assert len(await all_of(database, Fact)) == 2
+
+
+OPEN_TRANSACTION = """
+import sys
+from pymongo import MongoClient
+client = MongoClient(sys.argv[1], appname="eden-memory")
+with client.start_session() as session, session.start_transaction():
+    snapshots = client[sys.argv[2]]["memory_snapshots"]
+    snapshots.update_one({}, {"$set": {"revision": 99}}, session=session)
+    print("open", flush=True)
+    sys.stdin.read()
+"""
+
+
+async def test_what_a_killed_writer_left_open_is_ended_and_written_over(
+    database: Database, servers: TestServers
+) -> None:
+    await apply(store_of(database), [delivered(fact("f"))])
+    killed = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", OPEN_TRANSACTION, servers.mongodb_uri, database.name),
+        stdin=PIPE,
+        stdout=PIPE,
+    )
+    assert killed.stdout is not None
+    assert await killed.stdout.readline() == b"open\n"
+    killed.kill()
+    await killed.wait()
+    async with asyncio.timeout(30):  # the server itself would keep it for 60 s
+        await apply(store_of(database), [delivered(fact("g", text="g"))])
+    assert (await snapshot(database, USER.key)).revision == 2

@@ -173,7 +173,7 @@ def history(chance: Random, scope: Scope = USER, size: int = 4) -> list[Event]:
             outcome += 1
             text = f"Text {chance.randint(1, 3)}."
             retired = version == versions and chance.random() < 0.3
-            name = f"{scope.kind}-f{number}"
+            name = f"{scope.user_id or scope.session_id}-f{number}"
             events.append(
                 fact(
                     name,
@@ -186,7 +186,9 @@ def history(chance: Random, scope: Scope = USER, size: int = 4) -> list[Event]:
                     sources=[source(number)],
                 )
             )
-    names = [f"{scope.kind}-r{number}" for number in range(chance.randint(0, 2 * size))]
+    names = [
+        f"{scope.user_id or scope.session_id}-r{number}" for number in range(chance.randint(0, 2 * size))
+    ]
     events += [
         reflection(name, at=chance.randint(0, 5), position=chance.randint(1, 3), scope=scope)
         for name in names
