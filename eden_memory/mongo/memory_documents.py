@@ -15,6 +15,8 @@ D = TypeVar("D", bound=Document)
 
 FLOAT32_HEADER = b"\x27\x00"
 """Type float32, no padding, then the numbers in little-endian: what `pack_vector` makes."""
+WITH_MONEY = ("call", "history")
+"""Fields in which an amount may stand."""
 
 
 def row_of(document: Document) -> Row:
@@ -23,7 +25,10 @@ def row_of(document: Document) -> Row:
     vector = row.get("embedding")
     if isinstance(vector, bytes):
         row["embedding"] = vector_of(vector)
-    return cast(Row, _encoded(row))
+    for name in WITH_MONEY:
+        if row.get(name):
+            row[name] = _encoded(row[name])
+    return row
 
 
 def document_of(kind: type[D], row: Mapping[str, Any]) -> D:
@@ -56,7 +61,7 @@ def _encoded(value: Any) -> Any:
 def _decoded(row: Row) -> Row:
     if "embedding" in row:
         row["embedding"] = packed_of(row["embedding"])
-    for name in ("call", "history"):
+    for name in WITH_MONEY:
         if row.get(name):
             row[name] = _plain(row[name])
     return row
