@@ -17,6 +17,7 @@ from pymongo.write_concern import WriteConcern
 
 from eden_memory.api.context_cache import ContextCache, tags_of_scope
 from eden_memory.api.facts import FactFinder, FoundFact
+from eden_memory.api.own_search import OwnSearch
 from eden_memory.domain.consolidating import due
 from eden_memory.domain.context import FactLine, Showing, Shown, context_xml, one_line
 from eden_memory.domain.errors import EdenError
@@ -88,7 +89,7 @@ class MemoryService:
 
     Contexts are kept in the process and dropped the moment a change stream says that something they were made
     from has changed; while that stream is away, every read asks MongoDB. Without a `client` it opens one of its
-    own, by `settings`. A `finder` is needed to search; without one recall finds nothing.
+    own, by `settings`; without a `finder` it searches with the embedder that they name.
     """
 
     def __init__(
@@ -102,7 +103,9 @@ class MemoryService:
     ) -> None:
         let_waits_be_cancelled()
         self._settings = settings or Settings()
-        self._agent_id, self._finder, self._clock = encode_id(agent_id), finder, clock
+        self._agent_id, self._clock = encode_id(agent_id), clock
+        self._finder = finder
+        self._own_search: OwnSearch | None = None
         self._client = _connected(self._settings) if client is None else client
         self._owns_client = client is None
         self._memory = _database(self._client, self._settings.mongodb.database)
@@ -134,6 +137,8 @@ class MemoryService:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
             self._watching = None
+        if self._own_search is not None:
+            await self._own_search.close()
         if self._owns_client:
             await self._client.close()
 
@@ -142,9 +147,7 @@ class MemoryService:
         asked = self._asked(session, user)
         kept = self._cache.get(asked, self._render)
         view, xml = (kept.view, kept.xml) if kept is not None else await self._read(asked)
-        if message is None or not self._settings.memory.search or self._finder is None:
-            return xml
-        if not asks_for_past(message, xml):
+        if message is None or not self._settings.memory.search or not asks_for_past(message, xml):
             return xml
         return await self._with_recalled(view, xml, message)
 
@@ -168,11 +171,11 @@ class MemoryService:
         self, queries: Sequence[str] | str, *, session: Any = None, user: Any = None, top_k: int = 10
     ) -> list[FoundFact]:
         """Facts visible to the user in this session (or outside of any) by meaning, best first; ≤ 3 queries."""
-        if not self._settings.memory.search or self._finder is None:
-            raise EdenError("facts cannot be searched here", "Switch search on, and give a finder.")
+        if not self._settings.memory.search:
+            raise EdenError("search is switched off", "EDEN_MEMORY_SEARCH=true switches it on.")
         view = await self._view(self._asked(session, user))
         wanted = [queries] if isinstance(queries, str) else list(queries)
-        return await self._finder.find(_searched(view), wanted, top_k)
+        return await self._search().find(_searched(view), wanted, top_k)
 
     async def get_memory_stats(self, session: Any = None, user: Any = None) -> dict[str, ScopeStats]:
         """The visible scopes in numbers, by label (`agent`, `user`, `shard:<name>`, …)."""
@@ -213,9 +216,8 @@ class MemoryService:
 
     async def _with_recalled(self, view: View, xml: str, message: str) -> str:
         """The context with what a search finds; without it where the search fails: the turn goes on."""
-        assert self._finder is not None
         try:
-            found = await self._finder.find(_searched(view), [query_of(message)], RECALLED)
+            found = await self._search().find(_searched(view), [query_of(message)], RECALLED)
         except Exception as error:  # noqa: BLE001 - an agent's turn never fails for what it might have recalled
             log.warning("nothing recalled", reason=f"{type(error).__name__}: {error}")
             return xml
@@ -225,6 +227,12 @@ class MemoryService:
             if f"] {one_line(one.content)} (" not in xml
         ]
         return context_xml(view.shown, self._clock(), self._showing, lines) if lines else xml
+
+    def _search(self) -> FactFinder:
+        if self._finder is None:
+            self._own_search = OwnSearch(self._settings, self._memory)
+            self._finder = self._own_search.finder
+        return self._finder
 
     async def _ask(self, kind: str, session: Any) -> str:
         inbox = self._source[self._settings.mongodb.prefix + InboxFormNow.COLLECTION]

@@ -5,6 +5,7 @@ import sys
 import typer
 
 from eden_memory.cli import (
+    context,
     dead,
     demo,
     doctor,
@@ -30,6 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 servers.register(app)
+app.command("context")(context.context)
 app.command("doctor")(doctor.doctor)
 app.command("setup")(setup.setup)
 app.command("run")(run.run)

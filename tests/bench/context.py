@@ -1,0 +1,289 @@
+"""Contexts: warm, cold, and from a committed write to a fresh context in another process.
+
+`python -m tests.bench.context [--reads N] [--writes N] [--mongodb URI]`: a private MongoDB unless one is named; a
+table for people and one JSON object as the last line.
+
+Bounds come from the same run: a bare find of the same snapshots beside the session's document, by the same driver;
+and a bare change stream in the process that waits for the fresh context. A user's context is made of full scopes:
+blobs at their word limits, buffers of twice their threshold, 40 facts in each scope that holds any.
+"""
+
+import argparse
+import asyncio
+import random
+import sys
+import tempfile
+import time
+from collections.abc import AsyncGenerator
+from contextlib import ExitStack, asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from pydantic import SecretStr
+from pymongo import AsyncMongoClient
+
+from eden_memory.api.service import MemoryService
+from eden_memory.domain.limits import DEFAULTS
+from eden_memory.local.mongo import LocalMongo
+from eden_memory.mongo.client import connect
+from eden_memory.mongo.context_source import MongoContextSource
+from eden_memory.mongo.memory_documents import row_of
+from eden_memory.mongo.streams import MongoStreams
+from eden_memory.settings import MongoSettings, SessionsSettings, Settings
+from schemas.documents import BufferedReflection, RecentFact, Snapshot
+from schemas.scopes import Scope
+from tests.bench.report import Report, Row, median, percentile
+
+WARM_TARGET, COLD_TARGET, FRESH_TARGET = 0.2, 5.0, 100.0
+"""Milliseconds: warm, cold at p95, fresh at p99."""
+SCOPES = (
+    Scope.of_agent("s.a"),
+    Scope.of_user("s.a", "s.ada"),
+    Scope.of_session("s.a", "s.one", ("s.ada",)),
+    Scope.of_shard("s.a", "billing"),
+)
+GROUP = Scope.of_group("s.a", "s.g")
+CHILD = "--child"
+Client = AsyncMongoClient[dict[str, Any]]
+
+
+def snapshot(scope: Scope, blob: str | None = None) -> Snapshot:
+    """A full one."""
+    limits, now = DEFAULTS[scope.kind], datetime.now(UTC)
+    text = "remembered " * limits.blob_words
+    buffer = tuple(
+        BufferedReflection(reflection_id=f"r{number}", content="insight " * 20, formed_at=now)
+        for number in range(2 * limits.threshold)
+    )
+    facts = tuple(
+        RecentFact(fact_id=f"f{n}", version=1, content="fact " * 20, formed_at=now - timedelta(hours=n))
+        for n in range(40)
+    )
+    return Snapshot(
+        _id=scope.key,
+        scope=scope.kind,
+        scope_key=scope.key,
+        agent_id=scope.agent_id,
+        group_id=scope.group_id,
+        user_id=scope.user_id,
+        session_id=scope.session_id,
+        audience=scope.audience,
+        revision=1,
+        blob=blob or text,
+        buffer=buffer,
+        recent_facts=() if scope.kind == "session" else facts,
+        changed_at=now,
+    )
+
+
+@asynccontextmanager
+async def stand(settings: Settings) -> AsyncGenerator[Client]:
+    """A database with one session of one user, and one whose users have a group."""
+    async with connect(settings.mongodb, _uri(settings)) as client:
+        database = client[settings.mongodb.database]
+        rows = [row_of(snapshot(scope)) for scope in (*SCOPES, GROUP)]
+        stream = {"_id": "s.a/shard/billing", "agent_id": "s.a", "scope": "shard", "shard": "billing"}
+        await database["memory_snapshots"].insert_many(rows)
+        await database["memory_streams"].insert_one(stream)
+        await database["sessions"].insert_many(
+            [
+                {"_id": "one", "agent_id": "a", "users": ["ada"]},
+                {"_id": "grouped", "agent_id": "a", "users": ["ada"], "group_id": "g"},
+            ]
+        )
+        source = MongoContextSource(database, database, settings, MongoStreams(database, "memory_"))
+        await source.create_indexes()
+        try:
+            yield client
+        finally:
+            await client.drop_database(settings.mongodb.database)
+
+
+async def warm(service: MemoryService, reads: int) -> list[float]:
+    """Milliseconds of each read."""
+    await service.ready()
+    await service.get_memory_context("one", "ada")
+    taken: list[float] = []
+    for _ in range(reads):
+        start = time.perf_counter()
+        await service.get_memory_context("one", "ada")
+        taken.append((time.perf_counter() - start) * 1e3)
+    return taken
+
+
+async def cold(service: MemoryService, session: str, reads: int) -> list[float]:
+    """Milliseconds of each read with nothing kept."""
+    taken: list[float] = []
+    for _ in range(reads):
+        service._cache.clear()  # pyright: ignore[reportPrivateUsage]
+        start = time.perf_counter()
+        assert await service.get_memory_context(session, "ada")
+        taken.append((time.perf_counter() - start) * 1e3)
+    return taken
+
+
+async def bare_finds(client: Client, settings: Settings, reads: int) -> list[float]:
+    """Milliseconds of the same query beside the session's document, handed over as it comes."""
+    database = client[settings.mongodb.database]
+    keys = [scope.key for scope in SCOPES if scope.kind != "session"]
+    query = {"$or": [{"_id": {"$in": keys}}, {"session_id": {"$in": ["s.one"]}}]}
+    taken: list[float] = []
+    for _ in range(reads):
+        start = time.perf_counter()
+        found, session = await asyncio.gather(
+            database["memory_snapshots"].find(query).to_list(),
+            database["sessions"].find_one({"_id": "one"}),
+        )
+        taken.append((time.perf_counter() - start) * 1e3)
+        assert len(found) == len(SCOPES)
+        assert session
+    return taken
+
+
+async def fresh(client: Client, settings: Settings, writes: int) -> tuple[list[float], list[float]]:
+    """Milliseconds from the acknowledged write to the fresh context, and to a bare stream's event."""
+    arguments = (CHILD, settings.mongodb.database, _uri(settings), str(writes))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.bench.context", *arguments, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"ready\n"
+    dice, committed = random.Random(1), list[int]()
+    snapshots = client[settings.mongodb.database]["memory_snapshots"]
+    for number in range(writes):
+        await snapshots.update_one({"_id": SCOPES[1].key}, {"$set": {"blob": f"version {number};"}})
+        committed.append(time.monotonic_ns())
+        await asyncio.sleep(dice.uniform(0.01, 0.1))
+    seen: dict[str, dict[int, int]] = {"fresh": {}, "event": {}}
+    async for line in process.stdout:
+        what, number, moment = line.decode().split()
+        seen[what].setdefault(int(number), int(moment))
+    await process.wait()
+    return _delays(seen["fresh"], committed), _delays(seen["event"], committed)
+
+
+def _delays(seen: dict[int, int], committed: list[int]) -> list[float]:
+    """A version that was overtaken counts as seen with the next."""
+    delays: list[float] = []
+    moment = 0
+    for number in range(len(committed) - 1, -1, -1):
+        moment = seen.get(number, moment)
+        delays.append(max(moment - committed[number], 0) / 1e6)
+    return delays
+
+
+async def child(database: str, uri: str, writes: int) -> None:
+    """Another process: says when it first has a context of each version, and when a bare stream told of it."""
+    settings = _settings(uri, database)
+    async with connect(settings.mongodb, uri) as client, MemoryService("a", settings=settings) as service:
+        await service.ready()
+        async with await client[database]["memory_snapshots"].watch(full_document="updateLookup") as stream:
+            print("ready", flush=True)  # noqa: T201
+            telling = asyncio.create_task(_events(stream, writes))
+            last = -1
+            while last < writes - 1:
+                context = await service.get_memory_context("one", "ada")
+                number = int(context.partition("version ")[2].partition(";")[0] or -1)
+                if number > last:
+                    print("fresh", number, time.monotonic_ns(), flush=True)  # noqa: T201
+                    last = number
+                await asyncio.sleep(0.001)
+            await telling
+
+
+async def _events(stream: Any, writes: int) -> None:
+    async for event in stream:
+        number = int(event["updateDescription"]["updatedFields"]["blob"].split()[1].rstrip(";"))
+        print("event", number, time.monotonic_ns(), flush=True)  # noqa: T201
+        if number == writes - 1:
+            return
+
+
+async def main(settings: Settings, reads: int, writes: int) -> Report:
+    """All figures."""
+    report = Report("context", "contexts: milliseconds")
+    async with stand(settings) as client:
+        async with MemoryService("a", client=client, settings=settings) as service:
+            warm_reads = await warm(service, reads * 20)
+            await cold(service, "one", 50)
+            cold_reads = await cold(service, "one", reads)
+            grouped = await cold(service, "grouped", reads)
+            finds = await bare_finds(client, settings, reads)
+        fresh_reads, events = await fresh(client, settings, writes)
+    bare, told = percentile(finds, 0.95), percentile(events, 0.99)
+    report.rows = [
+        Row("warm read, p50", median(warm_reads), "ms"),
+        Row("warm read, p99", percentile(warm_reads, 0.99), "ms", WARM_TARGET, "target"),
+        Row("cold read, p50", median(cold_reads), "ms", median(finds), "bare find of the same, p50"),
+        Row("cold read, p95", percentile(cold_reads, 0.95), "ms", bare, "bare find of the same, p95"),
+        Row("cold read, p95", percentile(cold_reads, 0.95), "ms", COLD_TARGET, "target"),
+        Row("cold read with a group, p95", percentile(grouped, 0.95), "ms", COLD_TARGET, "target"),
+        Row(
+            "write → fresh elsewhere, p50",
+            median(fresh_reads),
+            "ms",
+            median(events),
+            "bare change stream, p50",
+        ),
+        Row(
+            "write → fresh elsewhere, p99",
+            percentile(fresh_reads, 0.99),
+            "ms",
+            told,
+            "bare change stream, p99",
+        ),
+        Row("write → fresh elsewhere, p99", percentile(fresh_reads, 0.99), "ms", FRESH_TARGET, "target"),
+    ]
+    report.results = {
+        "warm_p50_ms": median(warm_reads),
+        "warm_p99_ms": percentile(warm_reads, 0.99),
+        "cold_p50_ms": median(cold_reads),
+        "cold_p95_ms": percentile(cold_reads, 0.95),
+        "cold_grouped_p95_ms": percentile(grouped, 0.95),
+        "fresh_p50_ms": median(fresh_reads),
+        "fresh_p99_ms": percentile(fresh_reads, 0.99),
+    }
+    report.bounds = {"find_p50_ms": median(finds), "find_p95_ms": bare, "event_p99_ms": told}
+    report.ratios = {
+        "cold_over_find_p50": median(cold_reads) / median(finds),
+        "cold_over_find_p95": percentile(cold_reads, 0.95) / bare,
+    }
+    return report
+
+
+def _settings(uri: str, database: str) -> Settings:
+    return Settings(
+        mongodb=MongoSettings(uri=SecretStr(uri), database=database),  # pyright: ignore[reportCallIssue]
+        sessions=SessionsSettings(collection="sessions"),
+    )
+
+
+def _uri(settings: Settings) -> str:
+    assert settings.mongodb.uri is not None
+    return settings.mongodb.uri.get_secret_value()
+
+
+def _given(uri: str | None, stack: ExitStack) -> str:
+    if uri is not None:
+        return uri
+    server = LocalMongo(Path(stack.enter_context(tempfile.TemporaryDirectory())) / "mongodb")
+    server.start()
+    stack.callback(server.stop)
+    return server.endpoint
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == [CHILD]:
+        asyncio.run(child(sys.argv[2], sys.argv[3], int(sys.argv[4])))
+        sys.exit()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--reads", type=int, default=1_000)
+    parser.add_argument("--writes", type=int, default=500)
+    parser.add_argument("--mongodb", help="a server to use in place of a private one")
+    arguments = parser.parse_args()
+    with ExitStack() as servers:
+        chosen = _settings(_given(arguments.mongodb, servers), f"bench{uuid4().hex[:8]}")
+        figures = asyncio.run(main(chosen, arguments.reads, arguments.writes))
+    figures.show()

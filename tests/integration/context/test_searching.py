@@ -1,0 +1,133 @@
+"""search_facts and recall over stored facts: only what is visible, and a turn never fails for it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from eden_memory.api.facts import FactFinder
+from eden_memory.domain.asking import Asking
+from eden_memory.domain.errors import EdenError
+from eden_memory.domain.failures import ProviderError
+from eden_memory.mongo.fact_search import MongoFactSearch
+from eden_memory.mongo.memory_documents import row_of
+from schemas.documents import Fact
+from schemas.fields import pack_vector
+from schemas.provenance import Embedding
+from schemas.scopes import Scope
+from tests.integration.context.harness import Kit, now
+
+pytestmark = pytest.mark.servers
+AGENT, ADA, BOB = Scope.of_agent("s.a"), Scope.of_user("s.a", "s.ada"), Scope.of_user("s.a", "s.bob")
+WORDS = ("turin", "lyon", "budget", "dog")
+MODEL = "words"
+
+
+class Words:
+    """A vector of which known words a text holds."""
+
+    model, dimensions = MODEL, len(WORDS) + 1
+    fails = False
+
+    async def embed(self, texts: Sequence[str], asking: Asking | None = None) -> Sequence[Embedding]:
+        if self.fails:
+            raise ProviderError("away")
+        return [Embedding(model=MODEL, vector=vector(text)) for text in texts]
+
+
+def vector(text: str) -> bytes:
+    numbers = [float(word in text.lower()) for word in WORDS]
+    numbers.append(0.0 if any(numbers) else 1.0)
+    length = sum(one * one for one in numbers) ** 0.5
+    return pack_vector(one / length for one in numbers)
+
+
+async def remember(kit: Kit, scope: Scope, *texts: str) -> None:
+    facts = [
+        Fact(
+            _id=f"{scope.kind}-{scope.user_id}-{number}",
+            scope=scope.kind,
+            scope_key=scope.key,
+            agent_id=scope.agent_id,
+            user_id=scope.user_id,
+            content=text,
+            hash=f"{abs(hash((scope.key, text))):064x}"[:64],
+            embedding=vector(text),
+            embedding_model=MODEL,
+            active=True,
+            version=1,
+            decision="ADD",
+            formed_at=now(),
+            valid_from=now(),
+            revision=1,
+        )
+        for number, text in enumerate(texts)
+    ]
+    await kit.database["memory_facts"].insert_many([row_of(one) for one in facts])
+    await kit.put(scope, active_facts=len(facts), revision=1)
+
+
+def finder(kit: Kit, embedder: Words | None = None) -> FactFinder:
+    return FactFinder(MongoFactSearch(kit.database, "memory_", MODEL), embedder or Words(), least=0.8)
+
+
+@pytest.fixture
+async def filled(kit: Kit) -> Kit:
+    await kit.session("one", ["ada"])
+    await kit.session("both", ["ada", "bob"])
+    await remember(kit, AGENT, "The office is in Lyon.", "The budget is small.")
+    await remember(kit, ADA, "Ada lives in Turin.", "Ada has a dog.")
+    await remember(kit, BOB, "Bob was born in Turin.")
+    return kit
+
+
+async def test_only_facts_of_visible_scopes_are_found(filled: Kit) -> None:
+    async with filled.service(finder=finder(filled)) as service:
+        alone = await service.search_facts("Turin?", session="one", user="ada")
+        assert [one.content for one in alone] == ["Ada lives in Turin."]
+        assert await service.search_facts("Turin?", session="both", user="ada") == []
+        assert await service.search_facts("Turin?", session="one", user="bob") == []
+        outside = await service.search_facts("Turin?", user="bob")
+        assert [one.content for one in outside] == ["Bob was born in Turin."]
+
+
+async def test_several_queries_share_one_result_best_first(filled: Kit) -> None:
+    async with filled.service(finder=finder(filled)) as service:
+        found = await service.search_facts(["the dog", "Lyon", "Lyon budget"], session="one", user="ada")
+        assert {one.content for one in found[:2]} == {"Ada has a dog.", "The office is in Lyon."}
+        assert len(await service.search_facts(["dog", "Lyon"], session="one", user="ada", top_k=1)) == 1
+        with pytest.raises(EdenError):
+            await service.search_facts(["a", "b", "c", "d"], user="ada")
+
+
+async def test_a_question_about_the_past_adds_what_a_search_finds(filled: Kit) -> None:
+    async with filled.service(finder=finder(filled)) as service:
+        asked = await service.get_memory_context("one", "ada", "What did I say about my dog?")
+        assert "<RetrievedFacts>" in asked
+        assert "[user] Ada has a dog." in asked
+        assert "Bob" not in asked
+        assert "RetrievedFacts" not in await service.get_memory_context("one", "ada", "Good morning!")
+        assert "RetrievedFacts" not in await service.get_memory_context("one", "ada")
+
+
+async def test_a_search_that_fails_leaves_the_context_as_it_is(filled: Kit) -> None:
+    embedder = Words()
+    embedder.fails = True
+    async with filled.service(finder=finder(filled, embedder)) as service:
+        plain = await service.get_memory_context("one", "ada")
+        assert await service.get_memory_context("one", "ada", "What did I say about my dog?") == plain
+
+
+async def test_switched_off_nothing_is_searched(filled: Kit) -> None:
+    memory = filled.settings.memory.model_copy(update={"search": False})
+    settings: Any = filled.settings.model_copy(update={"memory": memory})
+    async with filled.service(finder=finder(filled), settings=settings) as service:
+        assert "Retrieved" not in await service.get_memory_context("one", "ada", "What did I say of my dog?")
+        with pytest.raises(EdenError):
+            await service.search_facts("dog", user="ada")
+
+
+async def test_without_a_finder_the_settings_embedder_searches(filled: Kit) -> None:
+    pytest.importorskip("onnxruntime")
+    async with filled.service() as service:
+        assert await service.search_facts("dog", user="ada") == []
