@@ -6,7 +6,7 @@ from typing import Any
 
 import structlog
 from pydantic import ValidationError
-from pymongo import ASCENDING, ReadPreference
+from pymongo import ReadPreference
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
@@ -30,12 +30,6 @@ class MongoContextSource:
             settings.mongodb.prefix + Snapshot.COLLECTION,
             read_preference=ReadPreference.PRIMARY,
             read_concern=ReadConcern("majority"),
-        )
-
-    async def create_indexes(self) -> None:
-        """A session's memories are found by the session, whatever their generation."""
-        await self._snapshots.create_index(
-            [("session_id", ASCENDING)], partialFilterExpression={"session_id": {"$type": "string"}}
         )
 
     async def look_up(self, asked: Sequence[Asked]) -> dict[Asked, View]:

@@ -1,10 +1,13 @@
-"""`memory_contexts`: ready contexts, found by the scopes that went into them, gone once their session is idle."""
+"""`memory_contexts`: ready contexts, found by the scopes that went into them.
+
+An index with a time to live removes those whose session is no longer active (memory_indexes).
+"""
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from pymongo import ASCENDING, DeleteOne, InsertOne, ReplaceOne
+from pymongo import DeleteOne, InsertOne, ReplaceOne
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError
@@ -25,12 +28,6 @@ class MongoContexts:
 
     def __init__(self, database: AsyncDatabase[Row], prefix: str) -> None:
         self._contexts: AsyncCollection[Row] = database[prefix + Context.COLLECTION]
-
-    async def create_indexes(self) -> None:
-        """By scope, by session; and the server removes what is no longer active."""
-        await self._contexts.create_index([("scope_keys", ASCENDING), ("active_until", ASCENDING)])
-        await self._contexts.create_index([("session_id", ASCENDING)])
-        await self._contexts.create_index([("active_until", ASCENDING)], expireAfterSeconds=0)
 
     async def known(self, asked: Iterable[Asked]) -> dict[Asked, Ready]:
         """Those of these that there are."""

@@ -55,6 +55,10 @@ MEMORY_INDEXES: Mapping[str, tuple[IndexModel, ...]] = {
     Snapshot.COLLECTION: (_by("agent_id"), _by("session_id")),
     Stream.COLLECTION: (_by("agent_id"),),
     ForgottenMark.COLLECTION: (_by("kind", "target"),),
-    Context.COLLECTION: (_by("scope_keys"), _by("session_id"), _by("active_until")),
+    Context.COLLECTION: (
+        _by("scope_keys", "active_until"),
+        _by("session_id"),
+        IndexModel([("active_until", ASCENDING)], expireAfterSeconds=0),
+    ),
 }
 """By collection, without prefix. A blob's and a snapshot's `_id` is the scope key: one of each."""

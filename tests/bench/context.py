@@ -28,9 +28,8 @@ from eden_memory.api.service import MemoryService
 from eden_memory.domain.limits import DEFAULTS
 from eden_memory.local.mongo import LocalMongo
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.context_source import MongoContextSource
 from eden_memory.mongo.memory_documents import row_of
-from eden_memory.mongo.streams import MongoStreams
+from eden_memory.mongo.setup import set_up
 from eden_memory.settings import MongoSettings, SessionsSettings, Settings
 from schemas.documents import BufferedReflection, RecentFact, Snapshot
 from schemas.scopes import Scope
@@ -83,6 +82,7 @@ async def stand(settings: Settings) -> AsyncGenerator[Client]:
     """A database with one session of one user, and one whose users have a group."""
     async with connect(settings.mongodb, _uri(settings)) as client:
         database = client[settings.mongodb.database]
+        await set_up(database, settings.mongodb.prefix)
         rows = [row_of(snapshot(scope)) for scope in (*SCOPES, GROUP)]
         stream = {"_id": "s.a/shard/billing", "agent_id": "s.a", "scope": "shard", "shard": "billing"}
         await database["memory_snapshots"].insert_many(rows)
@@ -93,8 +93,6 @@ async def stand(settings: Settings) -> AsyncGenerator[Client]:
                 {"_id": "grouped", "agent_id": "a", "users": ["ada"], "group_id": "g"},
             ]
         )
-        source = MongoContextSource(database, database, settings, MongoStreams(database, "memory_"))
-        await source.create_indexes()
         try:
             yield client
         finally:

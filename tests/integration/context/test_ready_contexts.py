@@ -17,6 +17,7 @@ from eden_memory.domain.visible import Asked
 from eden_memory.mongo.context_source import MongoContextSource
 from eden_memory.mongo.context_watch import ContextWatch
 from eden_memory.mongo.contexts import MongoContexts
+from eden_memory.mongo.setup import set_up
 from eden_memory.mongo.streams import MongoStreams
 from eden_memory.runtime.context_keeping import ContextKeeping
 from processors.context_cache import AT_ONCE, ContextCache
@@ -77,8 +78,7 @@ class Stage:
 @pytest.fixture
 async def stage(kit: Kit) -> AsyncGenerator[Stage]:
     stage = Stage(kit)
-    await stage.source.create_indexes()
-    await stage.contexts.create_indexes()
+    await set_up(kit.database, kit.settings.mongodb.prefix)
     yield stage
     await stage.cache.close()
 
