@@ -57,6 +57,11 @@ class MongoFactSearch:
         self._model, self._most_bytes, self._skipped = model, most_bytes, skipped
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
 
+    @property
+    def kept_bytes(self) -> int:
+        """What the vectors take in memory, about."""
+        return sum(one.matrix.size for one in self._kept.values())
+
     async def nearest(
         self, scope_key: str, vectors: Sequence[bytes], most: int, least: float
     ) -> Sequence[Sequence[Near]]:
@@ -138,7 +143,7 @@ class MongoFactSearch:
 
     def _shrink(self, used: str) -> None:
         """Let go of scopes until the rest fits; not of the one in use."""
-        size = sum(one.matrix.size for one in self._kept.values())
+        size = self.kept_bytes
         for scope_key in list(self._kept):
             if size <= self._most_bytes:
                 return

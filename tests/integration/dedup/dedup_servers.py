@@ -1,0 +1,231 @@
+"""fact-dedup and the writer on real servers: proposals in, facts in MongoDB out, a scripted model between."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pydantic import SecretStr
+from pymongo.asynchronous.database import AsyncDatabase
+
+from eden_memory.domain.fence import Fence
+from eden_memory.domain.forgotten import Marks
+from eden_memory.domain.memory_batch import memory_batch
+from eden_memory.domain.outcome import StoredRecord
+from eden_memory.domain.stage import Decision, Delivery, Emit
+from eden_memory.mongo.client import connect
+from eden_memory.mongo.controls import MongoControls, MongoGroupNotes
+from eden_memory.mongo.decided import MongoDecided
+from eden_memory.mongo.fact_search import MongoFactSearch
+from eden_memory.mongo.forgotten import MongoForgetting
+from eden_memory.mongo.memory_store import MongoMemoryStore
+from eden_memory.mongo.outcomes import MongoLedger
+from eden_memory.mongo.setup import set_up
+from eden_memory.mongo.streams import MongoStreams
+from eden_memory.ports import LanguageModel
+from eden_memory.runtime.accounting import accounted
+from eden_memory.runtime.kafka import admin_config, client_kwargs
+from eden_memory.runtime.publishing import Publisher, new_producer
+from eden_memory.runtime.slots import Slots
+from eden_memory.runtime.topic_admin import apply_topics
+from eden_memory.runtime.topics import load_topics
+from eden_memory.runtime.worker import Bounds, Surroundings, Worker
+from eden_memory.settings import KafkaSettings, MongoSettings, Settings
+from processors import pipeline
+from processors.atlas_writer import AtlasWriter
+from processors.fact_dedup import FactDedup, Stores
+from schemas.envelope import Envelope
+from schemas.events import REGISTRY, FactChanged, FactsProposed, decode
+from tests.unit.dedup.dedup_kit import WordEmbedder
+
+PREFIX = "memory_"
+Database = AsyncDatabase[dict[str, Any]]
+
+
+@dataclass
+class Counts:
+    """What the handler counted."""
+
+    of: dict[str, int] = field(default_factory=dict[str, int])
+
+    def counted(self, what: str, number: int = 1) -> None:
+        self.of[what] = self.of.get(what, 0) + number
+
+
+def handler(database: Database, model: LanguageModel, counts: Counts | None = None) -> FactDedup:
+    """As one process has it: with caches of its own."""
+    embedder = WordEmbedder()
+    stores = Stores(
+        MongoFactSearch(database, PREFIX, embedder.model),
+        MongoDecided(database, PREFIX),
+        MongoForgetting(database, PREFIX),
+        MongoStreams(database, PREFIX),
+    )
+    return FactDedup(stores, model, embedder, Fence(b"sixteen bytes or more"), counts or Counts())
+
+
+async def prepared(database: Database) -> Database:
+    """With all indexes."""
+    await set_up(database, PREFIX)
+    await MongoLedger(database, PREFIX).prepare()
+    return database
+
+
+async def write(database: Database, facts: Sequence[FactChanged]) -> None:
+    """The writer applies these."""
+    deliveries = [Delivery(_envelope(one), one, "memory.facts", one.key()) for one in facts]
+    batch = memory_batch(deliveries, Marks())
+    for result in (await MongoMemoryStore(database, PREFIX).apply(list(batch.scopes.values()))).values():
+        if isinstance(result, Exception):
+            raise result
+
+
+def facts_of(decision: Decision) -> list[FactChanged]:
+    events = [one.event for one in decision.events if isinstance(one, Emit)]
+    return [one for one in events if isinstance(one, FactChanged)]
+
+
+def _envelope(event: FactChanged) -> Envelope:
+    return Envelope(
+        id=f"{event.key()}-{event.outcome}",
+        name=event.NAME,
+        version=1,
+        source="fact-dedup",
+        time=event.valid_from,
+        subject=event.subject(),
+        ordering_key=event.ordering_key(),
+    )
+
+
+class Stage:
+    """Servers of one test, and the stages on them."""
+
+    def __init__(self, settings: Settings, mongo: Any, publisher: Publisher, client: dict[str, Any]) -> None:
+        self.settings, self._publisher, self._client = settings, publisher, client
+        self.database: Database = mongo[settings.mongodb.database]
+        self._topics = load_topics(settings.kafka)
+
+    async def put(self, deliveries: Sequence[Delivery]) -> None:
+        """As fact-extraction and the tailer publish them."""
+        topic = self._topics.topic_of(FactsProposed)
+        await self._publisher.publish([replace(_record(one), topic=topic) for one in deliveries])
+
+    def worker(
+        self, model: LanguageModel, *, writer: bool = True, stop_seconds: float = 10.0
+    ) -> list[Worker]:
+        """fact-dedup (and atlas-writer) as a process of its own has them."""
+        handlers = {pipeline.FACT_DEDUP: accounted(handler(self.database, model), _ignored)}
+        if writer:
+            store = MongoMemoryStore(self.database, PREFIX)
+            handlers[pipeline.ATLAS_WRITER] = AtlasWriter(store, MongoForgetting(self.database, PREFIX))
+        around = Surroundings(
+            client=self._client,
+            topic_of=self._topics.topic_of,
+            group_of=self._topics.group,
+            registry=REGISTRY,
+            publisher=self._publisher,
+            ledger=MongoLedger(self.database, PREFIX),
+            notes=MongoGroupNotes(self.database, PREFIX),
+            controls=MongoControls(self.database, PREFIX),
+            slots=Slots(100),
+            bounds=Bounds(commit_seconds=0.1, stop_seconds=stop_seconds),
+        )
+        return [Worker(stage, around) for stage in pipeline.stages(handlers)]
+
+    @asynccontextmanager
+    async def running(self, *models: LanguageModel) -> AsyncGenerator[None]:
+        """One process for each model, for the block; what they raise is raised."""
+        workers = [one for model in models for one in self.worker(model)]
+        tasks = [asyncio.create_task(one.run()) for one in workers]
+        try:
+            yield
+        finally:
+            for one in workers:
+                one.stop()
+            await asyncio.gather(*tasks)
+
+    async def active(self) -> list[dict[str, Any]]:
+        """The facts that the writer shows."""
+        return await self.database["memory_facts"].find({"active": True}).sort("content").to_list()
+
+    async def until(self, condition: Callable[[], Awaitable[bool]], what: str, seconds: float = 60.0) -> None:
+        end = time.monotonic() + seconds
+        while not await condition():
+            assert time.monotonic() < end, f"not within {seconds} s: {what}; {await self.active()}"
+            await asyncio.sleep(0.05)
+
+    async def settled(self, proposals: int, seconds: float = 60.0) -> None:
+        """All proposals are decided, and all that was decided is in the store."""
+
+        async def done() -> bool:
+            outcomes = await self.outcomes()
+            decided = sum(len(one["members"]) for one in outcomes)
+            versions = {
+                name for one in outcomes for name in one.get("writes", ()) if name.startswith("fact:")
+            }
+            written = {
+                f"fact:{row['_id']}@{version}"
+                async for row in self.database["memory_facts"].find()
+                for version in (row["version"], *(one["version"] for one in row["history"]))
+            }
+            return decided >= proposals and versions <= written
+
+        await self.until(done, f"{proposals} proposals decided and written", seconds)
+
+    async def outcomes(self) -> list[dict[str, Any]]:
+        return await self.database["memory_outcomes"].find({"stage": "fact-dedup"}).to_list()
+
+    async def changes(self) -> list[FactChanged]:
+        """All that was ever decided."""
+        events = [
+            decode(FactChanged.NAME, 1, bytes(record["v"]))
+            for one in await self.outcomes()
+            for record in one["records"]
+            if bytes(dict(record["h"])["ce_type"]).startswith(b"eden.FactChanged")
+        ]
+        return [one for one in events if isinstance(one, FactChanged)]
+
+
+def _record(one: Delivery) -> StoredRecord:
+    assert one.event is not None
+    ordering = one.envelope.ordering_key.encode()
+    return StoredRecord("", ordering, one.key.encode(), one.event.json_bytes(), tuple(one.envelope.headers()))
+
+
+def _ignored(calls: object) -> None:
+    """Nothing is accounted here."""
+
+
+@asynccontextmanager
+async def stage_for(settings: Settings, *, prepare: bool = True) -> AsyncGenerator[Stage]:
+    """Topics, indexes and connections of a test."""
+    settings = settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"partitions": 3})})
+    assert settings.mongodb.uri is not None
+    assert settings.kafka.bootstrap is not None
+    async with AsyncExitStack() as stack:
+        if prepare:
+            config = admin_config(settings.kafka, settings.kafka.bootstrap)
+            await asyncio.to_thread(apply_topics, config, load_topics(settings.kafka))
+        mongo = await stack.enter_async_context(
+            connect(settings.mongodb, settings.mongodb.uri.get_secret_value())
+        )
+        if prepare:
+            await prepared(mongo[settings.mongodb.database])
+        client = client_kwargs(settings.kafka, settings.kafka.bootstrap)
+        publisher = Publisher(lambda: new_producer(client))
+        await publisher.start()
+        stack.push_async_callback(publisher.stop)
+        yield Stage(settings, mongo, publisher, client)
+
+
+async def run_process(mongodb: str, kafka: str, name: str, model: LanguageModel) -> None:
+    """Both stages until the process is killed."""
+    settings = Settings(
+        mongodb=MongoSettings(uri=SecretStr(mongodb), database=name),  # pyright: ignore[reportCallIssue]
+        kafka=KafkaSettings(bootstrap=kafka, topic_prefix=f"{name}.", group_prefix=f"{name}."),  # pyright: ignore[reportCallIssue]
+    )
+    async with stage_for(settings, prepare=False) as stage:
+        with suppress(asyncio.CancelledError):
+            await asyncio.gather(*(one.run() for one in stage.worker(model)))
