@@ -38,6 +38,7 @@ class CompatibleChat:
     def __init__(self, wire: OpenAIWire) -> None:
         self._wire = wire
         self._known: dict[str, Form] = {}
+        self._accepted: dict[str, Form] = {}
 
     @property
     def name(self) -> str:
@@ -52,10 +53,14 @@ class CompatibleChat:
     async def complete(
         self, model: str, system: str, turns: Sequence[Turn], answer: type[Answer]
     ) -> Completion:
-        """One request; until the model's form is known up to three, their tokens added up."""
-        if model in self._known:
-            return await self._in_form(self._known[model], model, system, turns, answer)
-        return await self._find_out(model, system, turns, answer)
+        """One request; until the model's form is known up to three, their tokens added up.
+
+        A repair is one request all the same: a question that no form helps has a bounded number of calls.
+        """
+        form = self._known.get(model) or (self._accepted.get(model) if len(turns) > 1 else None)
+        if form is None:
+            return await self._find_out(model, system, turns, answer)
+        return await self._in_form(form, model, system, turns, answer)
 
     async def _find_out(
         self, model: str, system: str, turns: Sequence[Turn], answer: type[Answer]
@@ -70,6 +75,7 @@ class CompatibleChat:
                     raise
                 refused = error
                 continue
+            self._accepted[model] = form
             spent = _sum(spent, last.tokens)
             if last.finish != "complete":
                 break
