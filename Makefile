@@ -37,8 +37,9 @@ status: setup ## say what runs and where
 doctor: setup ## check versions, permissions, settings and topics
 	@$(BIN)/eden doctor
 
-demo: setup ## start the servers, write a demo conversation, show it arriving
-	@$(BIN)/eden demo
+demo: setup ## a conversation becomes memory: LLM=openai|google|URL CONVERSATION=file CAP=usd KEEP=1
+	@$(BIN)/eden demo $(if $(LLM),--llm '$(LLM)') $(if $(CONVERSATION),--conversation '$(CONVERSATION)') \
+		$(if $(CAP),--cap $(CAP)) $(if $(KEEP),--keep) $(if $(YES),--yes)
 
 test: setup ## run the whole suite against real servers
 	@$(BIN)/pytest

@@ -1,13 +1,14 @@
 """The handlers of the stages, each with what it stands on: settings in, functions from records to events out."""
 
 from collections.abc import AsyncGenerator, Collection
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from hashlib import sha256
 from typing import Any
 
 from pymongo import AsyncMongoClient
 
+from eden_memory.context_keeping import keeping_contexts
 from eden_memory.domain.fence import Fence
 from eden_memory.domain.stage import Handler
 from eden_memory.domain.windows import Limits
@@ -46,6 +47,7 @@ from processors.formation_trigger import FormationTrigger
 from processors.pipeline import (
     ATLAS_WRITER,
     CONSOLIDATION,
+    CONTEXT_CACHE,
     FACT_DEDUP,
     FACT_EXTRACTION,
     FORGETTING,
@@ -68,21 +70,21 @@ async def stage_handlers(
     names: Collection[str],
 ) -> AsyncGenerator[dict[str, Handler]]:
     """The handlers of the stages named; models are loaded only where one of them asks a model."""
-    without = Handlers(settings, client)
-    handlers = {name: handler for name, handler in (await without.plain(names)).items() if name in names}
-    if not ASK_MODELS & set(names):
-        yield handlers
-        return
-    usage = UsageLog(publisher, topic_of, USAGE_SOURCE)
-    models = await models_of(settings, client)
-    try:
-        models.introduce()
-        asking = await without.asking(models)
-        handlers |= {name: accounted(one, usage.add) for name, one in asking.items() if name in names}
-        yield handlers
-    finally:
-        await usage.flush()
-        await models.close()
+    made = Handlers(settings, client)
+    async with AsyncExitStack() as stack:
+        handlers = await made.plain(names)
+        if CONTEXT_CACHE in names:
+            keeping = keeping_contexts(settings, client, made.streams)
+            handlers[CONTEXT_CACHE] = await stack.enter_async_context(keeping)
+        if ASK_MODELS & set(names):
+            usage = UsageLog(publisher, topic_of, USAGE_SOURCE)
+            models = await models_of(settings, client)
+            stack.push_async_callback(models.close)
+            stack.push_async_callback(usage.flush)
+            models.introduce()
+            asking = await made.asking(models)
+            handlers |= {name: accounted(one, usage.add) for name, one in asking.items()}
+        yield {name: handler for name, handler in handlers.items() if name in names}
 
 
 async def models_of(settings: Settings, client: MongoClient) -> Models:
@@ -99,7 +101,7 @@ class Handlers:
         self._settings, self._client = settings, client
         self._database, self._prefix = client[settings.mongodb.database], settings.mongodb.prefix
         self._forgotten = MongoForgetting(self._database, self._prefix)
-        self._streams = MongoStreams(self._database, self._prefix)
+        self.streams = MongoStreams(self._database, self._prefix)
         self._snapshots = MongoSnapshots(self._database, self._prefix)
         self._trigger = MongoTriggerStore(self._database, self._prefix, window_limits(settings))
 
@@ -120,7 +122,7 @@ class Handlers:
         return {
             FACT_EXTRACTION: FactExtraction(
                 self._trigger,
-                self._streams,
+                self.streams,
                 models.language_model,
                 self._forgotten,
                 fence,
@@ -130,7 +132,7 @@ class Handlers:
             FACT_DEDUP: self._fact_dedup(models, fence),
             REFLECTION_EXTRACTION: ReflectionExtraction(
                 self._trigger,
-                self._streams,
+                self.streams,
                 self._snapshots,
                 models.language_model,
                 self._forgotten,
@@ -141,7 +143,7 @@ class Handlers:
             CONSOLIDATION: Consolidation(
                 self._snapshots,
                 MongoBlobsDecided(self._database, self._prefix),
-                self._streams,
+                self.streams,
                 models.language_model,
                 self._forgotten,
                 fence,
@@ -168,7 +170,7 @@ class Handlers:
         search = MongoFactSearch(self._database, self._prefix, embedder.model)
         decided = MongoDecided(self._database, self._prefix)
         return FactDedup(
-            Stores(search, decided, self._forgotten, self._streams),
+            Stores(search, decided, self._forgotten, self.streams),
             models.language_model,
             embedder,
             fence,

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,8 +18,9 @@ from pymongo.write_concern import WriteConcern
 from eden_memory.api.context_cache import ContextCache, tags_of_scope
 from eden_memory.api.facts import FactFinder, FoundFact
 from eden_memory.api.own_search import OwnSearch
+from eden_memory.context_keeping import showing_of
 from eden_memory.domain.consolidating import due
-from eden_memory.domain.context import FactLine, Showing, Shown, context_xml, one_line
+from eden_memory.domain.context import FactLine, Shown, context_xml, one_line
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.limits import label_of
 from eden_memory.domain.recall import asks_for_past, query_of
@@ -33,7 +34,7 @@ from eden_memory.mongo.ids import encode_id
 from eden_memory.mongo.requests import ask
 from eden_memory.mongo.streams import MongoStreams
 from eden_memory.mongo.waits import let_waits_be_cancelled
-from eden_memory.settings import MemorySettings, Settings
+from eden_memory.settings import Settings
 from schemas.documents import InboxFormNow, Reflection
 from schemas.scopes import Scope
 
@@ -72,16 +73,6 @@ class ConsolidationStatus:
     threshold: int
     due: bool
     consolidated_at: datetime | None
-
-
-def showing_of(memory: MemorySettings) -> Showing:
-    """What contexts hold, as settings say."""
-    return Showing(
-        always_in_context=memory.always_in_context,
-        facts_in_context=memory.facts_in_context,
-        facts=memory.context_facts,
-        age=timedelta(days=memory.context_days),
-    )
 
 
 class MemoryService:

@@ -1,41 +1,56 @@
-"""`eden demo`: a chat application writes to MongoDB; what arrives on Kafka is shown."""
+"""`eden demo`: a chat application writes to MongoDB; what arrives on Kafka, and what memory forms, is shown."""
 
 import asyncio
 import logging
 import signal
 from pathlib import Path
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from eden_memory.cli.demo_view import LineView, LiveView, print_summary
-from eden_memory.demo.conversation import EXAMPLE, Conversation, read_conversation
-from eden_memory.demo.journey import Summary
-from eden_memory.demo.play import play, running_servers
+from eden_memory.cli.demo_result import print_result
+from eden_memory.cli.demo_view import LineView, LiveView
+from eden_memory.demo.conversation import EXAMPLE, read_conversation
+from eden_memory.demo.estimate import estimate
+from eden_memory.demo.play import Outcome, Plan, play, running_servers
+from eden_memory.domain.errors import EdenError
+from eden_memory.models.catalogue import OFFLINE, provider_name
 from eden_memory.settings import Settings
 
 
 def demo(
-    rate: float = typer.Option(60.0, min=0.1, help="messages a second that the application writes"),
-    keep: bool = typer.Option(
-        False, "--keep", help="leave servers, database and topics as they are at the end"
-    ),
-    conversation: Path = typer.Option(
-        EXAMPLE, help="JSON lines of {session, role, content, user, created_at}"
-    ),
+    rate: Annotated[
+        float, typer.Option(min=0.1, help="messages a second that the application writes")
+    ] = 60.0,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="leave servers, database and topics as they are at the end")
+    ] = False,
+    conversation: Annotated[
+        Path,
+        typer.Option(help="JSON lines of {session, role, content, user, created_at}, or a ChatGPT export"),
+    ] = EXAMPLE,
+    llm: Annotated[
+        str | None, typer.Option(help="openai, google or a URL; unset: EDEN_LLM, else rules")
+    ] = None,
+    cap: Annotated[float, typer.Option(help="US dollars that the demo may cost at most")] = 0.25,
+    yes: Annotated[bool, typer.Option("--yes", help="do not ask before a conversation is sent")] = False,
 ) -> None:
-    """Write a demo conversation as a chat application would, and show it arriving on Kafka."""
+    """Write a conversation as a chat application would, and show the memory that forms of it."""
     signal.signal(signal.SIGTERM, _as_interrupt)
     # What goes wrong is said by the demo itself; a client's retries while topics are made are no news.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     console = Console(highlight=False)
+    settings = Settings() if llm is None else Settings(llm=llm)
+    plan = Plan(read_conversation(conversation), conversation != EXAMPLE, rate, keep, cap)
     try:
-        summary = _run(console, read_conversation(conversation), rate, keep)
+        _agree(console, settings, plan, yes=yes)
+        outcome = _run(console, settings, plan)
     except KeyboardInterrupt:
         console.print("stopped; nothing was left running")
         raise typer.Exit(130) from None
-    print_summary(console, summary, keep)
-    if not summary.complete:
+    print_result(console, outcome, keep)
+    if not (outcome.summary.complete and outcome.finished):
         raise typer.Exit(1)
 
 
@@ -45,11 +60,24 @@ def _as_interrupt(number: int, frame: object) -> None:
     signal.raise_signal(signal.SIGINT)
 
 
-def _run(console: Console, conversation: Conversation, rate: float, keep: bool) -> Summary:
-    settings = Settings()
+def _agree(console: Console, settings: Settings, plan: Plan, *, yes: bool) -> None:
+    """Say what it will cost at most, and ask before a conversation of one's own leaves this machine."""
+    if settings.llm == OFFLINE:
+        return
+    cost = estimate(plan.conversation, settings)
+    said = f"{cost} USD at most, about" if cost is not None else "an unknown sum: no price is known"
+    where, messages = provider_name(settings.llm), len(plan.conversation.messages)
+    console.print(f"{messages} messages go to {where}; it will cost {said}; the cap is {plan.cap_usd:g} USD")
+    if cost is not None and float(cost) > plan.cap_usd:
+        raise EdenError(f"it may cost {cost} USD, more than the cap", f"Allow it with --cap {cost}.")
+    if plan.own and not yes:
+        typer.confirm(f"Send this conversation to {where}?", abort=True)
+
+
+def _run(console: Console, settings: Settings, plan: Plan) -> Outcome:
     console.print("[dim]·[/dim] MongoDB and Kafka start, unless they run")
-    with running_servers(settings, keep=keep) as found, _view(console) as view:
-        return asyncio.run(play(settings, found, conversation, view, rate=rate, keep=keep))
+    with running_servers(settings, keep=plan.keep) as found, _view(console) as view:
+        return asyncio.run(play(settings, found, plan, view))
 
 
 def _view(console: Console) -> LiveView | LineView:

@@ -8,7 +8,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from eden_memory.demo.journey import Arrival, Kind, Summary, Written
+from eden_memory.cli.memory_view import render, scope_name
+from eden_memory.demo.journey import Arrival, Kind, Written
+from eden_memory.domain.progress import Item, Progress
 
 LAST = 12
 NAMES: dict[Kind, str] = {"message": "messages", "edit": "edits", "delete": "deletions"}
@@ -38,7 +40,19 @@ class LineView:
             said = arrival.text if arrival.text is not None else ""
             what = f"{WHAT[write.kind][0]} " if WHAT[write.kind][0] else ""
             line = f"{place:>8} {_delay(write):>9}  {write.session:<15} {arrival.author:<9} {what}{said}"
-            self._console.print(line.rstrip()[:160], soft_wrap=True)
+            self._console.print(line.rstrip()[:160], soft_wrap=True, markup=False)
+
+    def forming(self, progress: Progress) -> None:
+        """A line for every memory, those formed already included."""
+        for item in progress.newest:
+            self._told(item)
+        progress.tell = self._told
+
+    def _told(self, item: Item) -> None:
+        why = f"  ({item.why})" if item.why else ""
+        text = item.text.replace("\n", " ")
+        line = f"{item.what:>10}  {scope_name(item.scope):<22} {text[:140]}{why}"
+        self._console.print(line, soft_wrap=True, markup=False)
 
 
 class LiveView:
@@ -47,6 +61,7 @@ class LiveView:
     def __init__(self, console: Console) -> None:
         self._newest: deque[tuple[Arrival, Written]] = deque(maxlen=LAST)
         self._sessions: dict[str, Counter[Kind]] = {}
+        self._progress: Progress | None = None
         self._live = Live(console=console, refresh_per_second=8, get_renderable=self._render)
 
     def __enter__(self) -> "LiveView":
@@ -66,7 +81,13 @@ class LiveView:
             self._newest.append((arrival, write))
             self._sessions.setdefault(write.session, Counter())[write.kind] += 1
 
+    def forming(self, progress: Progress) -> None:
+        """From here on memory is shown in the place of messages."""
+        self._progress = progress
+
     def _render(self) -> Any:
+        if self._progress is not None:
+            return Group(Text(), render(self._progress))
         if not self._newest:
             return Text("")
         return Group(Text(), self._records(), Text(), self._counts())
@@ -95,38 +116,6 @@ class LiveView:
         for session, counts in self._sessions.items():
             table.add_row(session, *(str(counts[kind] or "") for kind in NAMES))
         return table
-
-
-def print_summary(console: Console, summary: Summary, kept: bool) -> None:
-    """The outcome, and what to try next."""
-    written, seen = summary.written, summary.seen
-    console.print("\nwritten to MongoDB, seen on Kafka:")
-    for kind, name in NAMES.items():
-        console.print(f"  {name:<10} {written[kind]:>5} {seen[kind]:>5}")
-    console.print(f"  missing    {len(summary.missing):>5}   {' '.join(summary.missing[:10])}".rstrip())
-    order = "as written in every session"
-    if summary.out_of_order:
-        order = f"not as written in {', '.join(summary.out_of_order)}"
-    console.print(f"  order      {order}")
-    console.print(
-        f"  delay      p50 {summary.p50 * 1000:.1f} ms, p99 {summary.p99 * 1000:.1f} ms, write included"
-    )
-    console.print(_next_steps(kept), soft_wrap=True)
-
-
-def _next_steps(kept: bool) -> str:
-    where = (
-        "Look at the database `eden_demo` and the topics `eden-demo.*`; `make down` stops the servers."
-        if kept
-        else "Everything the demo made is gone again; `eden demo --keep` leaves it to look at."
-    )
-    return f"""
-{where}
-Try next:
-  make up                start MongoDB and Kafka, and leave them running
-  .venv/bin/eden topics apply && .venv/bin/eden run tailer
-                         carry a chat collection of your own (EDEN_MONGODB_URI, EDEN_MESSAGES_COLLECTION, …)
-  make doctor            what is not yet as it should be"""
 
 
 def _said(arrival: Arrival, write: Written) -> Text:

@@ -52,6 +52,12 @@ class ChatApplication:
             done += len(step.messages) or 1
             await asyncio.sleep(max(0.0, started + done / rate - time.monotonic()))
 
+    async def end_sessions(self, conversation: Conversation) -> None:
+        """Say that every session is over, as an application may: a document in the inbox, nothing else."""
+        sessions = dict.fromkeys(message.session for message in conversation.messages)
+        asked = [{"kind": "session_ended", "session_id": one, "asked_by": "demo"} for one in sessions]
+        await self._database["memory_inbox"].insert_many(asked)
+
     async def _do(self, step: Step) -> None:
         if step.change is not None:
             await self._change(step.change)

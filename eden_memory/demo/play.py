@@ -1,24 +1,35 @@
-"""The demo from the first topic to the last record read."""
+"""The demo from the first topic to the context that came of it."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from asyncio import TaskGroup
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from pydantic import SecretStr
+
 from eden_memory.demo.application import ChatApplication
 from eden_memory.demo.arrivals import Arrivals
-from eden_memory.demo.conversation import Conversation
+from eden_memory.demo.conversation import PEOPLE, Conversation
+from eden_memory.demo.forming import formed, within
 from eden_memory.demo.journey import Arrival, Journey, Summary, Written
-from eden_memory.demo.tailer_process import TailerProcess, environment, running_tailer
+from eden_memory.demo.judgement import Verdict
+from eden_memory.demo.memory import QUESTION, Example, example, verdict
+from eden_memory.demo.system_process import SystemProcess, environment, running_system
 from eden_memory.domain.errors import EdenError
+from eden_memory.domain.progress import Progress
 from eden_memory.local import servers
 from eden_memory.local.servers import Endpoints
 from eden_memory.mongo.client import connect
+from eden_memory.mongo.setup import set_up
 from eden_memory.runtime.kafka import admin_config
 from eden_memory.runtime.topic_admin import TopicAdmin
 from eden_memory.runtime.topics import Topics, load_topics
-from eden_memory.settings import Settings
+from eden_memory.settings import Settings, SourceSettings
+from eden_memory.watching import watching
 
 DATABASE, PREFIX = "eden_demo", "eden-demo."
 READY_SECONDS, QUIET_SECONDS = 60.0, 20.0
@@ -33,6 +44,9 @@ class View(Protocol):
 
     def arrived(self, arrival: Arrival, write: Written | None) -> None:
         """A record was read; `write` is what it shows for the first time."""
+
+    def forming(self, progress: Progress) -> None:
+        """Memory begins to form: show it from here on."""
 
 
 @contextmanager
@@ -81,43 +95,124 @@ class Follower:
             return False
 
 
-async def play(
-    settings: Settings, found: Endpoints, conversation: Conversation, view: View, *, rate: float, keep: bool
-) -> Summary:
-    """Write the conversation, follow it to Kafka, say how it went; leaves nothing behind unless `keep`."""
-    topics = load_topics(settings.kafka.model_copy(update={"topic_prefix": PREFIX}))
-    journey = Journey()
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """All that the demo has to show at its end."""
+
+    summary: Summary
+    progress: Progress
+    finished: bool
+    """Everything that was said is formed."""
+    example: Example
+    verdict: Verdict | None
+    """Of the demo's own conversation only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be played, and how."""
+
+    conversation: Conversation
+    own: bool
+    """A conversation of the user's own: nobody has written down what to expect of it."""
+    rate: float
+    keep: bool
+    cap_usd: float
+
+
+async def play(settings: Settings, found: Endpoints, plan: Plan, view: View) -> Outcome:
+    """Write the conversation, follow it into memory, say how it went; leaves nothing behind unless `keep`."""
+    mapped = [name for name in PEOPLE if plan.conversation.people[name]]
+    here = of_demo(settings, found, mapped)
+    topics, journey, progress = load_topics(here.kafka), Journey(), Progress()
+    told = environment(found, DATABASE, PREFIX, mapped, settings.llm)
     try:
         async with (
-            _application(settings, found, conversation, journey, keep=keep) as application,
-            _applied(settings, found, topics, view, keep=keep),
-            Arrivals(settings.kafka, found.kafka, topics.name("chat.messages")) as arrivals,
-            running_tailer(environment(found, DATABASE, PREFIX), log_of(settings)) as tailer,
+            _application(here, found, plan, journey) as application,
+            _applied(here, found, topics, view, keep=plan.keep),
+            Arrivals(here.kafka, found.kafka, topics.name("chat.messages")) as arrivals,
+            watching(here, progress),
+            running_system(told, log_of(settings)) as system,
         ):
-            await _follow(lambda: application.play(conversation, rate), arrivals, tailer, journey, view)
+            play = partial(application.play, plan.conversation, plan.rate)
+            await _follow(play, arrivals, system, journey, view)
+            view.note("all sessions end; what is left is formed")
+            view.forming(progress)
+            await application.end_sessions(plan.conversation)
+            finished = await _formed(here, plan, progress, system)
+            return await _outcome(here, plan, journey.summary(), progress, finished=finished)
     except* EdenError as errors:
-        raise errors.exceptions[0] from None
-    return journey.summary()
+        raise _first(errors) from None
+    raise AssertionError("unreachable")
+
+
+def of_demo(settings: Settings, found: Endpoints, mapped: Sequence[str]) -> Settings:
+    """The settings that the demo's own processes read from their environment."""
+    kafka = {"bootstrap": found.kafka, "topic_prefix": PREFIX, "group_prefix": PREFIX}
+    mongodb = {"uri": SecretStr(found.mongodb), "database": DATABASE}
+    groups = {name: getattr(settings, name).model_copy(update={"collection": name}) for name in mapped}
+    return settings.model_copy(
+        update={
+            "kafka": settings.kafka.model_copy(update=kafka),
+            "mongodb": settings.mongodb.model_copy(update=mongodb),
+            "source": SourceSettings(database=DATABASE),
+            **groups,
+        }
+    )
+
+
+def _first(errors: BaseExceptionGroup[EdenError]) -> EdenError:
+    """The first that says what happened, however deep in groups."""
+    first = errors.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first
+
+
+async def _formed(here: Settings, plan: Plan, progress: Progress, system: SystemProcess) -> bool:
+    sessions = len({message.session for message in plan.conversation.messages})
+    async with connect(here.mongodb, endpoints_of(here)) as client, TaskGroup() as tasks:
+        watch = tasks.create_task(system.watch())
+        database = client[DATABASE]
+        check = partial(within, progress, plan.cap_usd)
+        finished = await formed(database, here.mongodb.prefix, sessions, progress, check)
+        watch.cancel()
+    return finished
+
+
+async def _outcome(
+    here: Settings, plan: Plan, summary: Summary, progress: Progress, *, finished: bool
+) -> Outcome:
+    shown = await example(here, plan.conversation, None if plan.own else QUESTION)
+    judged = None
+    if not plan.own:
+        async with connect(here.mongodb, endpoints_of(here)) as client:
+            judged = await verdict(client[DATABASE], here.mongodb.prefix)
+    return Outcome(summary, progress, finished, shown, judged)
+
+
+def endpoints_of(here: Settings) -> str:
+    """MongoDB's address, as the demo's settings have it."""
+    assert here.mongodb.uri is not None
+    return here.mongodb.uri.get_secret_value()
 
 
 def log_of(settings: Settings) -> Path:
-    """Where the demo's tailer writes its log."""
-    return settings.local.folder / "demo-tailer.log"
+    """Where the demo's system writes its log."""
+    return settings.local.folder / "demo.log"
 
 
 async def _follow(
     write: Callable[[], Awaitable[None]],
     arrivals: Arrivals,
-    tailer: TailerProcess,
+    system: SystemProcess,
     journey: Journey,
     view: View,
 ) -> None:
     """Write once the tailer follows, then read until nothing is missing or nothing comes any more."""
     follower = Follower(journey, view)
     async with asyncio.TaskGroup() as tasks:
-        others = [tasks.create_task(follower.read(arrivals)), tasks.create_task(tailer.watch())]
-        view.note("the tailer starts")
-        await _ready(follower, tailer)
+        others = [tasks.create_task(follower.read(arrivals)), tasks.create_task(system.watch())]
+        view.note("tailer and stages start")
+        await _ready(follower, system)
         view.note("the tailer follows the change stream; the application writes")
         await write()
         while journey.missing() and await follower.moved(QUIET_SECONDS):
@@ -126,27 +221,28 @@ async def _follow(
             task.cancel()
 
 
-async def _ready(follower: Follower, tailer: TailerProcess) -> None:
+async def _ready(follower: Follower, system: SystemProcess) -> None:
     try:
         async with asyncio.timeout(READY_SECONDS):
             await follower.following.wait()
     except TimeoutError:
-        what = f"the tailer did not follow the change stream within {READY_SECONDS:.0f} s:\n{tailer.said()}"
-        raise EdenError(what, f"Its whole log is {tailer.log}.") from None
+        what = f"the tailer did not follow the change stream within {READY_SECONDS:.0f} s:\n{system.said()}"
+        raise EdenError(what, f"Its whole log is {system.log}.") from None
 
 
 @asynccontextmanager
 async def _application(
-    settings: Settings, found: Endpoints, conversation: Conversation, journey: Journey, *, keep: bool
+    here: Settings, found: Endpoints, plan: Plan, journey: Journey
 ) -> AsyncGenerator[ChatApplication]:
-    client = connect(settings.mongodb, found.mongodb)
-    application = ChatApplication(client, DATABASE, journey, settings.tailer.text_limit)
+    client = connect(here.mongodb, found.mongodb)
+    application = ChatApplication(client, DATABASE, journey, here.tailer.text_limit)
     try:
-        await application.prepare(conversation)
+        await application.prepare(plan.conversation)
+        await set_up(client[DATABASE], here.mongodb.prefix)
         try:
             yield application
         finally:
-            if not keep:
+            if not plan.keep:
                 await application.remove()
     finally:
         await client.close()

@@ -1,7 +1,7 @@
 """What a system has formed while it was watched: counts, the newest items, calls and cost, lag. Pure."""
 
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -61,6 +61,8 @@ class Progress:
     spent: dict[str, Spent] = field(default_factory=dict[str, Spent])
     lag: dict[str, int] = field(default_factory=dict[str, int])
     """Group → records that it has before it."""
+    tell: Callable[[Item], None] | None = None
+    """Told of every new item."""
     _seen: set[tuple[str, str, int]] = field(default_factory=set[tuple[str, str, int]])
 
     def notice(self, change: Noticed) -> None:
@@ -113,15 +115,20 @@ class Progress:
         why = f"{decision.lower()}: {row['reason']}" if row.get("reason") else decision.lower()
         if row.get("retired_at") is not None:
             why = f"retired, {row.get('retired_because')}"
-        self.newest.append(Item("fact", row["scope_key"], row["content"], why))
+        self._show(Item("fact", row["scope_key"], row["content"], why))
 
     def _reflection(self, row: Mapping[str, Any]) -> None:
         if row.get("content"):
             self.reflections[str(row["scope"])] += 1
-            self.newest.append(Item("reflection", row["scope_key"], row["content"]))
+            self._show(Item("reflection", row["scope_key"], row["content"]))
 
     def _blob(self, row: Mapping[str, Any]) -> None:
         words = len(str(row["content"]).split())
         self.blobs[row["_id"]] = int(row["version"]), words
         why = f"version {row['version']}, {words} words"
-        self.newest.append(Item("blob", row["_id"], row["content"], why))
+        self._show(Item("blob", row["_id"], row["content"], why))
+
+    def _show(self, item: Item) -> None:
+        self.newest.append(item)
+        if self.tell is not None:
+            self.tell(item)

@@ -1,21 +1,21 @@
-"""The tailer as a process of its own, `eden run tailer`, pointed at the demo's database and topics."""
+"""The whole system as a process of its own, `eden run`, pointed at the demo's database and topics."""
 
 import asyncio
 import os
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from eden_memory.domain.errors import EdenError
 from eden_memory.local.servers import Endpoints
 
-COMMAND = (sys.executable, "-m", "eden_memory.cli.main", "run", "tailer")
-STOP_SECONDS, LINES = 8.0, 8
+COMMAND = (sys.executable, "-m", "eden_memory.cli.main", "run")
+STOP_SECONDS, LINES = 15.0, 8
 
 
-class TailerProcess:
-    """A running tailer; its log goes to a file."""
+class SystemProcess:
+    """A running system; its log goes to a file."""
 
     def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
         self._process, self.log = process, log
@@ -28,7 +28,7 @@ class TailerProcess:
     async def watch(self) -> None:
         """Until cancelled; an EdenError with the end of its log when it ends by itself."""
         code = await self._process.wait()
-        raise EdenError(f"the tailer ended with {code}:\n{self.said()}", f"Its whole log is {self.log}.")
+        raise EdenError(f"eden run ended with {code}:\n{self.said()}", f"Its whole log is {self.log}.")
 
     async def stop(self) -> None:
         """SIGTERM, and SIGKILL if it does not heed it."""
@@ -44,8 +44,8 @@ class TailerProcess:
 
 
 @asynccontextmanager
-async def running_tailer(environment: dict[str, str], log: Path) -> AsyncGenerator[TailerProcess]:
-    """A tailer for the block, whatever ends it; in a session of its own, so that Ctrl-C is ours to handle."""
+async def running_system(environment: dict[str, str], log: Path) -> AsyncGenerator[SystemProcess]:
+    """It, for the block, whatever ends it; in a session of its own, so that Ctrl-C is ours to handle."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as file:
         process = await asyncio.create_subprocess_exec(
@@ -56,16 +56,22 @@ async def running_tailer(environment: dict[str, str], log: Path) -> AsyncGenerat
             stderr=file,
             start_new_session=True,
         )
-    tailer = TailerProcess(process, log)
+    system = SystemProcess(process, log)
     try:
-        yield tailer
+        yield system
     finally:
-        await tailer.stop()
+        await system.stop()
 
 
-def environment(endpoints: Endpoints, database: str, prefix: str) -> dict[str, str]:
-    """Every setting that says where the demo's data is; how to connect stays as it is set."""
+def environment(
+    endpoints: Endpoints, database: str, prefix: str, mapped: Collection[str], llm: str
+) -> dict[str, str]:
+    """Every setting that says where the demo's data is; how to connect stays as it is set.
+
+    `mapped`: those of sessions, agents, users and groups that have a collection.
+    """
     return {
+        **{f"EDEN_{name.upper()}_COLLECTION": name for name in mapped},
         "EDEN_MONGODB_URI": endpoints.mongodb,
         "EDEN_MONGODB_DATABASE": database,
         "EDEN_SOURCE_DATABASE": database,
@@ -79,4 +85,5 @@ def environment(endpoints: Endpoints, database: str, prefix: str) -> dict[str, s
         "EDEN_MESSAGES_USER_ID": "user_id",
         "EDEN_MESSAGES_CREATED_AT": "created_at",
         "EDEN_TAILER_WATERMARK_SECONDS": "1",
+        "EDEN_LLM": llm,
     }

@@ -1,0 +1,63 @@
+"""Waits until everything that was said is formed: every window by every stage, nothing left before any group."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from pymongo.asynchronous.database import AsyncDatabase
+
+from eden_memory.domain.errors import EdenError
+from eden_memory.domain.progress import Progress
+from processors.pipeline import FACT_EXTRACTION, FORMATION_TRIGGER, REFLECTION_EXTRACTION
+
+QUIET_SECONDS = 120.0
+"""Without anything new for so long, the demo shows what there is."""
+SETTLED_SECONDS = 2.5
+"""Nothing may be left for so long: offsets are committed, and lag is read, every second."""
+Database = AsyncDatabase[dict[str, object]]
+
+
+async def formed(
+    database: Database, prefix: str, sessions: int, progress: Progress, check: Callable[[], None]
+) -> bool:
+    """Whether it all is, once it is, or once nothing has come for long; `check` may raise at every look."""
+    moved, settled_since, before = time.monotonic(), 0.0, ""
+    while time.monotonic() - moved < QUIET_SECONDS:
+        check()
+        now = _state(progress)
+        if now != before:
+            moved, before = time.monotonic(), now
+        if not await _done(database, prefix, sessions, progress):
+            settled_since = 0.0
+        elif not settled_since:
+            settled_since = time.monotonic()
+        elif time.monotonic() - settled_since > SETTLED_SECONDS:
+            return True
+        await asyncio.sleep(0.25)
+    return False
+
+
+def within(progress: Progress, cap_usd: float) -> None:
+    """An EdenError once more is spent than was allowed."""
+    if float(progress.total.cost) > cap_usd:
+        raise EdenError(
+            f"the calls have cost {progress.total.cost:.4f} USD, more than the cap of {cap_usd:g}",
+            "Raise it with --cap; what was paid is kept and not asked for again with `--keep`.",
+        )
+
+
+async def _done(database: Database, prefix: str, sessions: int, progress: Progress) -> bool:
+    windows, outcomes = database[prefix + "windows"], database[prefix + "outcomes"]
+    if await windows.count_documents({"closed.because": "ended"}) < sessions:
+        return False
+    count = await windows.count_documents({})
+    for stage in (FACT_EXTRACTION, REFLECTION_EXTRACTION):
+        if await outcomes.count_documents({"stage": stage}) < count:
+            return False
+    # Watermarks keep coming: formation-trigger is never quite at the end of its topic.
+    return not any(lag for group, lag in progress.lag.items() if group != FORMATION_TRIGGER)
+
+
+def _state(progress: Progress) -> str:
+    counts = progress.messages, progress.windows, progress.decisions.total(), progress.reflections.total()
+    return f"{counts} {progress.blobs} {progress.lag} {progress.total.calls}"
