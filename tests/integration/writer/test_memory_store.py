@@ -2,9 +2,9 @@
 
 import asyncio
 import sys
-from asyncio.subprocess import PIPE
 from decimal import Decimal
 from random import Random
+from subprocess import PIPE, Popen
 from typing import Any
 
 import pytest
@@ -247,19 +247,18 @@ with client.start_session() as session, session.start_transaction():
 """
 
 
+def _kill_in_the_middle(*arguments: str) -> None:
+    with Popen([sys.executable, "-c", OPEN_TRANSACTION, *arguments], stdin=PIPE, stdout=PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"open\n"
+        process.kill()
+
+
 async def test_what_a_killed_writer_left_open_is_ended_and_written_over(
     database: Database, servers: TestServers
 ) -> None:
     await apply(store_of(database), [delivered(fact("f"))])
-    killed = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", OPEN_TRANSACTION, servers.mongodb_uri, database.name),
-        stdin=PIPE,
-        stdout=PIPE,
-    )
-    assert killed.stdout is not None
-    assert await killed.stdout.readline() == b"open\n"
-    killed.kill()
-    await killed.wait()
+    await asyncio.to_thread(_kill_in_the_middle, servers.mongodb_uri, database.name)
     async with asyncio.timeout(30):  # the server itself would keep it for 60 s
         await apply(store_of(database), [delivered(fact("g", text="g"))])
     assert (await snapshot(database, USER.key)).revision == 2
