@@ -1,6 +1,7 @@
 """`eden demo` on real servers: it ends well, badly when something is missing, and leaves nothing behind."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,10 +13,11 @@ import pytest
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVariableType]
 from pymongo import MongoClient
 
-from eden_memory.demo import play, tailer_process
-from eden_memory.demo.conversation import Conversation, read_conversation
-from eden_memory.demo.journey import Arrival, Summary, Written
+from eden_memory.demo import forming, play, system_process
+from eden_memory.demo.conversation import PEOPLE, Conversation, read_conversation
+from eden_memory.demo.journey import Arrival, Written
 from eden_memory.domain.errors import EdenError
+from eden_memory.domain.progress import Progress
 from eden_memory.local.servers import Endpoints
 from eden_memory.runtime.kafka import admin_config
 from eden_memory.settings import KafkaSettings, Settings
@@ -44,6 +46,7 @@ class Silent:
 
     def note(self, text: str) -> None: ...
     def arrived(self, arrival: Arrival, write: Written | None) -> None: ...
+    def forming(self, progress: Progress) -> None: ...
 
 
 @pytest.fixture
@@ -59,7 +62,7 @@ def environment(servers: TestServers, tmp_path: Path) -> dict[str, str]:
 @pytest.fixture
 def small() -> Conversation:
     whole = read_conversation()
-    return Conversation(whole.messages[:6], [], {})
+    return Conversation(whole.messages[:6], [], {name: [] for name in PEOPLE})
 
 
 @pytest.fixture(autouse=True)
@@ -90,7 +93,7 @@ def demo(environment: dict[str, str], *options: str) -> "subprocess.Popen[str]":
     )
 
 
-def tailers_in(environment: dict[str, str]) -> list[int]:
+def processes_in(environment: dict[str, str]) -> list[int]:
     """Processes that carry this test's folder in their environment."""
     mark = f"EDEN_LOCAL_FOLDER={environment['EDEN_LOCAL_FOLDER']}".encode()
     found: list[int] = []
@@ -103,10 +106,12 @@ def tailers_in(environment: dict[str, str]) -> list[int]:
     return found
 
 
-@pytest.mark.timeout(120)
-def test_every_message_edit_and_deletion_arrives(environment: dict[str, str]) -> None:
+@pytest.mark.timeout(170)
+def test_every_message_edit_and_deletion_arrives_and_memory_forms_of_them(
+    environment: dict[str, str],
+) -> None:
     process = demo(environment, "--rate", "400")
-    said, _ = process.communicate(timeout=110)
+    said, _ = process.communicate(timeout=160)
     assert process.returncode == 0, said
     assert "messages     281   281" in said
     assert "edits          3     3" in said
@@ -115,7 +120,14 @@ def test_every_message_edit_and_deletion_arrives(environment: dict[str, str]) ->
     assert "as written in every session" in said
     assert "s-priya-books   priya" in said
     assert "deleted" in said
-    assert tailers_in(environment) == []
+    assert "in 8 windows" in said
+    assert "<MemoryContext>" in said
+    assert re.search(r"launch can be 29\s+May 2026", said)
+    figures = dict(re.findall(r"^  (recall|precision|clean) +([0-9.]+) ", said, re.MULTILINE))
+    assert float(figures["recall"]) >= 0.9
+    assert float(figures["precision"]) >= 0.6
+    assert float(figures["clean"]) >= 0.95
+    assert processes_in(environment) == []
 
 
 @pytest.mark.timeout(120)
@@ -127,37 +139,52 @@ def test_an_interrupt_leaves_nothing_behind(environment: dict[str, str], number:
     while not any("Kittiwake" in line for line in lines):
         lines.append(process.stdout.readline())
         assert lines[-1], "".join(lines)
-    assert len(tailers_in(environment)) == 2
+    assert len(processes_in(environment)) == 2
     os.kill(process.pid, number)
     said, _ = process.communicate(timeout=30)
     assert process.returncode == 130, said
     assert "nothing was left running" in said
     assert "Traceback" not in said
-    wait_until(lambda: tailers_in(environment) == [], "no process left")
+    wait_until(lambda: processes_in(environment) == [], "no process left")
 
 
-async def played(settings: Settings, servers: TestServers, conversation: Conversation) -> Summary:
+async def played(settings: Settings, servers: TestServers, conversation: Conversation) -> play.Outcome:
     found = Endpoints(servers.mongodb_uri, servers.kafka_bootstrap)
-    return await play.play(settings, found, conversation, Silent(), rate=500, keep=False)
+    plan = play.Plan(conversation, own=True, rate=500, keep=False, cap_usd=0.0)
+    return await play.play(settings, found, plan, Silent())
 
 
-async def test_a_tailer_that_ends_is_shown_with_what_it_said(
+async def test_a_conversation_of_ones_own_is_formed_without_people_or_expectations(
+    settings: Settings, servers: TestServers, small: Conversation
+) -> None:
+    outcome = await played(settings, servers, small)
+    assert outcome.finished
+    assert outcome.summary.complete
+    assert outcome.progress.windows == 1
+    assert outcome.progress.decisions["ADD"] >= 1
+    assert "Kittiwake" in outcome.example.context
+    assert outcome.verdict is None
+
+
+async def test_a_system_that_ends_is_shown_with_what_it_said(
     settings: Settings, servers: TestServers, small: Conversation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = (sys.executable, "-c", "raise SystemExit('no such thing')")
-    monkeypatch.setattr(tailer_process, "COMMAND", words)
-    with pytest.raises(EdenError, match=r"the tailer ended with 1:\nno such thing"):
+    monkeypatch.setattr(system_process, "COMMAND", words)
+    with pytest.raises(EdenError, match=r"eden run ended with 1:\nno such thing"):
         await played(settings, servers, small)
 
 
 async def test_messages_that_never_arrive_are_missing(
     settings: Settings, servers: TestServers, small: Conversation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tailer_process, "COMMAND", (sys.executable, "-c", WATERMARKS_ONLY))
+    monkeypatch.setattr(system_process, "COMMAND", (sys.executable, "-c", WATERMARKS_ONLY))
     monkeypatch.setattr(play, "QUIET_SECONDS", 1.0)
-    summary = await played(settings, servers, small)
-    assert summary.missing == [message.id for message in small.messages]
-    assert not summary.complete
+    monkeypatch.setattr(forming, "QUIET_SECONDS", 1.0)
+    outcome = await played(settings, servers, small)
+    assert outcome.summary.missing == [message.id for message in small.messages]
+    assert not outcome.summary.complete
+    assert not outcome.finished
 
 
 async def test_a_database_that_is_not_the_demos_is_left_alone(
