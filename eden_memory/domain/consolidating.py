@@ -54,11 +54,16 @@ def due(snapshot: Snapshot, limits: ScopeLimits) -> Because | None:
         return None
     if snapshot.closed:
         return "closed"
-    if snapshot.highest_blob_version > snapshot.blob_version:
+    if _taken_back(snapshot):
         return "forgotten"
     if len(snapshot.buffer) < limits.threshold or _too_soon(snapshot):
         return None
     return "threshold"
+
+
+def _taken_back(snapshot: Snapshot) -> bool:
+    """Whether the newest blob was forgotten, and what else it had absorbed waits for a new one."""
+    return snapshot.highest_blob_version > snapshot.blob_version
 
 
 def _too_soon(snapshot: Snapshot) -> bool:
@@ -159,7 +164,7 @@ def change_of(snapshot: Snapshot) -> ScopeChanged:
     return ScopeChanged(
         scope=Scope.of_key(snapshot.scope_key, snapshot.agent_id, snapshot.audience),
         revision=snapshot.revision,
-        changed=(),
+        changed=("blob",) if _taken_back(snapshot) else (),
         applied=snapshot.applied,
         active_facts=snapshot.active_facts,
         buffered=len(snapshot.buffer),

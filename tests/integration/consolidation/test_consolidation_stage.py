@@ -1,0 +1,369 @@
+"""consolidation on real servers, beside the writer: reflections in, blobs in MongoDB out."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+
+import pytest
+from pymongo import AsyncMongoClient
+
+from eden_memory.domain.asking import A, Answered, Asking, Earlier, Prompt
+from eden_memory.domain.consolidating import change_of
+from eden_memory.domain.failures import PermanentError, ProviderError
+from eden_memory.domain.fence import Fence
+from eden_memory.domain.material import ConsolidationMaterial
+from eden_memory.domain.stage import Delivery
+from eden_memory.mongo.blobs_decided import MongoBlobsDecided, scopes_due
+from eden_memory.mongo.client import connect
+from eden_memory.mongo.controls import MongoControls, MongoGroupNotes
+from eden_memory.mongo.forgotten import MongoForgetting
+from eden_memory.mongo.memory_store import MongoMemoryStore
+from eden_memory.mongo.outcomes import MongoLedger
+from eden_memory.mongo.setup import set_up
+from eden_memory.mongo.snapshots import MongoSnapshots
+from eden_memory.mongo.streams import MongoStreams
+from eden_memory.runtime.kafka import admin_config, client_kwargs
+from eden_memory.runtime.metrics import ConsolidationMetrics
+from eden_memory.runtime.publishing import Publisher, new_producer, partition_for
+from eden_memory.runtime.slots import Slots
+from eden_memory.runtime.topic_admin import apply_topics
+from eden_memory.runtime.topics import load_topics
+from eden_memory.runtime.waking import announce
+from eden_memory.runtime.worker import Bounds, Surroundings, Worker
+from eden_memory.settings import Settings
+from processors import pipeline
+from processors.atlas_writer import AtlasWriter
+from processors.consolidation import Consolidation
+from schemas.answers import ConsolidatedText
+from schemas.envelope import Envelope
+from schemas.events import REGISTRY, ReflectionFormed, ScopeConsolidated
+from schemas.provenance import SourceMessage
+from schemas.scopes import Scope
+
+pytestmark = [pytest.mark.servers, pytest.mark.timeout(120)]
+PREFIX, PARTITIONS = "memory_", 3
+NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
+BOTH = (pipeline.CONSOLIDATION, pipeline.ATLAS_WRITER)
+
+
+def user(number: int) -> Scope:
+    return Scope.of_user("s.a", f"i.{number}")
+
+
+def reflection(scope: Scope, number: int) -> Delivery:
+    """The `number`-th of a scope, a minute after the one before."""
+    time = NOON + timedelta(minutes=number)
+    source = SourceMessage(message_id=f"s.m{number}", version=f"{number:016x}", session_id="s.x", time=time)
+    event = ReflectionFormed(
+        cause="c",
+        reflection_id=f"{scope.key}/{number}".replace(":", "/"),
+        scope=scope,
+        text=f"insight {number}",
+        position=1,
+        session_id="s.x",
+        origin="formed",
+        sources=(source,),
+        formed_at=time,
+        asked_by=None,
+    )
+    envelope = Envelope(event.reflection_id, event.NAME, 1, "test", time, event.subject(), scope.key)
+    return Delivery(envelope, event, "memory.reflections", event.key())
+
+
+class Model:
+    """Joins what it is shown; keeps its answers as the answer store does."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, tuple[Asking, str]] = {}
+        self.paid: list[str] = []
+        self.fails: Callable[[Asking], Exception | None] = lambda asking: None
+
+    async def earlier(self, unit: str) -> Earlier | None:
+        found = self.answers.get(unit)
+        return None if found is None else Earlier(found[0].shown, exhausted=False)
+
+    async def ask(self, prompt: Prompt, answer: type[A], asking: Asking, check: object = None) -> Answered[A]:
+        if asking.unit not in self.answers:
+            if (failure := self.fails(asking)) is not None:
+                raise failure
+            self.paid.append(asking.unit)
+            material = cast(ConsolidationMaterial, prompt.material)
+            text = " ".join(filter(None, (material.blob, *material.buffer)))
+            self.answers[asking.unit] = asking, text
+        return Answered(cast(A, ConsolidatedText(text=self.answers[asking.unit][1])), None)
+
+
+class Kit:
+    """Both stages, and what goes in and comes out."""
+
+    def __init__(
+        self, settings: Settings, mongo: AsyncMongoClient[dict[str, Any]], publisher: Publisher
+    ) -> None:
+        self.settings, self.publisher, self.model = settings, publisher, Model()
+        assert settings.kafka.bootstrap is not None
+        self.client = client_kwargs(settings.kafka, settings.kafka.bootstrap)
+        self.database, self.topics = mongo[settings.mongodb.database], load_topics(settings.kafka)
+        self.streams = MongoStreams(self.database, PREFIX)
+
+    def worker(self, name: str) -> Worker:
+        forgetting = MongoForgetting(self.database, PREFIX)
+        consolidation = Consolidation(
+            MongoSnapshots(self.database, PREFIX),
+            MongoBlobsDecided(self.database, PREFIX),
+            self.streams,
+            self.model,
+            forgetting,
+            Fence(b"0" * 16),
+            "v1",
+            ConsolidationMetrics(),
+        )
+        writer = AtlasWriter(MongoMemoryStore(self.database, PREFIX), forgetting)
+        handlers = {pipeline.CONSOLIDATION: consolidation, pipeline.ATLAS_WRITER: writer}
+        (stage,) = pipeline.stages({name: handlers[name]})
+        around = Surroundings(
+            client=self.client,
+            topic_of=self.topics.topic_of,
+            group_of=self.topics.group,
+            registry=REGISTRY,
+            publisher=self.publisher,
+            ledger=MongoLedger(self.database, PREFIX),
+            notes=MongoGroupNotes(self.database, PREFIX),
+            controls=MongoControls(self.database, PREFIX),
+            slots=Slots(100),
+            bounds=Bounds(commit_seconds=0.1),
+        )
+        return Worker(stage, around)
+
+    @asynccontextmanager
+    async def running(self, *names: str) -> AsyncGenerator[None]:
+        workers = [self.worker(one) for one in names]
+        tasks = [asyncio.create_task(one.run(10.0)) for one in workers]
+        try:
+            yield
+        finally:
+            for one in workers:
+                one.stop()
+            await asyncio.gather(*tasks)
+
+    async def put(self, *deliveries: Delivery) -> None:
+        producer: Any = new_producer(self.client)
+        await producer.start()
+        for one in deliveries:
+            assert one.event is not None
+            await producer.send_and_wait(
+                self.settings.kafka.topic_prefix + one.topic,
+                key=one.key.encode(),
+                value=one.event.json_bytes(),
+                headers=one.envelope.headers(),
+                partition=partition_for(one.envelope.ordering_key.encode(), PARTITIONS),
+            )
+        await producer.stop()
+
+    async def snapshot(self, scope: Scope) -> dict[str, Any]:
+        return await self.database["memory_snapshots"].find_one({"_id": scope.key}) or {}
+
+    async def holds(self, condition: Callable[[], Awaitable[object]]) -> None:
+        """Wait until it does."""
+        async with asyncio.timeout(60):
+            while not await condition():  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+
+    async def until(self, scope: Scope, **fields: Any) -> dict[str, Any]:
+        """The scope's snapshot, once it has these values."""
+        async with asyncio.timeout(60):
+            while True:
+                found = await self.snapshot(scope)
+                if all(found.get(name) == value for name, value in fields.items()):
+                    return found
+                await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+async def kit(settings: Settings) -> AsyncGenerator[Kit]:
+    settings = settings.model_copy(
+        update={"kafka": settings.kafka.model_copy(update={"partitions": PARTITIONS})}
+    )
+    assert settings.mongodb.uri is not None
+    assert settings.kafka.bootstrap is not None
+    config = admin_config(settings.kafka, settings.kafka.bootstrap)
+    await asyncio.to_thread(apply_topics, config, load_topics(settings.kafka))
+    client = client_kwargs(settings.kafka, settings.kafka.bootstrap)
+    async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as mongo:
+        publisher = Publisher(lambda: new_producer(client))
+        await publisher.start()
+        try:
+            kit = Kit(settings, mongo, publisher)
+            await set_up(kit.database, PREFIX)
+            yield kit
+        finally:
+            await publisher.stop()
+
+
+async def test_full_buffers_become_blobs_version_after_version(kit: Kit) -> None:
+    async with kit.running(*BOTH):
+        await kit.put(*(reflection(user(one), number) for one in (1, 2, 3) for number in range(1, 5)))
+        for one in (1, 2, 3):
+            found = await kit.until(user(one), blob_version=1, buffer=[])
+            assert found["blob"] == "insight 1 insight 2 insight 3 insight 4"
+        await kit.put(*(reflection(user(1), number) for number in range(5, 9)))
+        found = await kit.until(user(1), blob_version=2, buffer=[])
+        assert found["blob"] == " ".join(f"insight {number}" for number in range(1, 9))
+    assert len(kit.model.paid) == 4
+
+
+async def test_a_version_that_the_writer_has_not_applied_is_not_paid_for_twice(kit: Kit) -> None:
+    async with kit.running(pipeline.ATLAS_WRITER):
+        await kit.put(*(reflection(user(1), number) for number in range(1, 5)))
+        await kit.holds(lambda: kit.database["memory_snapshots"].find_one({"buffer.3": {"$exists": True}}))
+    snapshots = await MongoSnapshots(kit.database, PREFIX).snapshots([user(1).key])
+    change = change_of(snapshots[user(1).key])
+    async with kit.running(pipeline.CONSOLIDATION):
+        await kit.holds(lambda: MongoBlobsDecided(kit.database, PREFIX).blob_decided(user(1).key, 1))
+        for number in range(5):
+            envelope = Envelope(f"again{number}", change.NAME, 1, "test", NOON, change.subject(), user(1).key)
+            await kit.put(Delivery(envelope, change, "memory.changes", change.key()))
+        await _consumed(kit)
+    assert len(kit.model.paid) == 1
+    async with kit.running(*BOTH):
+        await kit.until(user(1), blob_version=1, buffer=[])
+    assert await kit.database["memory_outcomes"].count_documents({"stage": "consolidation"}) == 1
+
+
+async def _consumed(kit: Kit) -> None:
+    """Everything in the topic of changes has been looked at."""
+    from aiokafka import AIOKafkaConsumer, TopicPartition
+
+    name, group = kit.topics.name("memory.changes"), kit.topics.group(pipeline.CONSOLIDATION)
+    consumer: Any = AIOKafkaConsumer(group_id=group, enable_auto_commit=False, **kit.client)
+    await consumer.start()
+    partitions = [TopicPartition(name, number) for number in range(PARTITIONS)]
+    async with asyncio.timeout(60):
+        while True:
+            ends = await consumer.end_offsets(partitions)
+            done = [await consumer.committed(one) or 0 for one in partitions]
+            if done == [ends[one] for one in partitions]:
+                break
+            await asyncio.sleep(0.1)
+    await consumer.stop()
+
+
+async def test_a_consolidation_given_up_loses_nothing_and_the_next_one_takes_all(kit: Kit) -> None:
+    kit.model.fails = lambda asking: PermanentError("never valid") if not kit.model.answers else None
+    async with kit.running(*BOTH):
+        await kit.put(*(reflection(user(1), number) for number in range(1, 5)))
+        await kit.holds(lambda: kit.database["memory_outcomes"].find_one({"dead": {"$exists": True}}))
+        assert len((await kit.snapshot(user(1)))["buffer"]) == 4
+        kit.model.fails = lambda asking: None
+        await kit.put(*(reflection(user(1), number) for number in range(5, 9)))
+        found = await kit.until(user(1), blob_version=1)
+        left = [one["content"] for one in found["buffer"]]
+        assert {*left, *_insights(found["blob"])} >= {f"insight {number}" for number in range(1, 5)}
+
+
+def _insights(blob: str) -> list[str]:
+    return [f"insight {one}" for one in blob.removeprefix("insight ").split(" insight ")]
+
+
+async def test_a_provider_that_is_away_for_a_moment_costs_nothing(kit: Kit) -> None:
+    failures = [ProviderError("away"), ProviderError("away")]
+    kit.model.fails = lambda asking: failures.pop() if failures else None
+    async with kit.running(*BOTH):
+        await kit.put(*(reflection(user(1), number) for number in range(1, 5)))
+        await kit.until(user(1), blob_version=1, buffer=[])
+    assert await kit.database["memory_outcomes"].count_documents({"dead": {"$exists": True}}) == 0
+
+
+async def test_scopes_over_their_threshold_are_found_at_the_start_without_an_event(kit: Kit) -> None:
+    ended = Scope.of_session("s.a", "s.one", ("i.1",), 2)
+    rows = [
+        _row(user(1), 4),
+        _row(user(2), 3),
+        _row(Scope.of_agent("s.a"), 2),
+        _row(ended, 1, closed=True, session_id="s.one", audience=["i.1"]),
+        _row(user(3), 1, blob="b", blob_version=1, highest_blob_version=2, consolidated_at=NOON),
+        _row(user(4), 4, blob="b", blob_version=1, highest_blob_version=1, consolidated_at=NOON),
+    ]
+    stream = {"_id": "s.a/agent", "agent_id": "s.a", "scope": "agent", "threshold": 2}
+    await kit.database["memory_streams"].insert_one(stream)
+    await kit.database["memory_snapshots"].insert_many(rows)
+    found = {one.scope_key: one async for one in scopes_due(kit.database, PREFIX, kit.streams)}
+    wanted = {user(1).key, "agent:s.a", ended.key, user(3).key}
+    assert set(found) == wanted
+    assert change_of(found[ended.key]).scope == ended
+
+    async def changes() -> AsyncGenerator[Any]:
+        for one in found.values():
+            yield change_of(one)
+
+    for _ in range(2):  # two processes start
+        assert await announce(changes(), kit.publisher, kit.topics.topic_of, "consolidation") == 4
+    async with kit.running(*BOTH):
+        decided = MongoBlobsDecided(kit.database, PREFIX)
+        versions = {key: 3 if key == user(3).key else 1 for key in wanted}
+        for key, version in versions.items():
+            await kit.holds(lambda key=key, version=version: decided.blob_decided(key, version))
+        await _consumed(kit)
+    assert sorted(kit.model.paid) == sorted(f"consolidation:{key}@{n}:1" for key, n in versions.items())
+
+
+def _row(scope: Scope, buffered: int, **fields: Any) -> dict[str, Any]:
+    buffer = [
+        {"reflection_id": f"r{number}", "content": f"insight {number}", "formed_at": NOON, "private": False}
+        for number in range(buffered)
+    ]
+    row: dict[str, Any] = {
+        "_id": scope.key,
+        "scope": scope.kind,
+        "scope_key": scope.key,
+        "agent_id": "s.a",
+        "group_id": None,
+        "user_id": scope.user_id,
+        "session_id": None,
+        "audience": [],
+        "revision": 1,
+        "blob": None,
+        "blob_version": 0,
+        "consolidated_at": None,
+        "buffer": buffer,
+        "recent_facts": [],
+        "active_facts": 0,
+        "applied": 0,
+        "highest_blob_version": 0,
+        "closed": False,
+        "changed_at": NOON,
+    }
+    return row | fields
+
+
+async def test_events_of_blobs_say_what_they_were_made_from(kit: Kit) -> None:
+    async with kit.running(*BOTH):
+        await kit.put(*(reflection(user(1), number) for number in range(1, 5)))
+        await kit.until(user(1), blob_version=1, buffer=[])
+    outcome = await kit.database["memory_outcomes"].find_one({"_id": f"consolidation:{user(1).key}@1"})
+    assert outcome is not None
+    event = REGISTRY.decode("ScopeConsolidated", 1, bytes(outcome["records"][0]["v"]))
+    assert isinstance(event, ScopeConsolidated)
+    assert len(event.absorbed) == 4
+    assert event.consolidated_at == NOON + timedelta(minutes=4)
+
+
+async def test_streams_are_read_once_a_while_and_broken_ones_left_out(kit: Kit) -> None:
+    time = [0.0]
+    streams = MongoStreams(kit.database, PREFIX, keep_seconds=30.0, clock=lambda: time[0])
+    good = {"_id": "s.a/user", "agent_id": "s.a", "scope": "user", "threshold": 7, "of a later version": 1}
+    shard = {"_id": "s.a/shard/x", "agent_id": "s.a", "scope": "shard", "shard": "x y"}
+    broken = {"_id": "s.a/agent", "agent_id": "s.a", "scope": "agent", "threshold": "many"}
+    nameless = {"_id": "s.a/shard/", "agent_id": "s.a", "scope": "shard"}
+    other = {"_id": "s.b/user", "agent_id": "s.b", "scope": "user", "threshold": 9}
+    collection = kit.database["memory_streams"]
+    await kit.database.command("collMod", "memory_streams", validationLevel="off")
+    await collection.insert_many([good, shard, broken, nameless, other])
+    found = await streams.of("s.a")
+    assert set(found) == {"user", "shard:x y"}
+    assert found["user"].threshold == 7
+    await collection.update_one({"_id": "s.a/user"}, {"$set": {"active": False}})
+    assert "user" in await streams.of("s.a")
+    time[0] = 30.0
+    assert "user" not in await streams.of("s.a")
