@@ -34,9 +34,10 @@ from eden_memory.runtime.http import HealthServer
 from eden_memory.runtime.janitor import Janitor
 from eden_memory.runtime.kafka import admin_config, client_kwargs
 from eden_memory.runtime.leading import Leading, Source
+from eden_memory.runtime.patience import until_there
 from eden_memory.runtime.phases import Leadership
 from eden_memory.runtime.preflight import topics_exist
-from eden_memory.runtime.process import Part, Process
+from eden_memory.runtime.process import Part, Process, ended_by_signals
 from eden_memory.runtime.publishing import Publisher, new_producer
 from eden_memory.runtime.slots import Slots
 from eden_memory.runtime.tailing import Tailing
@@ -53,6 +54,8 @@ MongoClient = AsyncMongoClient[dict[str, Any]]
 
 INBOX, WRITER, UNTIL_CONSUMED = "inbox", "atlas-writer", "until consumed"
 JANITOR_LEASE_SECONDS = 60.0
+MONGODB_HINT = "Check EDEN_MONGODB_URI, or start the local servers: eden up"
+SERVERS_HINT = "Check EDEN_MONGODB_URI and EDEN_KAFKA_BOOTSTRAP, or start the local servers: eden up"
 INBOX_FIELDS = sorted(
     {
         field.alias or name
@@ -110,22 +113,33 @@ PARTS = (TAILER, *pipeline.NAMES, JANITOR)
 async def run(settings: Settings, names: Sequence[str]) -> None:
     """Run the parts named (none: all) until a signal."""
     wanted = _wanted(names)
-    topics = load_topics(settings.kafka)
-    config = admin_config(settings.kafka, endpoints(settings).kafka)
-    await topics_exist(config, [topic.name for topic in topics])
-    if wanted & set(pipeline.NAMES):
-        await _collections_ready(settings)
     async with AsyncExitStack() as stack:
-        parts: list[Part] = []
-        if TAILER in wanted:
-            parts.append(await stack.enter_async_context(tailing(settings)))
-        if JANITOR in wanted:
-            parts.append(await stack.enter_async_context(housekeeping(settings)))
-        if wanted & set(pipeline.NAMES):
-            parts.extend(await stack.enter_async_context(stage_parts(settings, wanted)))
-        if settings.http.port is not None:
-            parts.append(HealthServer(tuple(parts), settings.http.host, settings.http.port))
+        with ended_by_signals():
+            parts = await _parts(settings, wanted, stack)
         await Process(parts, settings.run.drain_seconds + 5).run()
+
+
+async def _parts(settings: Settings, wanted: Collection[str], stack: AsyncExitStack) -> list[Part]:
+    """What is to run, once the servers are there and hold what it needs."""
+    patience, topics = settings.run.start_seconds, load_topics(settings.kafka)
+    config = admin_config(settings.kafka, endpoints(settings).kafka)
+    await topics_exist(config, [topic.name for topic in topics], patience)
+    parts: list[Part] = []
+    if TAILER in wanted:
+        parts.append(await stack.enter_async_context(tailing(settings)))
+    if JANITOR in wanted:
+        parts.append(await stack.enter_async_context(housekeeping(settings)))
+    if set(wanted) & set(pipeline.NAMES):
+        await until_there(lambda: _collections_ready(settings), "MongoDB", patience, MONGODB_HINT)
+        stages = partial(_entered, stack, settings, wanted)
+        parts.extend(await until_there(stages, "MongoDB or Kafka", patience, SERVERS_HINT))
+    if settings.http.port is not None:
+        parts.append(HealthServer(tuple(parts), settings.http.host, settings.http.port))
+    return parts
+
+
+async def _entered(stack: AsyncExitStack, settings: Settings, names: Collection[str]) -> list[Worker]:
+    return await stack.enter_async_context(stage_parts(settings, names))
 
 
 async def _collections_ready(settings: Settings) -> None:

@@ -190,6 +190,7 @@ class RunSettings(Group):
         400, description="handlers that run at the same time in one process, all stages"
     )
     drain_seconds: PositiveFloat = Field(30.0, description="what runs at SIGTERM has so long to end")
+    start_seconds: PositiveFloat = Field(60.0, description="servers away at the start are waited for so long")
 
 
 class LocalSettings(Group):

@@ -18,6 +18,7 @@ from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitio
 from aiokafka.errors import (
     CommitFailedError,
     IllegalStateError,
+    KafkaConnectionError,
     KafkaError,
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
@@ -26,7 +27,8 @@ from aiokafka.structs import ConsumerRecord
 
 from eden_memory.domain.control import GroupNotes
 from eden_memory.domain.errors import EdenError
-from eden_memory.runtime.failures import Kind, classify
+from eden_memory.runtime.broken import close_consumer, consumer_broken
+from eden_memory.runtime.failures import Kind, classify, connection_lost
 from eden_memory.runtime.offsets import AssignedPartition
 from eden_memory.runtime.patience import until_done
 
@@ -134,20 +136,33 @@ class Membership(ConsumerRebalanceListener):
 
     async def fetch(self, seconds: float, most: int) -> Mapping[TopicPartition, Fetched]:
         """The next records by partition; an EdenError if the group's offsets are lost."""
-        if self._failure is not None:
+        if self._failure is not None and classify(self._failure) is not Kind.AWAY:
             raise self._failure
+        if self._failure is not None or consumer_broken(self._consumer):
+            await self._rejoin()
         try:
             return await self._consumer.getmany(timeout_ms=int(seconds * 1000), max_records=most)
         except NoOffsetForPartitionError:
             pass  # on_partitions_assigned says where to begin
         except OffsetOutOfRangeError as error:
             self._check_range(error.args[0])
-        except KafkaError as error:
+        except (KafkaError, RuntimeError) as error:
+            if classify(error) is not Kind.AWAY:
+                raise
+            self._failure = error if connection_lost(error) else None  # no repeat cures that
             log.warning(
                 "fetch failed, tried again", group=self._group, error=f"{type(error).__name__}: {error}"
             )
             await asyncio.sleep(ERROR_PAUSE)
         return {}
+
+    async def _rejoin(self) -> None:
+        """Let go of everything and join again with a new consumer."""
+        log.warning("the consumer has broken down, joins again", group=self._group)
+        self._drop()
+        await close_consumer(self._consumer)
+        self._failure = None
+        await until_done(self._join)
 
     def pause(self, partition: TopicPartition) -> None:
         """Fetch no more of a partition for now; polling and membership go on."""
@@ -173,6 +188,10 @@ class Membership(ConsumerRebalanceListener):
         except (CommitFailedError, IllegalStateError) as error:
             log.info("not committed, the partitions move", group=self._group, error=str(error))
             return
+        except RuntimeError as error:
+            if connection_lost(error):
+                raise KafkaConnectionError(str(error)) from error
+            raise
         self._committed |= offsets
         await self._note({(tp.topic, tp.partition) for tp in offsets})
 
@@ -201,7 +220,6 @@ class Membership(ConsumerRebalanceListener):
         self._to_note = set()
 
     async def _let_go(self) -> None:
-        homes, held = list(self.homes.values()), bool(self.homes)
         try:
             await self.commit()
         except KafkaError as error:
@@ -209,11 +227,15 @@ class Membership(ConsumerRebalanceListener):
                 "not committed on leaving", group=self._group, error=f"{type(error).__name__}: {error}"
             )
         finally:
-            for home in homes:
-                home.revoked = True
-            self.homes = {}
-            if held:
-                self._on_revoked()
+            self._drop()
+
+    def _drop(self) -> None:
+        """Nothing of what is held is ours any more."""
+        homes, self.homes = list(self.homes.values()), {}
+        for home in homes:
+            home.revoked = True
+        if homes:
+            self._on_revoked()
 
     async def _begin(self, assigned: set[TopicPartition]) -> None:
         """Read each partition from the group's offset; from the beginning if it never had one.

@@ -56,13 +56,18 @@ _MONGO_PERMANENT_CODES = {2, 9, 14, 121, 10334}
 """BadValue, FailedToParse, TypeMismatch, DocumentValidationFailure, BSONObjectTooLarge."""
 
 
+def connection_lost(error: BaseException) -> bool:
+    """Whether a connection was written to after it had closed: uvloop says so by a bare RuntimeError."""
+    return isinstance(error, RuntimeError) and "the handler is closed" in str(error)
+
+
 def classify(error: BaseException) -> Kind:
     """The kind of a failure, by the type of the exception and, from MongoDB, its code."""
     if isinstance(error, ProviderError):
         return Kind.PROVIDER
     if isinstance(error, _PERMANENT):
         return Kind.PERMANENT
-    if isinstance(error, _AWAY):
+    if isinstance(error, _AWAY) or connection_lost(error):
         return Kind.AWAY
     if isinstance(error, OperationFailure) and error.code in _MONGO_PERMANENT_CODES:
         return Kind.PERMANENT

@@ -57,7 +57,8 @@ TRIGGER_MISSING = Counter(
     "eden_trigger_missing_messages", "Tombstones of messages that a merge found to be gone; memory stays"
 )
 TRIGGER_OPTED_OUT = Counter(
-    "eden_trigger_opted_out_messages", "Messages whose session or author is switched off: no text of them is kept"
+    "eden_trigger_opted_out_messages",
+    "Messages whose session or author is switched off: no text of them is kept",
 )
 TRIGGER_WAITING = Gauge(
     "eden_trigger_waiting_sessions",

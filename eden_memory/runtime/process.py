@@ -8,7 +8,8 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,6 +18,8 @@ import structlog
 log = structlog.get_logger("eden.process")
 
 DRAIN_SECONDS = 30.0
+CANCEL_SECONDS = 5.0
+"""What was cancelled because it did not stop in time has so long to end."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -52,8 +55,16 @@ class Part(Protocol):
 class Process:
     """Runs parts until a signal, or until one of them cannot go on."""
 
-    def __init__(self, parts: Sequence[Part], drain_seconds: float = DRAIN_SECONDS) -> None:
+    def __init__(
+        self,
+        parts: Sequence[Part],
+        drain_seconds: float = DRAIN_SECONDS,
+        *,
+        cancel_seconds: float = CANCEL_SECONDS,
+        end: Callable[[int], object] = os._exit,
+    ) -> None:
         self.parts, self._drain_seconds = parts, drain_seconds
+        self._cancel_seconds, self._end = cancel_seconds, end
         self._asked_to_stop = asyncio.Event()
 
     async def run(self) -> None:
@@ -71,7 +82,7 @@ class Process:
             for number in SIGNALS:
                 loop.remove_signal_handler(number)
         for task in tasks:
-            if not task.cancelled() and (error := task.exception()) is not None:
+            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
                 raise error
 
     async def _drain(self, tasks: Sequence[asyncio.Task[None]]) -> None:
@@ -81,7 +92,10 @@ class Process:
         for task in late:
             log.warning("did not stop in time", part=task.get_name(), seconds=self._drain_seconds)
             task.cancel()
-        await asyncio.gather(*late, return_exceptions=True)
+        stuck = (await asyncio.wait(late, timeout=self._cancel_seconds))[1] if late else ()
+        if stuck:  # the event loop would wait for them without end
+            log.error("ends without what does not stop", parts=sorted(task.get_name() for task in stuck))
+            self._end(1)
 
     def _signalled(self, number: int) -> None:
         if self._asked_to_stop.is_set():
@@ -89,6 +103,19 @@ class Process:
             os._exit(0)
         log.info("stops", signal=signal.Signals(number).name)
         self._asked_to_stop.set()
+
+
+@contextmanager
+def ended_by_signals() -> Generator[None]:
+    """While a process starts, a signal ends it at once: nothing is under way yet."""
+    loop = asyncio.get_running_loop()
+    for number in SIGNALS:
+        loop.add_signal_handler(number, os._exit, 0)
+    try:
+        yield
+    finally:
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:

@@ -11,10 +11,11 @@ from functools import lru_cache
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import MessageSizeTooLargeError
+from aiokafka.errors import KafkaConnectionError, MessageSizeTooLargeError
 from aiokafka.partitioner import murmur2  # pyright: ignore[reportUnknownVariableType]
 
 from eden_memory.domain.outcome import StoredRecord
+from eden_memory.runtime.broken import close_producer, sending
 
 MAX_BATCH_BYTES = 1_000_000
 MAX_RECORD_BYTES = 5_000_000
@@ -107,7 +108,7 @@ class Publisher:
         """Drop a producer that failed: its sequence numbers may have a gap that no retry can fill."""
         if self._producer is producer:
             self._producer = None
-            stopping = asyncio.create_task(producer.stop())
+            stopping = asyncio.create_task(close_producer(producer))
             self._stopping.add(stopping)
             stopping.add_done_callback(self._stopping.discard)
 
@@ -158,13 +159,23 @@ class _Sender:
             taken.append(self._queue.popleft())
         batch.close()
         try:
-            await (await producer.send_batch(batch, self._topic, partition=self._partition))
+            await _confirmation(
+                producer, await producer.send_batch(batch, self._topic, partition=self._partition)
+            )
         except Exception:
             self._publisher.discard(producer)
             raise
         for one in taken:
             if not one.confirmed.done():
                 one.confirmed.set_result(None)
+
+
+async def _confirmation(producer: Any, sent: "asyncio.Future[Any]") -> None:
+    """Wait until a batch is confirmed, or the producer's own task has ended: nobody would confirm it then."""
+    await asyncio.wait({sent, sending(producer)}, return_when=asyncio.FIRST_COMPLETED)
+    if not sent.done():
+        raise KafkaConnectionError("the producer has broken down")
+    sent.result()
 
 
 def _append(batch: Any, record: StoredRecord) -> bool:

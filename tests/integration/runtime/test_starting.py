@@ -1,0 +1,135 @@
+"""A process whose servers are away when it starts: it waits, says for what, gives up in time, and ends when told."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from eden_memory.mongo.setup import set_up
+from eden_memory.settings import Settings
+from tests.integration.formation_trigger.harness import kit_for
+from tests.servers import TestServers
+
+pytestmark = pytest.mark.servers
+NOWHERE = "127.0.0.1:1"
+MONGODB_AWAY = {"EDEN_MONGODB_URI": f"mongodb://{NOWHERE}/?serverSelectionTimeoutMS=300"}
+KAFKA_AWAY = {"EDEN_KAFKA_BOOTSTRAP": NOWHERE}
+
+
+@pytest.fixture
+async def environment(settings: Settings, servers: TestServers) -> dict[str, str]:
+    """Topics and collections are there; what a process is told of them."""
+    async with kit_for(settings) as kit:
+        await set_up(kit.database, kit.settings.mongodb.prefix)
+    return {
+        "EDEN_MONGODB_URI": servers.mongodb_uri,
+        "EDEN_MONGODB_DATABASE": settings.mongodb.database,
+        "EDEN_KAFKA_BOOTSTRAP": servers.kafka_bootstrap,
+        "EDEN_KAFKA_TOPIC_PREFIX": settings.kafka.topic_prefix,
+        "EDEN_KAFKA_GROUP_PREFIX": settings.kafka.group_prefix,
+    }
+
+
+@asynccontextmanager
+async def started(environment: dict[str, str], **changed: str) -> AsyncGenerator[Process]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "eden_memory.cli.main", "run", "formation-trigger"),
+        env={**os.environ, **environment, **changed},
+        stdout=PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def says(process: Process, words: str) -> str:
+    """Its output up to a line with these words."""
+    assert process.stdout is not None
+    lines: list[str] = []
+    async with asyncio.timeout(60):
+        while not lines or words not in lines[-1]:
+            line = await process.stdout.readline()
+            assert line, f"it ended without {words!r}: {lines}"
+            lines.append(line.decode())
+    return "".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("away", "named"), [(MONGODB_AWAY, "MongoDB"), (KAFKA_AWAY, "Kafka")], ids=["MongoDB", "Kafka"]
+)
+async def test_a_process_waits_for_its_servers_and_gives_up_in_time(
+    environment: dict[str, str], away: dict[str, str], named: str
+) -> None:
+    async with started(environment, **away, EDEN_RUN_START_SECONDS="8") as process:
+        await says(process, "waits for")
+        await says(process, f"{named} ")
+        assert await asyncio.wait_for(process.wait(), 60) == 1
+
+
+@pytest.mark.parametrize("away", [MONGODB_AWAY, KAFKA_AWAY], ids=["MongoDB", "Kafka"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+async def test_a_signal_ends_the_waiting_at_once(
+    environment: dict[str, str], away: dict[str, str], number: signal.Signals
+) -> None:
+    async with started(environment, **away, EDEN_RUN_START_SECONDS="600") as process:
+        await says(process, "waits for")
+        process.send_signal(number)
+        assert await asyncio.wait_for(process.wait(), 30) == 0
+
+
+async def test_a_server_that_comes_while_a_process_waits_lets_it_begin(
+    environment: dict[str, str], servers: TestServers
+) -> None:
+    """In front of Kafka there is a door that opens late."""
+    host, port = servers.kafka_bootstrap.split(",")[0].rsplit(":", 1)
+    async with (
+        _door(host, int(port)) as (door, opens),
+        started(environment, EDEN_KAFKA_BOOTSTRAP=door) as process,
+    ):
+        await says(process, "waits for Kafka")
+        opens.set()
+        await says(process, "stage runs")
+        process.send_signal(signal.SIGTERM)
+        began = time.monotonic()
+        assert await asyncio.wait_for(process.wait(), 60) == 0
+        assert time.monotonic() - began < 30
+
+
+@asynccontextmanager
+async def _door(host: str, port: int) -> AsyncGenerator[tuple[str, asyncio.Event]]:
+    """An address that leads to the server once it is open: brokers then name their own."""
+    opens = asyncio.Event()
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while chunk := await reader.read(65_536):
+            writer.write(chunk)
+        writer.close()
+
+    async def visited(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not opens.is_set():
+            writer.close()
+            return
+        behind, into = await asyncio.open_connection(host, port)
+        for task in (carry(reader, into), carry(behind, writer)):
+            tasks.add(asyncio.create_task(task))
+
+    server = await asyncio.start_server(visited, "127.0.0.1", 0)
+    name, number = server.sockets[0].getsockname()
+    try:
+        yield f"{name}:{number}", opens
+    finally:
+        server.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
