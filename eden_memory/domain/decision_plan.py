@@ -6,7 +6,7 @@ from hashlib import blake2b
 
 from eden_memory.domain.known_facts import KnownFact, Near
 from eden_memory.domain.material import DecisionMaterial, KnownLine, NewFact
-from eden_memory.domain.scope_matrix import ScopeMatrix, matrix_of
+from eden_memory.domain.scope_matrix import matrix_of, nearest_before
 from eden_memory.domain.statements import Stated
 from schemas.events import Considered
 
@@ -93,7 +93,7 @@ def plan(
         for one in found:
             known.setdefault(one.fact.fact_id, one.fact.version)
     number = {fact_id: index for index, fact_id in enumerate(known, 1)}
-    earlier = _earlier(stated, vectors, least)
+    earlier = nearest_before([one.fact_id for one in stated], vectors, MOST_NEAR, least)
     shown_new = {one.fact_id for one, hits in zip(stated, earlier, strict=True) if hits}
     shown_new |= {one.fact_id for one, found in zip(stated, near, strict=True) if found}
     shown_new |= {name for hits in earlier for name, _ in hits}
@@ -130,21 +130,6 @@ def merged_near(
         here.sort(key=lambda one: (-one.similarity, one.fact.fact_id))
         merged.append(here[:MOST_NEAR])
     return merged
-
-
-def _earlier(
-    stated: Sequence[Stated], vectors: Sequence[bytes], least: float
-) -> list[list[tuple[str, float]]]:
-    """For each statement the nearest of those before it."""
-    if not vectors:
-        return []
-    matrix = ScopeMatrix(len(vectors[0]) // 4)
-    found: list[list[tuple[str, float]]] = []
-    for one, vector in zip(stated, vectors, strict=True):
-        (hits,) = matrix.nearest([vector], MOST_NEAR, least)
-        found.append([(hit.fact_id, hit.similarity) for hit in hits])
-        matrix.put(one.fact_id, vector)
-    return found
 
 
 def _joined(one: Shown) -> str:

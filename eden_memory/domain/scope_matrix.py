@@ -73,15 +73,7 @@ class ScopeMatrix:
             return [[] for _ in vectors]
         count = len(self._ids)
         similar = similarities(vectors, self._rows[:count], self._scale[:count])
-        return [self._best(line, most, least) for line in similar]
-
-    def _best(self, line: Floats, most: int, least: float) -> list[Hit]:
-        (rows,) = np.nonzero(line >= least)
-        if len(rows) > most:
-            edge = np.partition(line[rows], -most)[-most]
-            rows = rows[line[rows] >= edge]
-        hits = [Hit(self._ids[row], round(float(line[row]), DIGITS)) for row in rows.tolist()]
-        return sorted(hits, key=lambda hit: (-hit.similarity, hit.fact_id))[:most]
+        return best(similar, self._ids, most, least)
 
     def _grow(self, count: int) -> None:
         if count <= len(self._rows):
@@ -91,12 +83,42 @@ class ScopeMatrix:
 
 
 def similarities(vectors: Sequence[bytes], rows: Floats, scale: Floats) -> Floats:
-    """(1 + cosine) / 2 of each vector with each row; `scale` is 1 / length of the rows, 0 for a zero row."""
+    """(1 + cosine) / 2 of each vector with each row; `scale` is 1 / length of the rows, 0 for a zero row.
+
+    One vector at a time: no pair depends on what else is asked, and no threads of a BLAS library wait for each other
+    over products as small as these.
+    """
     asked = np.frombuffer(b"".join(vectors), "<f4").reshape(len(vectors), -1)
     lengths = np.linalg.norm(asked, axis=1, keepdims=True)
     unit = asked / np.where(lengths == 0, 1, lengths)
-    cosine = np.clip((unit @ rows.T) * scale, -1, 1)
+    cosine = np.clip(np.stack([np.vecdot(rows, one) for one in unit]) * scale, -1, 1)
     return ((1 + cosine) / 2).astype(np.float32)
+
+
+def best(similar: Floats, ids: Sequence[str], most: int, least: float) -> list[list[Hit]]:
+    """Of each line the highest from `least` on; `ids` are the columns'."""
+    near = similar >= least
+    hits: list[list[Hit]] = [[] for _ in similar]
+    for number in np.flatnonzero(near.any(axis=1)).tolist():
+        (columns,) = np.nonzero(near[number])
+        values = similar[number, columns]
+        if len(columns) > most:
+            close = values >= np.partition(values, -most)[-most]
+            columns, values = columns[close], values[close]
+        pairs = zip(columns.tolist(), values.tolist(), strict=True)
+        found = [Hit(ids[column], round(value, DIGITS)) for column, value in pairs]
+        hits[number] = sorted(found, key=lambda hit: (-hit.similarity, hit.fact_id))[:most]
+    return hits
+
+
+def nearest_before(ids: Sequence[str], vectors: Sequence[bytes], most: int, least: float) -> list[list[Hit]]:
+    """For each vector the nearest of those before it."""
+    if not vectors:
+        return []
+    rows = np.frombuffer(b"".join(vectors), "<f4").reshape(len(vectors), -1)
+    lengths = np.linalg.norm(rows, axis=1)
+    scale = np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0)
+    return best(np.tril(similarities(vectors, rows, scale), k=-1), ids, most, max(least, 1e-6))
 
 
 def matrix_of(vectors: Iterable[tuple[str, bytes]], dimensions: int) -> ScopeMatrix:

@@ -5,7 +5,7 @@ from math import isclose, sqrt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.domain.scope_matrix import ScopeMatrix, matrix_of
+from eden_memory.domain.scope_matrix import ScopeMatrix, matrix_of, nearest_before
 from schemas.fields import pack_vector, unpack_vector
 
 NUMBERS = st.lists(st.integers(-99, 99).map(lambda one: one / 100), min_size=3, max_size=3).map(tuple)
@@ -53,3 +53,20 @@ def test_a_vector_of_another_length_is_not_taken_and_takes_the_old_one_out() -> 
     assert not matrix.put("a", pack_vector((1, 0, 0)))
     assert "a" not in matrix
     assert matrix.nearest([pack_vector((1, 0))], 5, 0) == [[]]
+
+
+@given(st.lists(NUMBERS, max_size=12), st.sampled_from((0.1003, 0.5003, 0.7003, 0.9003)))
+def test_those_before_are_found_as_one_after_the_other_finds_them(
+    numbers: list[tuple[float, ...]], least: float
+) -> None:
+    vectors = [pack_vector(one) for one in numbers]
+    ids = [f"{place:02}" for place in range(len(vectors))]
+    found = nearest_before(ids, vectors, 4, least)
+    for place, hits in enumerate(found):
+        (expected,) = matrix_of(zip(ids[:place], vectors, strict=False), 3).nearest(
+            [vectors[place]], 4, least
+        )
+        assert len(hits) == len(expected)
+        pairs = zip(hits, expected, strict=True)
+        assert all(isclose(one.similarity, other.similarity, abs_tol=1e-5) for one, other in pairs)
+        assert {hit.fact_id for hit in hits} <= set(ids[:place])
