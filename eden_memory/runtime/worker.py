@@ -19,6 +19,7 @@ from eden_memory.runtime.codec import TopicOf
 from eden_memory.runtime.consuming import Fetched, Membership
 from eden_memory.runtime.dead_retries import DeadRetries
 from eden_memory.runtime.deciding import Deciding
+from eden_memory.runtime.ending import end
 from eden_memory.runtime.failures import Kind, classify
 from eden_memory.runtime.lanes import Lanes, Queued
 from eden_memory.runtime.process import State
@@ -101,9 +102,7 @@ class Worker:
             await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
         finally:
             ended = [job for job in jobs if job.done()]
-            for job in jobs:
-                job.cancel()
-            await asyncio.gather(*jobs, return_exceptions=True)
+            await end(jobs)
             await self._end(self._bounds.stop_seconds if deadline is None else deadline)
         for job in ended:
             job.result()
