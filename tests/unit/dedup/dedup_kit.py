@@ -10,6 +10,7 @@ from typing import Any
 
 from eden_memory.domain.asking import A, Answered, Asking, Earlier, Prompt
 from eden_memory.domain.fact_hash import normalised
+from eden_memory.domain.failures import PermanentError
 from eden_memory.domain.fence import Fence
 from eden_memory.domain.forgotten import Mark, Marks
 from eden_memory.domain.known_facts import KnownFact, Near
@@ -125,12 +126,14 @@ class ScriptedModel:
     )
     prompts: list[Prompt] = field(default_factory=list[Prompt])
     answers: dict[str, tuple[Asking, Any]] = field(default_factory=dict[str, tuple[Asking, Any]])
+    exhausted: set[str] = field(default_factory=set[str])
+    """Units whose answers were all invalid."""
     between: Callable[[], None] = lambda: None
     """What happens while the model thinks."""
 
     async def earlier(self, unit: str) -> Earlier | None:
         kept = self.answers.get(unit)
-        return None if kept is None else Earlier(kept[0].shown, exhausted=False)
+        return None if kept is None else Earlier(kept[0].shown, exhausted=unit in self.exhausted)
 
     async def ask(
         self,
@@ -140,6 +143,8 @@ class ScriptedModel:
         check: Callable[[A], str | None] | None = None,
     ) -> Answered[A]:
         assert answer is FactDecisions
+        if asking.unit in self.exhausted:
+            raise PermanentError("invalid, again and again")
         if asking.unit not in self.answers:
             assert isinstance(prompt.material, DecisionMaterial)
             self.asked.append((prompt.material, asking))

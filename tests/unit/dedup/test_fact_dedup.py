@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from eden_memory.domain.failures import PermanentError
 from eden_memory.domain.forgotten import Mark
 from eden_memory.domain.material import DecisionMaterial
 from processors import fact_dedup
@@ -334,6 +335,25 @@ async def test_an_answer_on_facts_that_have_changed_since_is_not_used() -> None:
     await kit.decide(proposal("one", PORTO))
     assert kit.memory.texts() == [PORTO]
     assert [material.known[0].text for material, _ in kit.model.asked] == [LYON, "Ana lives in Nice"]
+
+
+async def test_what_was_never_answered_well_is_asked_in_halves_and_given_up_alone() -> None:
+    kit = Bench(model=ScriptedModel(crashes=1))
+    await known(kit, LYON)
+    one, two = proposal("one", PORTO), proposal("two", "Ana lives in Rome")
+    with pytest.raises(Killed):
+        await kit.decide(one, two)
+    kit.model.exhausted = set(kit.model.answers)
+    with pytest.raises(PermanentError):
+        await kit.handler()([one, two])
+    kit.model.crashes = 1
+    with pytest.raises(Killed):
+        await kit.handler()([one])
+    assert len(kit.model.asked) == 2, "the half is another question"
+    kit.model.exhausted = set(kit.model.answers)
+    with pytest.raises(PermanentError):
+        await kit.handler()([one])
+    assert len(kit.model.asked) == 2
 
 
 async def test_a_dead_letter_sent_again_asks_anew() -> None:
