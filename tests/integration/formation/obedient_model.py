@@ -1,0 +1,54 @@
+"""A model that does what messages tell it: `fact user: …` is a fact of that scope, `note session: …` a reflection.
+
+Facts that share a word `same-…` are the same fact in other words (NONE); where the new one also says `instead`, it
+contradicts (DELETE), where it says `moreover`, it adds (UPDATE). Consolidation keeps all items.
+"""
+
+import re
+from typing import Any
+
+from tests.model_server.script import Asked, Said, default_script
+
+TOLD = re.compile(r"\b(fact|note) ([a-z]+): (.+)")
+KNOWN = re.compile(r"^\[(\d+)\] (.+)$", re.MULTILINE)
+NEW = re.compile(r"^(\d+)\. (?:\[\d+\] )?near((?: \[\d+\])+): (.+)$", re.MULTILINE)
+SAME = re.compile(r"\bsame-\w+")
+WORD = "unanswerable"
+"""A message that holds it gets no usable answer about its facts, ever."""
+
+
+def obey(asked: Asked) -> Said:
+    """The answer that the prompt's messages ask for."""
+    if asked.kind == "facts":
+        return {"facts": _told(asked, "fact")} if WORD not in asked.user else "nothing that could be read"
+    if asked.kind == "reflections":
+        return {"reflections": _told(asked, "note")}
+    if asked.kind == "decisions":
+        return {"decisions": _decided(asked.user)}
+    return default_script(asked)
+
+
+def _told(asked: Asked, what: str) -> list[dict[str, Any]]:
+    return [
+        {"text": text.strip(), "scope": scope, "messages": [number]}
+        for number, said in asked.messages.items()
+        for kind, scope, text in TOLD.findall(said)
+        if kind == what
+    ]
+
+
+def _decided(prompt: str) -> list[dict[str, Any]]:
+    known = {int(number): text for number, text in KNOWN.findall(prompt)}
+    decisions: list[dict[str, Any]] = []
+    for number, near, text in NEW.findall(prompt):
+        for candidate in map(int, re.findall(r"\d+", near)):
+            if (same := SAME.search(text)) and same[0] in known.get(candidate, ""):
+                decisions.append(_decision(int(number), candidate, text))
+                break
+    return decisions
+
+
+def _decision(number: int, existing: int, text: str) -> dict[str, Any]:
+    word = "DELETE" if "instead" in text else "UPDATE" if "moreover" in text else "NONE"
+    merged = text if word == "UPDATE" else None
+    return {"fact": number, "decision": word, "existing": existing, "text": merged, "reason": "scripted"}

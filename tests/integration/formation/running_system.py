@@ -1,0 +1,252 @@
+"""The whole of formation on real servers, in this process; a test writes to MongoDB only, and looks at what comes."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from pymongo import AsyncMongoClient
+
+from eden_memory import app
+from eden_memory.api.service import MemoryService
+from eden_memory.mongo.client import connect
+from eden_memory.mongo.ids import encode_id
+from eden_memory.mongo.requests import ask
+from eden_memory.mongo.setup import set_up
+from eden_memory.runtime.kafka import admin_config, client_kwargs
+from eden_memory.runtime.topic_admin import apply_topics
+from eden_memory.runtime.topics import load_topics
+from eden_memory.settings import Settings
+from processors import pipeline
+from schemas.envelope import Envelope
+from schemas.events import decode
+from schemas.events.base import Event
+from tests.model_server.serving import Serving
+
+PARTITIONS = 2
+SOON = 60.0
+AGENT = "helper"
+MODEL_NAMES = {"fast": "fast-model", "free": "slow-model", "paid": "slow-model", "embeddings": "vector-model"}
+Row = dict[str, Any]
+
+
+class System:
+    """One namespace: the application's side of it, and what memory makes of that."""
+
+    def __init__(
+        self, settings: Settings, mongo: AsyncMongoClient[Row], models: Serving, service: MemoryService
+    ) -> None:
+        self.settings, self.models, self.service = settings, models, service
+        self.database = mongo[settings.mongodb.database]
+        self.source = mongo[settings.source_database]
+        assert settings.kafka.bootstrap is not None
+        self.client = client_kwargs(settings.kafka, settings.kafka.bootstrap)
+
+    def memory(self, name: str) -> Any:
+        """One of our collections."""
+        return self.database[self.settings.mongodb.prefix + name]
+
+    async def session(self, *users: str, **fields: Any) -> str:
+        """A session of these users and of nobody else; its id."""
+        name = fields.pop("id", f"session-{uuid4().hex[:8]}")
+        await self.source["sessions"].insert_one(
+            {"_id": name, "agent_id": AGENT, "users": list(users), **fields}
+        )
+        return name
+
+    async def write(self, session: str, user: str, *texts: str) -> list[str]:
+        """Messages of a user; their ids."""
+        rows: list[Row] = [
+            {
+                "_id": f"m-{uuid4().hex[:10]}",
+                "session_id": session,
+                "role": "user",
+                "user_id": user,
+                "content": text,
+                "created_at": datetime.now(UTC),
+            }
+            for text in texts
+        ]
+        await self.source["messages"].insert_many(rows)
+        return [row["_id"] for row in rows]
+
+    async def form(self, session: str) -> None:
+        """Have what is pending formed now."""
+        await self._ask({"kind": "form_now", "session_id": session, "asked_by": "test"})
+
+    async def end(self, session: str) -> None:
+        """The session is over."""
+        await self._ask({"kind": "session_ended", "session_id": session, "asked_by": "test"})
+
+    async def forget(self, what: str, target: str) -> None:
+        """As `eden forget` asks."""
+        await self._ask({"kind": "forget", "what": what, "target": target, "asked_by": "test"})
+
+    async def _ask(self, document: Row) -> None:
+        await ask(self.source[app.inbox_name(self.settings)], document)
+
+    async def told(self, session: str, user: str, *texts: str) -> list[str]:
+        """Messages that are written and formed; returns once their facts and reflections are stored."""
+        names = await self.write(session, user, *texts)
+        await self.form(session)
+        await self.formed(names, sum("fact " in one or "note " in one for one in texts))
+        return names
+
+    async def formed(self, messages: Collection[str], items: int) -> None:
+        """Until so many facts and reflections rest on any of these messages."""
+        wanted: Row = {"message_ids": {"$in": [encode_id(one) for one in messages]}}
+
+        async def stored() -> int:
+            return await self.memory("facts").count_documents(wanted) + await self.memory(
+                "reflections"
+            ).count_documents(wanted)
+
+        await until(lambda: _is(stored(), items), f"{items} items of {messages}")
+
+    async def contents(self, collection: str, **query: Any) -> list[str]:
+        """The contents of facts or reflections."""
+        rows = await self.memory(collection).find(query).to_list()
+        return sorted(row["content"] for row in rows)
+
+    async def facts(self, user: str) -> list[str]:
+        """The active facts of a user."""
+        return await self.contents("facts", user_id=encode_id(user), active=True)
+
+    async def snapshot(self, key: str) -> Row:
+        """A scope's snapshot, {} before there is one."""
+        return await self.memory("snapshots").find_one({"_id": key}) or {}
+
+    async def context(self, session: str, user: str | None = None) -> str:
+        """As the application reads it."""
+        return await self.service.get_memory_context(session, user)
+
+    async def shows(self, session: str, user: str, *texts: str, without: Sequence[str] = ()) -> str:
+        """Until the context shows these texts and none of the others; the context."""
+
+        async def so() -> bool:
+            xml = await self.context(session, user)
+            return all(one in xml for one in texts) and not any(one in xml for one in without)
+
+        await until(so, f"{texts} and not {without} in the context of {session}")
+        return await self.context(session, user)
+
+    async def dead(self) -> list[Row]:
+        """Outcomes of what stages have given up."""
+        return await self.memory("outcomes").find({"dead": {"$ne": None}}).to_list()
+
+    async def records(self, short: str) -> list["Came"]:
+        """All records of a topic up to now."""
+        name = self.settings.kafka.topic_prefix + short
+        consumer: Any = AIOKafkaConsumer(**self.client, auto_offset_reset="earliest")
+        await consumer.start()
+        try:
+            return await _whole(consumer, name)
+        finally:
+            await consumer.stop()
+
+
+class Came:
+    """One record of a topic."""
+
+    def __init__(self, record: Any) -> None:
+        self.key = (record.key or b"").decode()
+        self.value: bytes | None = record.value
+        self.headers = {name: value.decode() for name, value in record.headers}
+        self.partition = record.partition
+
+    @property
+    def envelope(self) -> Envelope:
+        return Envelope.of_headers([(name, value.encode()) for name, value in self.headers.items()])
+
+    @property
+    def event(self) -> Event:
+        assert self.value is not None
+        return decode(self.envelope.name, self.envelope.version, self.value)
+
+
+async def _whole(consumer: Any, topic: str) -> list[Came]:
+    partitions = [TopicPartition(topic, one) for one in range(PARTITIONS)]
+    consumer.assign(partitions)
+    ends = await consumer.end_offsets(partitions)
+    found: list[Came] = []
+    for partition in partitions:
+        await consumer.seek_to_beginning(partition)
+    while any([await consumer.position(one) < ends[one] for one in partitions]):
+        for batch in (await consumer.getmany(timeout_ms=100)).values():
+            found += [Came(one) for one in batch]
+    return found
+
+
+async def _is(found: Awaitable[Any], wanted: Any) -> bool:
+    return await found == wanted
+
+
+async def until(condition: Callable[[], Awaitable[bool]], what: str, seconds: float = SOON) -> None:
+    """Look again and again until something holds."""
+    end = time.monotonic() + seconds
+    while not await condition():
+        assert time.monotonic() < end, f"not within {seconds} s: {what}"
+        await asyncio.sleep(0.05)
+
+
+def fast(settings: Settings, models: Serving, **groups: dict[str, Any]) -> Settings:
+    """The settings with everything mapped, models of the server, and short waits; some groups changed."""
+    changes: dict[str, dict[str, Any]] = {
+        "kafka": {"partitions": PARTITIONS},
+        "sessions": {"collection": "sessions"},
+        "users": {"collection": "users"},
+        "models": {**MODEL_NAMES, "timeout_seconds": 20.0},
+        "tailer": {"watermark_seconds": 0.5, "commit_seconds": 1.0},
+        "run": {"drain_seconds": 5.0},
+    }
+    for name, fields in groups.items():
+        changes[name] = {**changes.get(name, {}), **fields}
+    updates: dict[str, Any] = {
+        name: getattr(settings, name).model_copy(update=fields) for name, fields in changes.items()
+    }
+    return settings.model_copy(update={**updates, "llm": models.openai_url, "embedder": models.openai_url})
+
+
+async def prepare(settings: Settings) -> None:
+    """Topics, collections and indexes, as `eden setup` makes them."""
+    assert settings.kafka.bootstrap is not None
+    assert settings.mongodb.uri is not None
+    config = admin_config(settings.kafka, settings.kafka.bootstrap)
+    await asyncio.to_thread(apply_topics, config, load_topics(settings.kafka))
+    async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
+        await set_up(client[settings.mongodb.database], settings.mongodb.prefix)
+
+
+@asynccontextmanager
+async def stages(settings: Settings, names: Collection[str] = pipeline.NAMES) -> AsyncGenerator[None]:
+    """Tailer and stages in this process for the block; what they raise is raised."""
+    async with app.tailing(settings) as tailer, app.stage_parts(settings, names) as workers:
+        parts = [tailer, *workers]
+        tasks = [asyncio.create_task(one.run()) for one in parts]
+        try:
+            yield
+        finally:
+            for one in parts:
+                one.stop()
+            await asyncio.gather(*tasks)
+
+
+@asynccontextmanager
+async def system(settings: Settings, models: Serving, *, run: bool = True) -> AsyncGenerator[System]:
+    """A namespace set up, and everything running in it (or not: `run`)."""
+    await prepare(settings)
+    assert settings.mongodb.uri is not None
+    async with (
+        connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as mongo,
+        MemoryService(AGENT, client=mongo, settings=settings) as service,
+    ):
+        found = System(settings, mongo, models, service)
+        if not run:
+            yield found
+            return
+        async with stages(settings):
+            yield found

@@ -1,0 +1,65 @@
+"""A chat message becomes facts, reflections, blobs and a fresh context, hands-free."""
+
+import asyncio
+
+import pytest
+
+from eden_memory.mongo.ids import encode_id
+from tests.integration.formation.running_system import System, until
+
+pytestmark = pytest.mark.servers
+
+
+async def test_what_an_application_writes_stands_in_the_next_context(shared: System) -> None:
+    session = await shared.session("ann")
+    other = await shared.session("ann")
+    await shared.context(session, "ann")
+    await shared.told(
+        session,
+        "ann",
+        "fact user: Ann keeps nine bees in Tarn since May.",
+        "note user: Wants short answers.",
+        "note user: Wants no jokes.",
+        "note user: Knows beekeeping well.",
+        "note user: Likes tables.",
+        "note session: The talk is about hives.",
+    )
+    xml = await shared.shows(session, "ann", "Ann keeps nine bees", "about hives", "<Consolidated>")
+    assert "Wants short answers." in xml
+    await shared.shows(other, "ann", "Ann keeps nine bees", "Likes tables", without=["about hives"])
+    blob = await shared.memory("consolidated").find_one({"user_id": encode_id("ann")})
+    assert blob is not None
+    assert (blob["version"], len(blob["absorbed"])) == (1, 4)
+
+    async def ready() -> bool:
+        kept = await shared.memory("contexts").find_one({"session_id": encode_id(session)})
+        return kept is not None and all(one in kept["xml"] for one in ("nine bees", "about hives", "tables"))
+
+    await until(ready, "memory_contexts holds it")
+
+
+async def test_a_session_that_ends_is_consolidated_whatever_its_buffer(shared: System) -> None:
+    session = await shared.session("eve")
+    await shared.write(session, "eve", "note session: Eve plans a trip to Rome.")
+    await shared.end(session)
+    await shared.shows(session, "eve", "<Consolidated>- Eve plans a trip to Rome.")
+
+
+async def test_a_fact_said_in_twenty_sessions_at_once_is_one_fact_with_all_its_sources(
+    shared: System,
+) -> None:
+    words = (
+        "Bob's boat Tern lies at berth nine same-boat",
+        "The berth nine holds the boat Tern of Bob same-boat",
+    )
+    sessions = [await shared.session("bob") for _ in range(20)]
+    said = [await shared.write(one, "bob", f"fact user: {words[n % 2]}") for n, one in enumerate(sessions)]
+    await asyncio.gather(*(shared.form(one) for one in sessions))
+    wanted = {encode_id(name) for (name,) in said}
+
+    async def merged() -> bool:
+        found = await shared.memory("facts").find({"user_id": encode_id("bob"), "active": True}).to_list()
+        return len(found) == 1 and set(found[0]["message_ids"]) == wanted
+
+    await until(merged, "one fact of twenty messages")
+    assert len(await shared.facts("bob")) == 1
