@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+
+from aiokafka.errors import KafkaError
 
 from eden_memory.domain.progress import Progress
 from eden_memory.local.servers import endpoints
@@ -43,10 +45,11 @@ async def watching(settings: Settings, progress: Progress) -> AsyncGenerator[Non
         async def count() -> None:
             while True:
                 progress.messages = await database[prefix + "messages"].estimated_document_count()
-                found = await lag.read()
-                progress.lag = {
-                    name.removeprefix(topics.group_prefix): behind for name, behind in found.items()
-                }
+                with suppress(KafkaError):  # a broker that has just started has no coordinator for groups yet
+                    found = await lag.read()
+                    progress.lag = {
+                        name.removeprefix(topics.group_prefix): behind for name, behind in found.items()
+                    }
                 await asyncio.sleep(LAG_SECONDS)
 
         async with _running(notice(), count_calls(), count()):
