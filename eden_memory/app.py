@@ -1,7 +1,7 @@
 """The one place where things are wired together: settings in, running parts out."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -16,12 +16,15 @@ from eden_memory.domain.consumption import Consumption
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.inbox_mapping import InboxMapping
 from eden_memory.domain.message_mapping import TOPIC, FieldPaths, MessageMapping
+from eden_memory.domain.stage import Handler
 from eden_memory.handlers import stage_handlers
 from eden_memory.local.servers import endpoints
+from eden_memory.mongo.blobs_decided import scopes_due
 from eden_memory.mongo.change_stream import ChangeStream
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.collection_reader import CollectionReader
 from eden_memory.mongo.consumption import MongoMarks
+from eden_memory.mongo.context_watch import ContextWatch
 from eden_memory.mongo.controls import MongoControls, MongoGroupNotes
 from eden_memory.mongo.ids import encode_id
 from eden_memory.mongo.inbox import MongoInbox
@@ -29,6 +32,9 @@ from eden_memory.mongo.leases import MongoLease
 from eden_memory.mongo.outcomes import MongoLedger
 from eden_memory.mongo.positions import MongoPositions
 from eden_memory.mongo.setup import check
+from eden_memory.mongo.streams import MongoStreams
+from eden_memory.mongo.window_texts import MongoWindowTexts
+from eden_memory.runtime.context_keeping import ContextKeeping
 from eden_memory.runtime.housekeeping import Housekeeping
 from eden_memory.runtime.http import HealthServer
 from eden_memory.runtime.janitor import Janitor
@@ -43,9 +49,12 @@ from eden_memory.runtime.slots import Slots
 from eden_memory.runtime.tailing import Tailing
 from eden_memory.runtime.topics import load_topics
 from eden_memory.runtime.transactions import TransactionalPublisher
+from eden_memory.runtime.waking import Waking
+from eden_memory.runtime.window_texts import WindowTexts
 from eden_memory.runtime.worker import Bounds, Surroundings, Worker
 from eden_memory.settings import Settings
 from processors import pipeline
+from processors.context_cache import ContextCache
 from processors.tailer import Tailer
 from schemas.documents import InboxAddedText, InboxFactCommand, InboxForget, InboxFormNow, InboxSessionEnded
 from schemas.events import REGISTRY
@@ -138,7 +147,7 @@ async def _parts(settings: Settings, wanted: Collection[str], stack: AsyncExitSt
     return parts
 
 
-async def _entered(stack: AsyncExitStack, settings: Settings, names: Collection[str]) -> list[Worker]:
+async def _entered(stack: AsyncExitStack, settings: Settings, names: Collection[str]) -> list[Part]:
     return await stack.enter_async_context(stage_parts(settings, names))
 
 
@@ -159,7 +168,7 @@ def _wanted(names: Sequence[str]) -> set[str]:
 
 
 @asynccontextmanager
-async def stage_parts(settings: Settings, names: Collection[str]) -> AsyncGenerator[list[Worker]]:
+async def stage_parts(settings: Settings, names: Collection[str]) -> AsyncGenerator[list[Part]]:
     """The stages named, ready to run; what they share is closed at the end."""
     servers = endpoints(settings)
     async with connect(settings.mongodb, servers.mongodb) as client:
@@ -169,9 +178,24 @@ async def stage_parts(settings: Settings, names: Collection[str]) -> AsyncGenera
         try:
             around = await _surroundings(settings, client, kafka, publisher)
             async with stage_handlers(settings, client, publisher, around.topic_of, names) as handlers:
-                yield [Worker(stage, around) for stage in pipeline.stages(handlers)]
+                workers: list[Part] = [Worker(stage, around) for stage in pipeline.stages(handlers)]
+                yield [*workers, *_beside(settings, client, around, handlers)]
         finally:
             await publisher.stop()
+
+
+def _beside(
+    settings: Settings, client: MongoClient, around: Surroundings, handlers: Mapping[str, Handler]
+) -> list[Part]:
+    """What some stages need besides their records."""
+    parts: list[Part] = []
+    if isinstance(cache := handlers.get(pipeline.CONTEXT_CACHE), ContextCache):
+        parts.append(ContextKeeping(cache, lambda heard, live: ContextWatch(client, settings, heard, live)))
+    if pipeline.CONSOLIDATION in handlers:
+        database, prefix = client[settings.mongodb.database], settings.mongodb.prefix
+        due = partial(scopes_due, database, prefix, MongoStreams(database, prefix))
+        parts.append(Waking(due, around.publisher, around.topic_of, pipeline.CONSOLIDATION))
+    return parts
 
 
 async def _surroundings(
@@ -204,7 +228,8 @@ async def housekeeping(settings: Settings) -> AsyncGenerator[Housekeeping]:
         kafka = client_kwargs(settings.kafka, servers.kafka)
         lease = MongoLease(database[prefix + "leases"], JANITOR, JANITOR_LEASE_SECONDS)
         outcomes, marks = MongoLedger(database, prefix), MongoMarks(database, prefix)
-        yield Housekeeping(lease, Janitor(kafka, consumption(settings), marks, outcomes, _now))
+        texts = WindowTexts(MongoWindowTexts(database, prefix))
+        yield Housekeeping(lease, Janitor(kafka, consumption(settings), marks, outcomes, _now, texts))
 
 
 def consumption(settings: Settings) -> Consumption:

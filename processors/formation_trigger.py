@@ -207,9 +207,12 @@ class FormationTrigger:
 
     async def _ready(self, batch: Batch, closing: Closing) -> dict[str, StoredWindow]:
         """What can be published of the sessions at hand, in order: the new, and what an earlier attempt left."""
-        names = [name for session in batch.own() for name in publishable(session)]
+        names = {name: one.session_id for one in batch.own() for name in publishable(one)}
         left = await self._store.windows(name for name in names if name not in closing.windows)
         windows = {**closing.windows, **left}
+        erased = [(session, name) for name, session in names.items() if name not in windows]
+        if erased:  # published and formed long ago: only the outbox does not say so yet
+            self._confirmed.setdefault(batch.partition, []).extend(erased)
         return {name: windows[name] for name in names if name in windows}
 
     def _remember(self, partition: int, sent: Iterable[tuple[str, str]]) -> Callable[[], None]:

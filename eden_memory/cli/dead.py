@@ -138,7 +138,7 @@ def drop(
     """Take dead letters off the list; their topic keeps them until they age out."""
 
     async def forget(connected: _Connected, letter: DeadLetter) -> bool:
-        await connected.controls.drop_dead(letter.id)
+        await connected.controls.drop_dead(letter.id, letter.member)
         return True
 
     async def work(connected: _Connected) -> None:

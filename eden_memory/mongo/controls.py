@@ -63,11 +63,12 @@ class MongoControls:
         )
         return inserted.upserted_id is not None
 
-    async def drop_dead(self, dead_letter_id: str) -> None:
-        """Take a dead letter off the list."""
+    async def drop_dead(self, dead_letter_id: str, member: str | None = None) -> None:
+        """Take a dead letter off the list; `member`: what the ledger knows its record by, where there is one."""
+        at = datetime.now(UTC)
         await self._controls.update_one(
             {"_id": dead_letter_id},
-            {"$set": {"type": "dead", "state": "dropped", "at": datetime.now(UTC)}},
+            {"$set": {"type": "dead", "state": "dropped", "at": at, "member": member}},
             upsert=True,
         )
 

@@ -122,7 +122,13 @@ def window_row(one: StoredWindow) -> Row:
         "requested": request_text(one),
         "completed_at": None,
         "erase_after": None,
+        "erased_at": erased_at(one),
     }
+
+
+def erased_at(one: StoredWindow) -> datetime | None:
+    """A window of which nothing is asked for has no texts from the beginning."""
+    return one.closed.at if one.settled and one.requested is None else None
 
 
 def member_rows(one: StoredWindow) -> list[Row]:

@@ -111,6 +111,9 @@ class MongoTriggerStore:
         )
         await self._messages.create_index([("session_id", ASCENDING), ("place", ASCENDING)])
         await self._windows.create_index([("session_id", ASCENDING), ("seq", ASCENDING)])
+        await self._windows.create_index(
+            [("erase_after", ASCENDING)], partialFilterExpression={"erased_at": None}
+        )
         await self._partitions.create_index("_id")  # so that it is there before a transaction writes to it
 
     async def sessions(self, ids: Iterable[str], partition: int) -> dict[str, Session]:
@@ -165,10 +168,10 @@ class MongoTriggerStore:
         return {row["_id"]: documents.message_of(row) for row in rows}
 
     async def windows(self, formation_ids: Iterable[str]) -> dict[str, StoredWindow]:
-        """Closed windows with their texts."""
+        """Closed windows whose texts are still kept."""
         wanted = list(formation_ids)
         rows = await self._windows.find({"_id": {"$in": wanted}}).to_list() if wanted else []
-        return {row["_id"]: documents.window_of(row) for row in rows}
+        return {row["_id"]: documents.window_of(row) for row in rows if _kept(row)}
 
     async def place(self, partition: int) -> int:
         """The last place given to a message of a partition."""
@@ -313,7 +316,13 @@ def _put_request(one: StoredWindow) -> UpdateOne:
     change: Row = {"requested": documents.request_text(one), "names": one.names}
     if one.left_out:
         change |= {"messages": documents.member_rows(one), "left_out": documents.left_out_rows(one)}
+    change["erased_at"] = documents.erased_at(one)
     return UpdateOne(unwritten, {"$set": change})
+
+
+def _kept(row: Row) -> bool:
+    """Whether a window still has its texts, or never had any."""
+    return row["erased_at"] is None or not row["messages"]
 
 
 def _place(one: StoredMessage) -> int:

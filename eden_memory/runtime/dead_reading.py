@@ -36,6 +36,12 @@ class DeadLetter:
         return self.why.get("stage", "")
 
     @property
+    def member(self) -> str | None:
+        """What the ledger knows its record by; None if it could not even be read."""
+        identity = dict(self.record.headers).get("ce_id")
+        return f"{self.stage}:{identity.decode(errors='replace')}" if identity and self.stage else None
+
+    @property
     def reason(self) -> str:
         """Why, in one line."""
         return self.why.get("exception.message", "").partition("\n")[0]

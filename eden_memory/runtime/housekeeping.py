@@ -3,9 +3,9 @@
 import asyncio
 
 import structlog
-from aiokafka.errors import KafkaError
 
 from eden_memory.ports import Lease, LeaseLost
+from eden_memory.runtime.failures import Kind, classify
 from eden_memory.runtime.janitor import Janitor
 from eden_memory.runtime.process import State
 
@@ -61,7 +61,9 @@ class Housekeeping:
         while True:
             try:
                 removed = await self._janitor.round()
-            except (KafkaError, OSError, TimeoutError) as error:
+            except Exception as error:
+                if classify(error) not in (Kind.AWAY, Kind.TRANSIENT):
+                    raise
                 log.warning("round failed", reason=repr(error), again_in_seconds=PAUSE_SECONDS)
                 await asyncio.sleep(PAUSE_SECONDS)
                 continue

@@ -13,6 +13,7 @@ from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
 from eden_memory.domain.consumption import Consumption, Mark, Partition, Removable, removable
 from eden_memory.runtime.partitions import partitions_of
+from eden_memory.runtime.window_texts import WindowTexts
 
 log = structlog.get_logger()
 
@@ -47,12 +48,14 @@ class Janitor:
         marks: Marks,
         outcomes: Outcomes,
         clock: Callable[[], datetime],
+        texts: WindowTexts | None = None,
     ) -> None:
         self._client = client
         self._declared = declared
         self._marks = marks
         self._outcomes = outcomes
         self._clock = clock
+        self._texts = texts
 
     async def round(self) -> Removable:
         """Note how far everyone is, and remove what has been consumed for long enough."""
@@ -66,6 +69,8 @@ class Janitor:
             await self._remove(admin, found)
         finally:
             await admin.close()
+        if self._texts is not None and (erased := await self._texts.round(now)):
+            log.info("texts of windows erased", windows=erased)
         return found
 
     async def _mark(self, admin: Any, now: datetime) -> Mark:

@@ -139,4 +139,7 @@ class WindowTexts(Document):
     left_out: tuple[MessageRef, ...] = ()
     """Messages of those who are switched off: their texts are gone."""
     completed_at: Moment | None = None
+    """When it was noticed that facts and reflections have been found in it, or given up for good."""
     erase_after: Moment | None = None
+    erased_at: Moment | None = None
+    """Since then its messages have no text here."""
