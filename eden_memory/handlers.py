@@ -2,13 +2,14 @@
 
 from collections.abc import AsyncGenerator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any
 
 from pymongo import AsyncMongoClient
 
-from eden_memory.context_keeping import keeping_contexts
+from eden_memory import prompts
+from eden_memory.domain.context import Showing
 from eden_memory.domain.fence import Fence
 from eden_memory.domain.stage import Handler
 from eden_memory.domain.windows import Limits
@@ -16,12 +17,15 @@ from eden_memory.models.factory import Models
 from eden_memory.models.prices import Prices
 from eden_memory.mongo.answers import MongoAnswers
 from eden_memory.mongo.blobs_decided import MongoBlobsDecided
+from eden_memory.mongo.context_source import MongoContextSource
+from eden_memory.mongo.contexts import MongoContexts
 from eden_memory.mongo.decided import MongoDecided
 from eden_memory.mongo.directory import MongoDirectory
 from eden_memory.mongo.fact_search import MongoFactSearch
 from eden_memory.mongo.forgetting_store import MongoForgettingStore
 from eden_memory.mongo.forgotten import MongoForgetting
 from eden_memory.mongo.memory_store import MongoMemoryStore
+from eden_memory.mongo.reembedding import refuse_another_model
 from eden_memory.mongo.secret import installation_secret
 from eden_memory.mongo.snapshots import MongoSnapshots
 from eden_memory.mongo.streams import MongoStreams
@@ -37,9 +41,10 @@ from eden_memory.runtime.metrics import (
     TriggerMetrics,
 )
 from eden_memory.runtime.tools import Publishing
-from eden_memory.settings import Settings
+from eden_memory.settings import MemorySettings, Settings
 from processors.atlas_writer import AtlasWriter
 from processors.consolidation import Consolidation
+from processors.context_cache import ContextCache
 from processors.fact_dedup import FactDedup, Stores
 from processors.fact_extraction import FactExtraction
 from processors.forgetting import Forgetting
@@ -73,15 +78,14 @@ async def stage_handlers(
     made = Handlers(settings, client)
     async with AsyncExitStack() as stack:
         handlers = await made.plain(names)
-        if CONTEXT_CACHE in names:
-            keeping = keeping_contexts(settings, client, made.streams)
-            handlers[CONTEXT_CACHE] = await stack.enter_async_context(keeping)
         if ASK_MODELS & set(names):
             usage = UsageLog(publisher, topic_of, USAGE_SOURCE)
             models = await models_of(settings, client)
             stack.push_async_callback(models.close)
             stack.push_async_callback(usage.flush)
             models.introduce()
+            if FACT_DEDUP in names:
+                await made.refuse_another_model(models.embedder.model)
             asking = await made.asking(models)
             handlers |= {name: accounted(one, usage.add) for name, one in asking.items()}
         yield {name: handler for name, handler in handlers.items() if name in names}
@@ -111,10 +115,15 @@ class Handlers:
             await self._trigger.create_indexes()
         database, prefix = self._database, self._prefix
         return {
+            CONTEXT_CACHE: self.context_cache(),
             FORMATION_TRIGGER: self._formation_trigger(),
             FORGETTING: Forgetting(MongoForgettingStore(database, prefix), self._forgotten),
             ATLAS_WRITER: AtlasWriter(MongoMemoryStore(database, prefix), self._forgotten),
         }
+
+    async def refuse_another_model(self, model: str) -> None:
+        """An EdenError where facts have vectors of another model, and nobody has asked for new ones."""
+        await refuse_another_model(self._database, self._prefix, model)
 
     async def asking(self, models: Models) -> dict[str, Handler]:
         """The stages that ask models."""
@@ -152,6 +161,18 @@ class Handlers:
             ),
         }
 
+    def context_cache(self) -> ContextCache:
+        """The stage; ContextKeeping (eden_memory.runtime.context_keeping) tells it what no event says."""
+        settings, memory = self._settings, self._settings.memory
+        source = self._client[settings.source_database]
+        return ContextCache(
+            MongoContextSource(source, self._database, settings, self.streams),
+            MongoContexts(self._database, self._prefix),
+            showing_of(memory),
+            timedelta(minutes=memory.active_minutes),
+            lambda: datetime.now(UTC),
+        )
+
     def _formation_trigger(self) -> FormationTrigger:
         settings = self._settings
         directory = MongoDirectory(
@@ -167,17 +188,28 @@ class Handlers:
 
     def _fact_dedup(self, models: Models, fence: Fence) -> FactDedup:
         embedder, memory = models.embedder, self._settings.memory
-        search = MongoFactSearch(self._database, self._prefix, embedder.model)
+        watch = DedupMetrics()
+        search = MongoFactSearch(self._database, self._prefix, embedder.model, skipped=watch.incomparable)
         decided = MongoDecided(self._database, self._prefix)
         return FactDedup(
             Stores(search, decided, self._forgotten, self.streams),
             models.language_model,
             embedder,
             fence,
-            DedupMetrics(),
+            watch,
             similar=memory.similar,
             dedup=memory.dedup,
         )
+
+
+def showing_of(memory: MemorySettings) -> Showing:
+    """What contexts hold, as settings say."""
+    return Showing(
+        always_in_context=memory.always_in_context,
+        facts_in_context=memory.facts_in_context,
+        facts=memory.context_facts,
+        age=timedelta(days=memory.context_days),
+    )
 
 
 def window_limits(settings: Settings) -> Limits:
@@ -201,6 +233,7 @@ def settings_version(settings: Settings) -> str:
             settings.memory.model_dump_json(include={"dedup", "similar", "demote_names"}),
             settings.llm,
             settings.embedder or "",
+            *prompts.VERSIONS,
         )
     )
     return sha256(decides.encode()).hexdigest()[:12]

@@ -18,7 +18,6 @@ from pymongo.write_concern import WriteConcern
 from eden_memory.api.context_cache import ContextCache, tags_of_scope
 from eden_memory.api.facts import FactFinder, FoundFact
 from eden_memory.api.own_search import OwnSearch
-from eden_memory.context_keeping import showing_of
 from eden_memory.domain.consolidating import due
 from eden_memory.domain.context import FactLine, Shown, context_xml, one_line
 from eden_memory.domain.errors import EdenError
@@ -26,6 +25,7 @@ from eden_memory.domain.limits import label_of
 from eden_memory.domain.recall import asks_for_past, query_of
 from eden_memory.domain.visible import Asked, View
 from eden_memory.domain.words import words_of
+from eden_memory.handlers import showing_of
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.context_source import MongoContextSource

@@ -6,12 +6,13 @@ from typing import Annotated
 import typer
 
 from eden_memory.local.servers import endpoints
+from eden_memory.models.catalogue import embedding_model
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.setup import check, set_up
 from eden_memory.settings import Settings
 
-LOCAL, OPENAI, GOOGLE = 384, 1_536, 3_072
-"""Dimensions of the default embedding models."""
+LOCAL, UNKNOWN = 384, 1_536
+"""Dimensions of the local model, and what is taken for a model that nobody knows."""
 
 
 def setup(
@@ -43,6 +44,6 @@ async def _work(settings: Settings, dimensions: int, wait: float, *, only_check:
 
 
 def dimensions_of(settings: Settings) -> int:
-    """Of the embedder that the settings name: its default model's."""
-    named = settings.embedder or ("local" if settings.llm == "offline" else settings.llm)
-    return {"local": LOCAL, "google": GOOGLE}.get(named, OPENAI)
+    """Of the embedding model that the settings name."""
+    model = embedding_model(settings)
+    return LOCAL if model is None else model.dimensions or UNKNOWN

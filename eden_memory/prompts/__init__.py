@@ -24,6 +24,7 @@ FACT_EXTRACTION = "fact-extraction/1"
 FACT_DECISIONS = "fact-decisions/1"
 REFLECTION_EXTRACTION = "reflection-extraction/1"
 CONSOLIDATION = "consolidation/1"
+VERSIONS = (FACT_EXTRACTION, FACT_DECISIONS, REFLECTION_EXTRACTION, CONSOLIDATION)
 
 
 def fact_extraction(material: FactMaterial, fence: str) -> Prompt:

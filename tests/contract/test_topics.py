@@ -14,7 +14,7 @@ from eden_memory.runtime.topic_diff import KEYS_MOVE, Found, differences, unknow
 from eden_memory.runtime.topics import Topic, Topics, load_topics, read_topics, topics_path
 from eden_memory.settings import KafkaSettings
 from processors import pipeline
-from schemas.events import REGISTRY, Event, MessageRecorded, ModelCalled
+from schemas.events import REGISTRY, Event, MessageRecorded
 
 NOT_PROCESSORS = {"__init__", "pipeline"}
 SOURCE = "tailer"
@@ -59,7 +59,6 @@ def test_every_stage_reads_and_publishes_what_topics_yaml_says(topics: Topics) -
             event
             for topic in topics.file.topics.values()
             for event in topic.producers.get(stage.name, [])
-            if event != ModelCalled.NAME
         }
         assert {event.NAME for event in stage.writes} == declared
 
