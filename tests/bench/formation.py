@@ -36,7 +36,7 @@ from eden_memory.runtime.topics import load_topics
 from eden_memory.runtime.usage_feed import usage_feed
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
 from schemas.events import ModelCalled
-from tests.bench.formation_load import conversations, place_of
+from tests.bench.formation_load import conversations, hot, place_of
 from tests.bench.report import Report, Row, percentile
 from tests.model_server.script import MARK
 from tests.model_server.serving import ModelServerProcess, model_server_process
@@ -46,6 +46,8 @@ COMMAND = (sys.executable, "-m", "eden_memory.cli.main", "run")
 WINDOW, QUIET_SECONDS, MOST_SECONDS = 45, 15.0, 300.0
 CALLS, TOKENS, CPU, RATE, DELAY, HOT_RATE = 85.0, 200_000.0, 1.0, 200.0, 150.0, 10.0
 """The targets: per 1,000 messages, messages a second, ms, facts a second."""
+NOTHING_MORE: Mapping[str, str] = {}
+HOT_WINDOW = 4
 PACE = 100.0
 """Messages a second of the run that measures delays: windows of a session do not overlap."""
 
@@ -120,8 +122,10 @@ class Stand:
 
 
 @asynccontextmanager
-async def stand(servers: TestServers, models: ModelServerProcess) -> AsyncGenerator[Stand]:
-    """A namespace of its own with its topics."""
+async def stand(
+    servers: TestServers, models: ModelServerProcess, more: Mapping[str, str]
+) -> AsyncGenerator[Stand]:
+    """A namespace of its own with its topics; `more` settings of the process."""
     name = f"bench{uuid4().hex[:8]}"
     settings = Settings(
         mongodb=MongoSettings(uri=SecretStr(servers.mongodb_uri), database=name),  # pyright: ignore[reportCallIssue]
@@ -144,6 +148,7 @@ async def stand(servers: TestServers, models: ModelServerProcess) -> AsyncGenera
         "EDEN_MODELS_EMBEDDINGS": "test-embedding",
         "EDEN_MODELS_AT_ONCE": "256",
         "EDEN_API_KEY": "benchmark",
+        **more,
     }
     config = admin_config(settings.kafka, servers.kafka_bootstrap)
     await asyncio.to_thread(apply_topics, config, load_topics(settings.kafka))
@@ -202,13 +207,17 @@ class Run:
 
 
 async def run(
-    servers: TestServers, models: ModelServerProcess, load: Sequence[dict[str, Any]], pace: float | None
+    servers: TestServers,
+    models: ModelServerProcess,
+    load: Sequence[dict[str, Any]],
+    pace: float | None,
+    more: Mapping[str, str] = NOTHING_MORE,
 ) -> Run:
     """Write everything (at a pace, or at once), and watch until all of it is formed."""
     markers = sum(1 for one in load if MARK.search(one["content"]))
     formed = Formed(markers)
     with tempfile.TemporaryDirectory() as folder:
-        async with stand(servers, models) as made:
+        async with stand(servers, models, more) as made:
             with running(made, Path(folder) / "run.log") as process:
                 models.change(reset=True)
                 before = process.cpu_times()
@@ -378,13 +387,50 @@ async def measure(sessions: int, each: int) -> Report:
     return report
 
 
+async def measure_hot(sessions: int) -> Report:
+    """One agent, many sessions: half of the facts go to the one scope of the agent."""
+    report = Report("formation-hot", f"one hot scope, {sessions:,} sessions, calls of 1 s + 5 ms a token")
+    load = list(conversations(sessions, HOT_WINDOW))
+    more = {"EDEN_WINDOWS_MESSAGES": str(HOT_WINDOW)}
+    script = "tests.bench.formation_load:hot_script"
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running_servers({}, Path(folder), Path(".eden/jars")) as servers,
+        model_server_process(script, base_seconds=1.0, token_seconds=0.005) as models,
+    ):
+        done = await run(servers, models, load, None, more)
+    agents = [at for marker, at in done.formed.markers.items() if hot(marker)]
+    others = [at for marker, at in done.formed.markers.items() if not hot(marker)]
+    first = min(done.formed.markers.values())
+    report.results = {
+        "hot_facts_per_s": len(agents) / (max(agents) - first),
+        "other_facts_per_s": len(others) / (max(others) - first),
+        "markers_lost": done.formed.expected - len(done.formed.markers),
+    }
+    report.bounds = {"target_facts_per_s": HOT_RATE}
+    report.rows = [
+        Row("facts of the hot scope", report.results["hot_facts_per_s"], "facts/s", HOT_RATE, "target"),
+        Row("facts of the other scopes", report.results["other_facts_per_s"], "facts/s"),
+        Row("markers lost", report.results["markers_lost"], "markers"),
+    ]
+    report.ratios = {
+        "hot_of_target": report.results["hot_facts_per_s"] / HOT_RATE,
+        "others_of_hot": report.results["other_facts_per_s"] / report.results["hot_facts_per_s"],
+    }
+    return report
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sessions", type=int, default=20)
+    parser.add_argument("--sessions", type=int)
     parser.add_argument("--each", type=int, default=90)
+    parser.add_argument("--hot", action="store_true", help="one hot scope, 1,000 sessions or --sessions")
     given = parser.parse_args()
-    asyncio.run(measure(given.sessions, given.each)).show()
+    if given.hot:
+        asyncio.run(measure_hot(given.sessions or 1_000)).show()
+    else:
+        asyncio.run(measure(given.sessions or 20, given.each)).show()
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tests.bench.chat_load import WORDS
+from tests.model_server.script import MARK, Asked, Said, default_script
 
 WORDS_OF_A_MESSAGE = 28
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -41,3 +42,18 @@ def conversations(sessions: int, each: int, *, seed: int = 1) -> Iterator[dict[s
                 "user_id": f"user-{session:04d}" if user else None,
                 "created_at": BEGAN + timedelta(seconds=index),
             }
+
+
+def hot_script(asked: Asked) -> Said:
+    """Of the markers every second one is a fact of the agent, the others are the user's; the rest as usual."""
+    answer = default_script(asked)
+    if asked.kind != "facts" or not isinstance(answer, dict):
+        return answer
+    facts: list[dict[str, Any]] = answer["facts"]
+    return {"facts": [{**fact, "scope": "agent" if hot(fact["text"]) else "user"} for fact in facts]}
+
+
+def hot(text: str) -> bool:
+    """Whether a marker in the text is one of the agent's facts."""
+    found = MARK.search(text)
+    return found is not None and place_of(found[0])[1] % 4 == 0
