@@ -1,10 +1,11 @@
-"""The documents that are generated from topics.yaml and schemas/, and whether the checked-in ones are in step."""
+"""The documents generated from topics.yaml, schemas/ and the settings, and whether those checked in are in step."""
 
 from pathlib import Path
 
 from eden_memory.domain.errors import EdenError
 from eden_memory.runtime.asyncapi import document_text
 from eden_memory.runtime.reference_pages import documents_page, events_page, topics_page
+from eden_memory.runtime.settings_page import settings_page
 from eden_memory.runtime.topics import Topics, read_topics, topics_path
 from eden_memory.settings import KafkaSettings
 
@@ -18,6 +19,7 @@ def generated() -> dict[str, str]:
         ASYNCAPI: document_text(topics),
         "docs/reference/documents.md": documents_page(),
         "docs/reference/events.md": events_page(topics),
+        "docs/reference/settings.md": settings_page(),
         "docs/reference/topics.md": topics_page(topics),
     }
 
