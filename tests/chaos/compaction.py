@@ -29,17 +29,18 @@ FILLER_PAUSE = 1.5
 
 async def compacted(bootstrap: str, topic: str, partitions: int) -> list[Seen]:
     """The topic's records once no key stands twice in a partition; NotInTime if the cleaner does not get there."""
-    await asyncio.to_thread(_hurry, bootstrap, topic)
+    await asyncio.to_thread(hurry, bootstrap, topic)
     for _ in range(int(PATIENCE / FILLER_PAUSE)):
         await asyncio.sleep(FILLER_PAUSE)
-        await _fill(bootstrap, topic, partitions)
+        await fill(bootstrap, topic, partitions)
         records = await read_whole(bootstrap, topic, partitions, "read_uncommitted")
         if max(Counter((one.key, one.partition) for one in records).values(), default=0) <= 1:
             return records
     raise NotInTime(f"{topic} was not compacted within {PATIENCE:.0f} s")
 
 
-def _hurry(bootstrap: str, topic: str) -> None:
+def hurry(bootstrap: str, topic: str) -> None:
+    """Have the topic compacted as soon as can be."""
     entries = [
         ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in HURRY.items()
     ]
@@ -49,7 +50,7 @@ def _hurry(bootstrap: str, topic: str) -> None:
         answer.result(30)
 
 
-async def _fill(bootstrap: str, topic: str, partitions: int) -> None:
+async def fill(bootstrap: str, topic: str, partitions: int) -> None:
     """A record in each partition that is not the tailer's."""
     producer: Any = AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all")
     await producer.start()

@@ -4,7 +4,7 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka.admin import (
@@ -47,11 +47,11 @@ CALM = {
 }
 
 
-def plan(seed: int, count: int) -> list[str]:
+def plan(seed: int, count: int, weights: Mapping[str, float] = WEIGHTS) -> list[str]:
     """`count` faults by name: each kind once as far as there is room, the others by weight, shuffled."""
     chance = random.Random(f"{seed}/plan")
-    kinds = chance.sample([*WEIGHTS], len(WEIGHTS))[:count]
-    drawn = chance.choices([*WEIGHTS], [*WEIGHTS.values()], k=count - len(kinds))
+    kinds = chance.sample([*weights], len(weights))[:count]
+    drawn = chance.choices([*weights], [*weights.values()], k=count - len(kinds))
     return chance.sample([*kinds, *drawn], count)
 
 
@@ -66,10 +66,11 @@ class Faults:
         topics: Sequence[str],
         flows: Callable[[], Awaitable[None]],
         session_seconds: float,
+        most: int = MOST,
     ) -> None:
         self._chance = random.Random(f"{seed}/faults")
         self._servers, self._workers, self._topics, self._flows = servers, workers, topics, flows
-        self._session_seconds = session_seconds
+        self._session_seconds, self._most = session_seconds, most
         self._going_on: set[asyncio.Task[None]] = set()
         self.counts: Counter[str] = Counter()
 
@@ -82,6 +83,9 @@ class Faults:
             self._in_background(self._compact())
         else:
             await asyncio.to_thread(self._server, what, how)
+        await self._struck(name)
+
+    async def _struck(self, name: str) -> None:
         self.counts[name] += 1
         await asyncio.sleep(self._chance.uniform(0.1, 0.6))
         if self._chance.random() < 0.12:
@@ -103,7 +107,7 @@ class Faults:
             case "frozen":
                 seconds = self._session_seconds * self._chance.uniform(1.2, 2.2)
                 self._in_background(self._workers.freeze(one, seconds))
-            case "joins" if self._workers.size < MOST:
+            case "joins" if self._workers.size < self._most:
                 await self._workers.join()
             case "leaves" if self._workers.size > FEWEST:
                 self._leave(one, self._workers.depart)

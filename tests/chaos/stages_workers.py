@@ -4,18 +4,31 @@ import asyncio
 import multiprocessing
 import signal
 import time
+from collections.abc import Callable
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from tests.chaos import stages_process
-from tests.chaos.stages_process import SERVER_AWAY, Place
+from tests.chaos.stages_process import SERVER_AWAY
 from tests.chaos.tailers import TailerProcess, Tailers
 from tests.chaos.waiting import until
 
 PARTS = 3
 STOP_SECONDS = 40.0
 """Drain, leaving the groups while the broker is away, and what a busy machine adds."""
+
+
+class Place(Protocol):
+    """Where everything is, as the processes are told."""
+
+    @property
+    def folder(self) -> Path:
+        """Of their logs."""
+        ...
+
+
+Main = Callable[[Any, Path], None]
 
 
 class Forked:
@@ -43,11 +56,14 @@ class Workers(Tailers):
     _count: int
     _started: int
 
-    def __init__(self, place: Place, count: int) -> None:
+    def __init__(
+        self, place: Place, count: int, main: Main = stages_process.main, parts: int = PARTS
+    ) -> None:
+        """`main` runs in each of them, and says so often that a stage runs."""
         super().__init__({}, place.folder, count)
-        self._place = place
+        self._place, self._main, self._parts = place, main, parts
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload([stages_process.__name__])
+        self._context.set_forkserver_preload([main.__module__])
         self.gave_up_starting = 0
 
     @property
@@ -95,7 +111,7 @@ class Workers(Tailers):
         self._started += 1
         log = self._folder / f"worker-{self._started:04}.log"
         log.touch()
-        process = self._context.Process(target=stages_process.main, args=(self._place, log), daemon=True)
+        process = self._context.Process(target=self._main, args=(self._place, log), daemon=True)
         process.start()
         one = TailerProcess(cast(Any, Forked(process)), log)
         self._watching[one] = asyncio.create_task(self._watch(one))
@@ -109,16 +125,15 @@ class Workers(Tailers):
             await self._launch()
 
     def _judge(self, one: TailerProcess, code: int) -> None:
-        began = one.log.read_text(errors="replace").count('"stage runs"') == PARTS
+        began = self._runs(one.log)
         if code == SERVER_AWAY and not began:
             self.gave_up_starting += 1
         else:
             self.violations.append(f"{one.name} ended by itself with {code}:\n{one.said()}")
 
     async def all_run(self) -> None:
-        """Until each has its three stages running."""
-        await until(lambda: all(_runs(one.log) for one in self._watching), "all workers run")
+        """Until each has its stages running."""
+        await until(lambda: all(self._runs(one.log) for one in self._watching), "all workers run")
 
-
-def _runs(log: Path) -> bool:
-    return log.read_text(errors="replace").count('"stage runs"') == PARTS
+    def _runs(self, log: Path) -> bool:
+        return log.read_text(errors="replace").count('"stage runs"') == self._parts

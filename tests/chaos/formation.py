@@ -1,0 +1,331 @@
+"""Formation under faults: `eden run`, both servers and the provider are struck while conversations become memory.
+
+`python -m tests.chaos.formation --faults 80 --seed 1 [--folder F]` prints a table and one JSON object, and ends
+with 1 when anything was lost, doubled or paid for again. The same seed draws the same faults and conversations;
+how they interleave is up to the machine.
+"""
+
+import argparse
+import asyncio
+import logging
+import sys
+import tempfile
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import SecretStr
+
+from eden_memory.mongo.client import connect
+from eden_memory.mongo.setup import set_up
+from eden_memory.runtime.kafka import admin_config, client_kwargs
+from eden_memory.runtime.lag import Lag
+from eden_memory.runtime.topic_admin import apply_topics
+from eden_memory.runtime.topics import load_topics
+from eden_memory.settings import KafkaSettings, MongoSettings, Settings
+from processors import pipeline
+from tests.chaos import formation_process
+from tests.chaos.formation_chat import DATABASE, POISON, Chat
+from tests.chaos.formation_faults import FormationFaults, plan
+from tests.chaos.formation_judging import FORMED, Judged, judge
+from tests.chaos.formation_process import Place
+from tests.chaos.formation_verdict import markers
+from tests.chaos.report import show
+from tests.chaos.servers import Servers, private_servers
+from tests.chaos.stages_reader import Arrivals
+from tests.chaos.stages_workers import Workers
+from tests.chaos.waiting import NotInTime, until
+from tests.model_server.serving import ModelServerProcess, model_server_process
+
+SESSION_MS = 3_000
+PARTITIONS = 6
+PARTS = len(pipeline.NAMES)
+MOST_WORKERS = 4
+QUIET_SECONDS, SETTLED_SECONDS, LONGEST_SECONDS = 90.0, 5.0, 420.0
+RULES = [
+    {"contains": POISON[0], "fault": "wrong_schema"},
+    {"contains": POISON[1], "fault": "error"},
+]
+COMPACTED = ("chat.messages", "memory.formations", *FORMED, "memory.changes", "memory.forgotten")
+
+
+@dataclass(frozen=True)
+class Options:
+    """One run; `pace` in messages a second."""
+
+    faults: int
+    seed: int
+    workers: int = 2
+    pace: float = 8.0
+    poisoned: int = 4
+
+
+@dataclass
+class Outcome:
+    """What a run found."""
+
+    violations: dict[str, list[str]]
+    figures: dict[str, object]
+    faults: dict[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing was violated."""
+        return not any(self.violations.values())
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Everything that runs."""
+
+    options: Options
+    settings: Settings
+    servers: Servers
+    models: ModelServerProcess
+    chat: Chat
+    arrivals: Arrivals
+    workers: Workers
+    faults: FormationFaults
+    folder: Path
+
+    @property
+    def client(self) -> dict[str, Any]:
+        """Of Kafka's clients."""
+        return client_kwargs(self.settings.kafka, self.servers.kafka.endpoint)
+
+
+async def run(options: Options, folder: Path, jars: Path) -> Outcome:
+    """Set the scene, strike, wait for quiet, and judge; `folder` keeps data, logs and diaries."""
+    violations: dict[str, list[str]] = {}
+    began = time.monotonic()
+    async with scene(options, folder, jars) as on:
+        try:
+            await _storm(on)
+            stormed = time.monotonic()
+            await _quiet(on)
+        except NotInTime as error:
+            stormed = time.monotonic()
+            violations["never quiet"] = [str(error)]
+        await on.workers.abandon()
+        violations["processes"] = on.workers.violations
+        ended = time.monotonic()
+        judged = await _judge(on)
+        figures: dict[str, object] = {
+            "seed": options.seed,
+            "seconds": round(time.monotonic() - began),
+            "of the storm": round(stormed - began),
+            "until quiet": round(ended - stormed),
+            **_figures(on),
+            **judged.figures,
+        }
+        return Outcome(violations | judged.violations, figures, dict(on.faults.counts))
+
+
+@asynccontextmanager
+async def scene(options: Options, folder: Path, jars: Path) -> AsyncGenerator[Scene]:
+    """Servers, topics, collections, model, application, reader and workers; all gone after the block."""
+    async with AsyncExitStack() as stack:
+        servers = await stack.enter_async_context(_servers(folder, jars))
+        models = stack.enter_context(_models(options.seed))
+        settings = _settings(servers)
+        await _set_up(settings, servers)
+        chat = Chat(servers.mongo.endpoint, options.seed, pace=options.pace, poisoned=options.poisoned)
+        stack.push_async_callback(chat.close)
+        await chat.create()
+        arrivals = Arrivals(servers.kafka.endpoint, _topics(settings))
+        stack.push_async_callback(_cancelled, asyncio.create_task(arrivals.follow()))
+        place = Place(_environment(servers, models), folder, SESSION_MS)
+        workers = Workers(place, options.workers, formation_process.main, PARTS)
+        stack.push_async_callback(workers.abandon)
+        await workers.start()
+        await workers.all_run()
+
+        async def flows() -> None:
+            watched = ("memory.facts", "memory.reflections")
+            before = {topic: len(arrivals.of[topic]) for topic in watched}
+            await until(
+                lambda: all(len(arrivals.of[topic]) > before[topic] + 3 for topic in watched),
+                "memory is formed after a fault",
+                QUIET_SECONDS,
+            )
+
+        faults = FormationFaults(
+            options.seed, servers, workers, COMPACTED, flows, SESSION_MS / 1_000, most=MOST_WORKERS
+        ).with_models(options.seed, models)
+        yield Scene(options, settings, servers, models, chat, arrivals, workers, faults, folder)
+
+
+@asynccontextmanager
+async def _servers(folder: Path, jars: Path) -> AsyncGenerator[Servers]:
+    """Kafka lets members be missed sooner than by default."""
+    properties = {"group.min.session.timeout.ms": "1000"}
+    async with private_servers(folder, jars, replica_set=False, properties=properties) as servers:
+        yield servers
+
+
+def _models(seed: int) -> Any:
+    return model_server_process(
+        "tests.chaos.formation_script:script",
+        seed=seed,
+        base_seconds=0.3,
+        token_seconds=0.001,
+        embed_seconds=0.05,
+        rules=RULES,
+    )
+
+
+def _settings(servers: Servers) -> Settings:
+    return Settings(
+        mongodb=MongoSettings(uri=SecretStr(servers.mongo.endpoint), database=DATABASE),  # pyright: ignore[reportCallIssue]
+        kafka=KafkaSettings(bootstrap=servers.kafka.endpoint, partitions=PARTITIONS),  # pyright: ignore[reportCallIssue]
+    )
+
+
+def _environment(servers: Servers, models: ModelServerProcess) -> dict[str, str]:
+    """Small windows, so that there are many; everything else as `eden run` has it, but in more of a hurry."""
+    return {
+        "EDEN_MONGODB_URI": servers.mongo.endpoint,
+        "EDEN_MONGODB_DATABASE": DATABASE,
+        "EDEN_KAFKA_BOOTSTRAP": servers.kafka.endpoint,
+        "EDEN_TAILER_LEASE_SECONDS": "3",
+        "EDEN_TAILER_COMMIT_SECONDS": "1",
+        "EDEN_TAILER_WATERMARK_SECONDS": "2",
+        "EDEN_RUN_DRAIN_SECONDS": "6",
+        "EDEN_WINDOWS_MESSAGES": "8",
+        "EDEN_WINDOWS_LEAST": "3",
+        "EDEN_LLM": models.openai_url,
+        "EDEN_EMBEDDER": models.openai_url,
+        "EDEN_MODELS_FAST": "test-model",
+        "EDEN_MODELS_FREE": "test-model",
+        "EDEN_MODELS_PAID": "test-model",
+        "EDEN_MODELS_EMBEDDINGS": "test-embedding",
+        "EDEN_API_KEY": "chaos",
+    }
+
+
+async def _set_up(settings: Settings, servers: Servers) -> None:
+    config = admin_config(settings.kafka, servers.kafka.endpoint)
+    await asyncio.to_thread(apply_topics, config, load_topics(settings.kafka))
+    async with connect(settings.mongodb, servers.mongo.endpoint) as client:
+        await set_up(client[DATABASE], settings.mongodb.prefix)
+
+
+def _topics(settings: Settings) -> dict[str, int]:
+    """Everything that stages say, and all dead letters."""
+    topics = load_topics(settings.kafka)
+    said = ("memory.formations", "memory.extractions", "memory.forgotten", "memory.changes", *FORMED)
+    dead = [topic.name for topic in topics if topic.name.endswith(".dead")]
+    return {**dict.fromkeys(said, PARTITIONS), **dict.fromkeys(dead, 1)}
+
+
+async def _storm(on: Scene) -> None:
+    """Conversations flow while the faults strike."""
+    names = plan(on.options.seed, on.options.faults)
+    over = asyncio.Event()
+    talking = asyncio.create_task(on.chat.talk(over))
+    try:
+        await asyncio.sleep(5.0)
+        for number, name in enumerate(names):
+            sys.stderr.write(f"{number + 1}/{len(names)} {name}\n")
+            await on.faults.strike(name)
+    finally:
+        await on.faults.calm()
+        over.set()
+        await talking
+
+
+async def _quiet(on: Scene) -> None:
+    """Until everything said has become memory and nobody is behind, as long as anything moves; then all stop."""
+    began = time.monotonic()
+    moved, size = began, -1
+    while unfinished := await _unfinished(on):
+        if size != (size := sum(map(len, on.arrivals.of.values()))):
+            moved = time.monotonic()
+        if time.monotonic() - moved > QUIET_SECONDS or time.monotonic() - began > LONGEST_SECONDS:
+            raise NotInTime(f"nothing moves, and still: {unfinished[:5]}")
+        await asyncio.sleep(1.0)
+    await _settle(on)
+    await on.workers.stop()
+
+
+async def _settle(on: Scene) -> None:
+    """Until nothing new has come for a while and every group is at its end."""
+    end = time.monotonic() + QUIET_SECONDS
+    while time.monotonic() < end:
+        size = sum(map(len, on.arrivals.of.values()))
+        await asyncio.sleep(SETTLED_SECONDS)
+        if size == sum(map(len, on.arrivals.of.values())) and not await _behind(on):
+            return
+    raise NotInTime(f"behind: {await _behind(on)}")
+
+
+async def _behind(on: Scene) -> dict[str, int]:
+    """Groups that have more than transaction markers before them."""
+    topics = load_topics(on.settings.kafka)
+    groups = {topics.group(name): topics.read_by(name) for name in pipeline.NAMES}
+    async with Lag(on.client, groups) as lag:
+        found = await lag.read()
+    trigger = topics.group(pipeline.FORMATION_TRIGGER)  # reads the tailer's transactions and watermarks
+    return {group: count for group, count in found.items() if count and group != trigger}
+
+
+async def _unfinished(on: Scene) -> Sequence[str]:
+    database, said = on.chat.database, on.chat.messages.values()
+    formed: list[dict[str, Any]] = (
+        await database["memory_windows"].find({}, {"messages.message_id": 1}).to_list()
+    )
+    within = {one["message_id"] for row in formed for one in row["messages"]}
+    waiting = [one.id for one in said if not one.deleted and f"s.{one.id}" not in within]
+    if waiting:
+        return [f"{name} is in no window" for name in waiting]
+    facts: list[dict[str, Any]] = await database["memory_facts"].find({"active": True}).to_list()
+    found = markers(facts, said, on.chat.poisoned)
+    return [*found["lost"], *found["doubled"], *found["wrong"], *found["not forgotten"]]
+
+
+async def _judge(on: Scene) -> Judged:
+    return await judge(on.chat, on.arrivals.of, on.servers.kafka.endpoint, on.models, on.folder, PARTITIONS)
+
+
+def _figures(on: Scene) -> dict[str, object]:
+    counts = on.faults.counts
+    return {
+        "faults": sum(counts.values()),
+        "server restarts": sum(
+            counts[one] for one in counts if one.startswith(("mongod", "kafka")) and "frozen" not in one
+        ),
+        "workers started": on.workers.started,
+        "gave up starting, a server was away": on.workers.gave_up_starting,
+        "longest stop, s": round(max(on.workers.stop_seconds, default=0.0), 2),
+    }
+
+
+async def _cancelled(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+def main(arguments: list[str]) -> int:
+    """One run, shown; 0 when nothing was violated."""
+    parser = argparse.ArgumentParser(
+        prog="tests.chaos.formation", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("--faults", type=int, default=80)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--folder", type=Path, help="keep data, logs and diaries there")
+    given = parser.parse_args(arguments)
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    with tempfile.TemporaryDirectory(prefix="eden-chaos-") as temporary:
+        folder = (given.folder or Path(temporary)).absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        outcome = asyncio.run(run(Options(given.faults, given.seed), folder, Path(".eden/jars").absolute()))
+    show("formation", outcome.figures, outcome.faults, outcome.violations)
+    return 0 if outcome.clean else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
