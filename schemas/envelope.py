@@ -47,7 +47,8 @@ def _known_type(ce_type: bytes) -> tuple[str, int]:
 
 def rfc3339(moment: datetime) -> str:
     """A UTC time with milliseconds, as `ce_time` and every event write it: `2026-01-02T03:04:05.678Z`."""
-    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+    utc = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
+    return utc.isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,9 +37,9 @@ class Part(BaseModel):
 
 
 def _to_the_millisecond(moment: datetime) -> datetime:
-    utc = moment.astimezone(UTC)
-    over = utc.microsecond % 1000
-    return utc.replace(microsecond=utc.microsecond - over) if over else utc
+    if over := moment.microsecond % 1000:
+        moment = moment.replace(microsecond=moment.microsecond - over)
+    return moment.astimezone(UTC) if moment.utcoffset() else moment.replace(tzinfo=UTC)
 
 
 Moment = Annotated[

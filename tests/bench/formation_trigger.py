@@ -1,8 +1,9 @@
 """formation-trigger against writing its documents: messages/s over many sessions, through Kafka and its worker.
 
-Beside it, in the same run and to the same server: a bulk write of the documents that it left (each once, by as many
-writers as there are partitions, 500 at a time), and of everything that it wrote: a session's document is written
-again with every batch that holds a message of it.
+The topic is filled before. Counted is from the first batch stored until all windows that watermarks close are
+published and read back, by a process set up as `eden run` does. Beside it, in the same run and to the same server:
+a bulk write of the documents that it left (each once, by as many writers as there are partitions, 500 at a time), and
+of all that it wrote: messages take their formation, sessions close and are published.
 
 `python -m tests.bench.formation_trigger [--messages N] [--sessions N] [--rounds N]`
 """
@@ -21,11 +22,12 @@ from uuid import uuid4
 
 import structlog
 from pydantic import SecretStr
-from pymongo import InsertOne, ReplaceOne
+from pymongo import InsertOne, ReplaceOne, UpdateMany
 
 from eden_memory.domain.stage import Delivery
 from eden_memory.domain.windows import Limits
 from eden_memory.mongo.trigger_store import MongoTriggerStore
+from eden_memory.runtime import process
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
 from tests.bench.report import Report, Row, median
 from tests.integration.formation_trigger.harness import PARTITIONS, Kit, Topic, kit_for
@@ -36,7 +38,8 @@ from tests.unit.formation_trigger.records import message, watermark
 BATCH = 500
 TEXT = "We meet on Thursday at ten in the office by the river, and I bring the drawings. "
 TARGET = 0.5
-Writes = dict[str, list[Any]]
+Writes = list[tuple[str, list[Any]]]
+"""Collection and operations, one after the other."""
 
 
 def conversations(messages: int, sessions: int, seed: int) -> list[Delivery]:
@@ -56,33 +59,33 @@ def conversations(messages: int, sessions: int, seed: int) -> list[Delivery]:
     ]
 
 
-async def stage_seconds(kit: Kit, log: Sequence[Delivery]) -> float:
-    """From the first record handled until all windows that a watermark closes are published."""
+async def stage_rate(kit: Kit, log: Sequence[Delivery]) -> float:
+    """Messages a second, from the first batch stored until all windows that watermarks close are published."""
     await kit.put(log)
     rounds = len({one.envelope.ordering_key for one in log}) // PARTITIONS // 1_000 + 2
-    sessions = kit.database["memory_sessions"]
+    messages = kit.database["memory_messages"]
     async with kit.running(), kit.topic() as topic:
-        await until(sessions.find_one, "the first batch")
-        started = time.monotonic()
+        await until(messages.find_one, "the first batch")
+        started, before = time.monotonic(), await messages.estimated_document_count()
         await kit.put(
             watermark(len(log) + one, 20 + one, partition)
             for one in range(rounds)
             for partition in range(PARTITIONS)
         )
         await _all_published(kit, topic)
-        return time.monotonic() - started
+        return (len(log) - before) / (time.monotonic() - started)
 
 
 async def _all_published(kit: Kit, topic: Topic) -> None:
     """Until nothing waits, is due or unpublished."""
+    sessions, windows = kit.database["memory_sessions"], kit.database["memory_windows"]
     while True:
         await topic.read()
         await asyncio.sleep(0.2)
-        left = await kit.database["memory_sessions"].find_one({"due_at": {"$exists": True}})
-        if left is None and topic.records:
-            windows = await kit.database["memory_windows"].count_documents({})
+        if topic.records and await sessions.find_one({"due_at": {"$exists": True}}) is None:
+            count = await windows.count_documents({})
             await topic.read()
-            if len({one.key for one in topic.records}) == windows:
+            if len({one.key for one in topic.records}) == count:
                 return
 
 
@@ -95,17 +98,22 @@ async def documents_left(kit: Kit) -> Writes:
     texts = {one["message_id"]: one["text"] for row in found["windows"] for one in row["messages"]}
     for row in found["messages"]:
         row["text"] = row["text"] or texts[row["_id"]]
-    return {name: [InsertOne(row) for row in rows] for name, rows in found.items()}
+    return [(name, [InsertOne(row) for row in rows]) for name, rows in found.items()]
 
 
 async def all_writes(kit: Kit, left: Writes) -> Writes:
-    """What the stage left, and its sessions once more for each further message."""
-    revised = [
-        ReplaceOne({"_id": row["_id"]}, row)
-        async for row in kit.database["memory_sessions"].find()
-        for _ in range(row["rev"] - 1)
+    """What the stage left; then its messages take their formations, its sessions close and are published."""
+    sessions = await kit.database["memory_sessions"].find().to_list()
+    windows = await kit.database["memory_windows"].find({}, {"messages.message_id": 1}).to_list()
+    claims = [
+        UpdateMany(
+            {"_id": {"$in": [one["message_id"] for one in row["messages"]]}, "formation_id": {"$ne": ""}},
+            {"$set": {"formation_id": row["_id"], "text": None}},
+        )
+        for row in windows
     ]
-    return {**left, "sessions": [*left["sessions"], *revised]}
+    replaced = [ReplaceOne({"_id": row["_id"]}, row) for row in sessions]
+    return [*left, ("sessions", replaced), ("messages", claims), ("sessions", replaced)]
 
 
 async def bulk_seconds(kit: Kit, writes: Writes) -> float:
@@ -113,14 +121,11 @@ async def bulk_seconds(kit: Kit, writes: Writes) -> float:
     database = kit.mongo[f"{kit.settings.mongodb.database}_bulk{uuid4().hex[:6]}"]
     await MongoTriggerStore(database, "memory_", Limits()).create_indexes()
 
-    async def write(name: str, share: int) -> None:
-        mine = writes[name][share::PARTITIONS]
-        for start in range(0, len(mine), BATCH):
-            await database["memory_" + name].bulk_write(mine[start : start + BATCH], ordered=False)
-
     async def writer(share: int) -> None:
-        for name in writes:
-            await write(name, share)
+        for name, operations in writes:
+            mine = operations[share::PARTITIONS]
+            for start in range(0, len(mine), BATCH):
+                await database["memory_" + name].bulk_write(mine[start : start + BATCH], ordered=False)
 
     started = time.monotonic()
     await asyncio.gather(*(writer(share) for share in range(PARTITIONS)))
@@ -134,9 +139,7 @@ async def measured(mongodb: str, kafka: str, messages: int, sessions: int, round
     found: dict[str, list[float]] = {"stage": [], "left": [], "all": []}
     for seed in range(rounds):
         async with _namespace(mongodb, kafka) as kit:
-            found["stage"].append(
-                messages / await stage_seconds(kit, conversations(messages, sessions, seed))
-            )
+            found["stage"].append(await stage_rate(kit, conversations(messages, sessions, seed)))
             left = await documents_left(kit)
             found["left"].append(messages / await bulk_seconds(kit, left))
             found["all"].append(messages / await bulk_seconds(kit, await all_writes(kit, left)))
@@ -153,6 +156,17 @@ async def _namespace(mongodb: str, kafka: str) -> AsyncGenerator[Kit]:
     async with kit_for(settings) as kit:
         yield kit
         await kit.mongo.drop_database(name)
+
+
+def figures(mongodb: str, kafka: str, messages: int, sessions: int, rounds: int) -> dict[str, float]:
+    """`measured`, in an event loop and with a collector as `eden run` has them."""
+    found: dict[str, float] = {}
+
+    async def measure() -> None:
+        found.update(await measured(mongodb, kafka, messages, sessions, rounds))
+
+    process.run(measure())
+    return found
 
 
 def report(rates: dict[str, float], sessions: int) -> Report:
@@ -188,11 +202,8 @@ def main() -> None:
         tempfile.TemporaryDirectory() as folder,
         running_servers({}, Path(folder), Path(".eden/jars")) as servers,
     ):
-        rates = asyncio.run(
-            measured(
-                servers.mongodb_uri, servers.kafka_bootstrap, given.messages, given.sessions, given.rounds
-            )
-        )
+        where = servers.mongodb_uri, servers.kafka_bootstrap
+        rates = figures(*where, given.messages, given.sessions, given.rounds)
     report(rates, given.sessions).show()
 
 

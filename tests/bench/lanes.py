@@ -36,6 +36,7 @@ from rich.table import Table
 from eden_memory.domain.stage import Delivery, Outgoing
 from eden_memory.runtime.worker import Bounds, Worker
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
+from tests.bench import formation_trigger as trigger
 from tests.integration.runtime.harness import Asked, Bench, asked, bench, consuming, running, stage, until
 from tests.servers import running_servers
 
@@ -274,6 +275,10 @@ def report(results: dict[str, float]) -> dict[str, Any]:
             ratios[f"{name}_over_one_at_a_time"] = ours / results[f"{name}_one_at_a_time_per_s"]
     if "lanes_us" in results:
         ratios["lanes_over_faststream_cpu"] = results["lanes_us"] / results["faststream_us"]
+    if "trigger_stage_per_s" in results:
+        for of in ("left", "all"):
+            bounds[f"trigger_{of}_per_s"] = results[f"trigger_{of}_per_s"]
+            ratios[f"trigger_of_{of}"] = results["trigger_stage_per_s"] / results[f"trigger_{of}_per_s"]
     return {"bench": "lanes", "results": results, "bounds": bounds, "ratios": ratios}
 
 
@@ -297,6 +302,10 @@ if __name__ == "__main__":
     parser.add_argument(
         "--overhead", type=int, default=100_000, help="for the CPU per record; 0: leave it out"
     )
+    parser.add_argument(
+        "--trigger", type=int, default=100_000, help="messages for formation-trigger; 0: leave it out"
+    )
+    parser.add_argument("--sessions", type=int, default=20_000, help="of formation-trigger's messages")
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)
@@ -314,5 +323,9 @@ if __name__ == "__main__":
                 servers.kafka_bootstrap,
             )
         )
+        if arguments.trigger:
+            where = servers.mongodb_uri, servers.kafka_bootstrap
+            rates = trigger.figures(*where, arguments.trigger, arguments.sessions, arguments.rounds)
+            figures |= {f"trigger_{name}_per_s": rate for name, rate in rates.items()}
     _show(figures)
     print(json.dumps(report(figures)))  # noqa: T201 - the last line is for programs
