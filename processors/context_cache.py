@@ -23,6 +23,8 @@ log = structlog.get_logger()
 AT_ONCE = 100
 """Contexts of a scope that are built with the change; more wait for the next round."""
 ROUND_SECONDS = 3.0
+BREATH_SECONDS = 0.2
+"""Between two batches of a partition: what changes meanwhile is built once."""
 MOST_CONFLICTS = 10
 
 
@@ -37,9 +39,11 @@ class ContextCache:
         active: timedelta,
         clock: Callable[[], datetime],
         round_seconds: float = ROUND_SECONDS,
+        breath_seconds: float = BREATH_SECONDS,
     ) -> None:
         self._source, self._contexts, self._showing = source, contexts, showing
-        self._active, self._clock, self._round_seconds = active, clock, round_seconds
+        self._active, self._clock = active, clock
+        self._round_seconds, self._breath_seconds = round_seconds, breath_seconds
         self._later: set[str] = set()
         self._rounds: asyncio.Task[None] | None = None
 
@@ -54,6 +58,7 @@ class ContextCache:
             else:
                 wanted |= {one.asked: max(one.active_until, wanted.get(one.asked, now)) for one in concerned}
         await self._build(wanted)
+        await asyncio.sleep(self._breath_seconds)
         return ()
 
     async def refresh_all(self) -> None:

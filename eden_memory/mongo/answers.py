@@ -15,6 +15,7 @@ from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
 from eden_memory.mongo.grouped import GroupedInserts
+from eden_memory.mongo.shared_reads import SharedReads
 from schemas.documents import Answer
 
 log = structlog.get_logger()
@@ -36,6 +37,8 @@ class MongoAnswers:
             write_concern=WriteConcern("majority", j=True),
         )
         self._inserts = GroupedInserts(self._answers)
+        self._of_units = SharedReads(self._read_units)
+        self._of_ids = SharedReads(self._read_ids)
 
     async def prepare(self) -> None:
         """Create the index."""
@@ -43,12 +46,11 @@ class MongoAnswers:
 
     async def of_unit(self, unit: str) -> Mapping[str, Answer]:
         """All answers that a unit's question and its repairs have got, by id."""
-        return await self._read({"unit": unit})
+        return (await self._of_units.get([unit])).get(unit, {})
 
     async def find(self, ids: Iterable[str]) -> Mapping[str, Answer]:
-        """Those of the answers that are kept, by id, in one query."""
-        wanted = list(ids)
-        return await self._read({"_id": {"$in": wanted}}) if wanted else {}
+        """Those of the answers that are kept, by id; look-ups of the same moment share a query."""
+        return await self._of_ids.get(ids)
 
     async def keep(self, answer: Answer) -> Answer:
         """Store it until that is confirmed; what is stored under its id already is returned in its place."""
@@ -74,8 +76,14 @@ class MongoAnswers:
         stored = await self._answers.find_one({"_id": answer.id})
         return answer if stored is None else _answer(stored)
 
-    async def _read(self, query: Document) -> dict[str, Answer]:
-        return {one["_id"]: _answer(one) async for one in self._answers.find(query)}
+    async def _read_units(self, units: list[str]) -> dict[str, dict[str, Answer]]:
+        found: dict[str, dict[str, Answer]] = {}
+        async for one in self._answers.find({"unit": {"$in": units}}):
+            found.setdefault(one["unit"], {})[one["_id"]] = _answer(one)
+        return found
+
+    async def _read_ids(self, ids: list[str]) -> dict[str, Answer]:
+        return {one["_id"]: _answer(one) async for one in self._answers.find({"_id": {"$in": ids}})}
 
 
 def _document(answer: Answer) -> Document:

@@ -20,6 +20,8 @@ class MongoControls:
 
     def __init__(self, database: AsyncDatabase[Document], prefix: str) -> None:
         self._controls = database[f"{prefix}controls"]
+        self._listening: dict[asyncio.Event, None] = {}
+        self._watching: asyncio.Task[None] | None = None
 
     async def pauses(self) -> Sequence[Pause]:
         """All pauses in force."""
@@ -87,15 +89,40 @@ class MongoControls:
         )
 
     async def changes(self) -> AsyncIterator[None]:
-        """Yields at the start and at each change, and again whenever the server could not be watched."""
-        while True:
+        """Yields at the start and at each change, and again whenever the server could not be watched.
+
+        All who listen in a process share one change stream.
+        """
+        changed = asyncio.Event()
+        self._listening[changed] = None
+        if self._watching is None or self._watching.done():
+            self._watching = asyncio.create_task(self._watch())
+        try:
+            while True:
+                yield None
+                await changed.wait()
+                changed.clear()
+        finally:
+            del self._listening[changed]
+            if not self._listening:
+                self._watching.cancel()
+                self._watching = None
+
+    async def _watch(self) -> None:
+        """While anybody listens. The driver may lose a cancellation that arrives together with an answer."""
+        while self._listening:
             try:
                 async with await self._controls.watch(max_await_time_ms=1_000) as stream:
-                    yield None
-                    async for _ in stream:
-                        yield None
+                    self._tell()
+                    while self._listening and stream.alive:
+                        if await stream.try_next() is not None:
+                            self._tell()
             except PyMongoError:
                 await asyncio.sleep(AGAIN_SECONDS)
+
+    def _tell(self) -> None:
+        for changed in self._listening:
+            changed.set()
 
 
 _FIELDS = ("stage", "topic", "partition", "dead_topic", "dead_partition", "dead_offset")

@@ -8,6 +8,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.domain.forgotten import Mark, Marks
+from eden_memory.mongo.shared_reads import SharedReads
 from schemas.documents import ForgottenMark
 
 Row = dict[str, Any]
@@ -22,17 +23,22 @@ class MongoForgetting:
             read_preference=ReadPreference.PRIMARY,
             read_concern=ReadConcern("majority"),
         )
+        self._reads = SharedReads(self._read)
 
     async def among(self, named: Iterable[tuple[str, str]]) -> Marks:
-        """The marks of (kind, target) pairs, in one query."""
+        """The marks of (kind, target) pairs, in one query; look-ups of the same moment share it."""
+        found = await self._reads.get(set(named))
+        return Marks(mark for marks in found.values() for mark in marks)
+
+    async def _read(self, named: list[tuple[str, str]]) -> dict[tuple[str, str], list[Mark]]:
         targets: dict[str, list[str]] = {}
-        for kind, target in set(named):
+        for kind, target in named:
             targets.setdefault(kind, []).append(target)
-        if not targets:
-            return Marks()
         each: list[Row] = [{"kind": kind, "target": {"$in": found}} for kind, found in targets.items()]
-        rows = await self._marks.find({"$or": each}).to_list()
-        return Marks(map(_mark, rows))
+        marks: dict[tuple[str, str], list[Mark]] = {}
+        async for row in self._marks.find({"$or": each}):
+            marks.setdefault((row["kind"], row["target"]), []).append(_mark(row))
+        return marks
 
 
 def _mark(row: Row) -> Mark:

@@ -1,6 +1,5 @@
 """The ledger of outcomes: written once, acknowledged by a majority, one insert per decision."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -14,6 +13,7 @@ from pymongo.write_concern import WriteConcern
 
 from eden_memory.domain.outcome import Outcome, OutcomeTooLarge, Reread, StoredRecord
 from eden_memory.mongo.grouped import GroupedInserts
+from eden_memory.mongo.shared_reads import SharedReads
 
 LIMIT_BYTES = 4_000_000
 Document = dict[str, Any]
@@ -34,8 +34,7 @@ class MongoLedger:
         )
         self._limit = limit
         self._inserts = GroupedInserts(self._outcomes)
-        self._asked: dict[str, asyncio.Future[Outcome | None]] = {}
-        self._asking: set[asyncio.Task[None]] = set()
+        self._reads = SharedReads(self._read)
 
     async def prepare(self) -> None:
         """Create the indexes."""
@@ -48,9 +47,8 @@ class MongoLedger:
 
     async def find(self, stage: str, members: Sequence[str]) -> Mapping[str, Outcome]:
         """The outcomes that the members were decided in; requests of the same moment share one query."""
-        asked = {member: self._ask(f"{stage}:{member}") for member in members}
-        found = {member: await future for member, future in asked.items()}
-        return {member: outcome for member, outcome in found.items() if outcome is not None}
+        found = await self._reads.get(f"{stage}:{member}" for member in members)
+        return {name.removeprefix(f"{stage}:"): outcome for name, outcome in found.items()}
 
     async def store(self, outcome: Outcome) -> Outcome:
         """Insert it, or return what is stored under its key; Reread if a member or write is another's."""
@@ -72,38 +70,12 @@ class MongoLedger:
         )
         return result.modified_count
 
-    def _ask(self, member: str) -> "asyncio.Future[Outcome | None]":
-        future = self._asked.get(member)
-        if future is None:
-            future = self._asked[member] = asyncio.get_running_loop().create_future()
-            if len(self._asked) == 1:
-                task = asyncio.create_task(self._answer())
-                self._asking.add(task)
-                task.add_done_callback(self._asking.discard)
-        return asyncio.shield(future)
-
-    async def _answer(self) -> None:
-        asked, self._asked = self._asked, {}
-        try:
-            async for document in self._outcomes.find({"members": {"$in": list(asked)}}):
-                outcome = _outcome(document)
-                for member in document["members"]:
-                    if member in asked and not asked[member].done():
-                        asked[member].set_result(outcome)
-        except Exception as error:  # noqa: BLE001 - handed to all who asked
-            _end(asked.values(), error)
-        _end(asked.values(), None)
-
-
-def _end(futures: Any, error: Exception | None) -> None:
-    for future in futures:
-        if future.done():
-            continue
-        if error is None:
-            future.set_result(None)
-        else:
-            future.set_exception(error)
-            future.exception()
+    async def _read(self, members: list[str]) -> dict[str, Outcome]:
+        found: dict[str, Outcome] = {}
+        async for document in self._outcomes.find({"members": {"$in": members}}):
+            outcome = _outcome(document)
+            found.update(dict.fromkeys(document["members"], outcome))
+        return found
 
 
 def _document(outcome: Outcome) -> Document:

@@ -7,6 +7,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.mongo.memory_documents import document_of
+from eden_memory.mongo.shared_reads import SharedReads
 from schemas.documents import Snapshot
 
 Row = dict[str, Any]
@@ -18,13 +19,12 @@ class MongoSnapshots:
     def __init__(self, database: AsyncDatabase[Row], prefix: str) -> None:
         name = prefix + Snapshot.COLLECTION
         self._snapshots = database.get_collection(name, read_concern=ReadConcern("majority"))
+        self._reads = SharedReads(self._read)
 
     async def snapshots(self, scope_keys: Iterable[str]) -> dict[str, Snapshot]:
-        """Those that exist, in one query."""
-        wanted = list(dict.fromkeys(scope_keys))
-        if not wanted:
-            return {}
-        return {
-            row["_id"]: document_of(Snapshot, row)
-            async for row in self._snapshots.find({"_id": {"$in": wanted}})
-        }
+        """Those that exist, in one query; look-ups of the same moment share it."""
+        return await self._reads.get(scope_keys)
+
+    async def _read(self, keys: list[str]) -> dict[str, Snapshot]:
+        found = self._snapshots.find({"_id": {"$in": keys}})
+        return {row["_id"]: document_of(Snapshot, row) async for row in found}

@@ -57,7 +57,7 @@ class Stage:
         streams = MongoStreams(kit.database, prefix)
         self.source = MongoContextSource(kit.database, kit.database, kit.settings, streams)
         self.contexts = MongoContexts(kit.database, prefix)
-        self.cache = ContextCache(self.source, self.contexts, Showing(), HOUR, now, round_seconds=0.05)
+        self.cache = ContextCache(self.source, self.contexts, Showing(), HOUR, now, 0.05, 0.0)
 
     async def xml(self, session: str, user: str) -> str | None:
         row = await self.kit.database["memory_contexts"].find_one({"_id": f"s.{session}/s.{user}"})
