@@ -36,7 +36,7 @@ from eden_memory.runtime.topics import load_topics
 from eden_memory.runtime.usage_feed import usage_feed
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
 from schemas.events import ModelCalled
-from tests.bench.formation_load import conversations, hot, place_of
+from tests.bench.formation_load import conversations, hot, place_of, staggered
 from tests.bench.report import Report, Row, percentile
 from tests.model_server.script import MARK
 from tests.model_server.serving import ModelServerProcess, model_server_process
@@ -381,7 +381,8 @@ async def measure(sessions: int, each: int) -> Report:
         model_server_process(base_seconds=1.0) as models,
     ):
         describe(report, "slow", 1.0, await run(servers, models, load, None))
-        describe_delays(report, await run(servers, models, load, PACE))
+        paced = staggered(load, sessions, WINDOW)
+        describe_delays(report, await run(servers, models, paced, PACE))
         models.change(base_seconds=0.0)
         describe(report, "fast", 0.0, await run(servers, models, load, None))
     return report

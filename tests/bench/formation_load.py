@@ -1,7 +1,7 @@
 """Conversations whose facts can be counted: every user message carries one marker of its own."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -42,6 +42,16 @@ def conversations(sessions: int, each: int, *, seed: int = 1) -> Iterator[dict[s
                 "user_id": f"user-{session:04d}" if user else None,
                 "created_at": BEGAN + timedelta(seconds=index),
             }
+
+
+def staggered(load: Iterable[dict[str, Any]], sessions: int, window: int) -> list[dict[str, Any]]:
+    """The same, each session a little later than the one before: their windows close one after the other."""
+
+    def moment(message: dict[str, Any]) -> float:
+        session, index = message["_id"].removeprefix("m-").split("-")
+        return int(index) + int(session) * window / sessions
+
+    return sorted(load, key=moment)
 
 
 def hot_script(asked: Asked) -> Said:
