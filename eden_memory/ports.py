@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from eden_memory.domain.asking import A, Answered, Asking, Earlier, Prompt
 from eden_memory.domain.changes import ChangeBatch, Document, Page
 from eden_memory.domain.errors import EdenError
-from eden_memory.domain.forgetting import Blobs, Resting, Told
+from eden_memory.domain.forgetting import Blobs, BlobVersion, Resting, Told
 from eden_memory.domain.forgotten import Mark, Marks
 from eden_memory.domain.known_facts import KnownFact, Near
 from eden_memory.domain.memory_batch import ScopeBatch
@@ -24,7 +24,6 @@ from eden_memory.domain.window_request import BatchWrite, StoredWindow
 from schemas.documents import Snapshot, Stream
 from schemas.events import FactChanged
 from schemas.provenance import Embedding
-from schemas.scopes import Scope
 
 
 class SourceFailed(EdenError):  # noqa: N818 - reads as what happened
@@ -321,8 +320,16 @@ class ForgettingStore(Protocol):
         """The blob version `KEY@N`, if there is one."""
         ...
 
-    async def versions_from(self, blobs: Blobs) -> Sequence[tuple[Scope, int]]:
-        """For each scope its blob versions from the lowest named one to the highest ever given."""
+    async def absorbing(self, reflections: Mapping[str, Iterable[str]]) -> Blobs:
+        """For each scope key the lowest blob version, stored or only decided, that lists any of its reflections."""
+        ...
+
+    async def versions_from(self, blobs: Blobs) -> Sequence[BlobVersion]:
+        """For each scope its blob versions from the lowest named one on, with those decided from one of them."""
+        ...
+
+    async def marked_by_others(self, names: Iterable[str], event_id: str) -> set[str]:
+        """Those of the blob versions (`KEY@N`) that another Forgotten record has marked."""
         ...
 
     async def erase_texts(self, message_ids: Iterable[str]) -> None:

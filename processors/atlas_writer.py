@@ -2,18 +2,20 @@
 
 One transaction per scope and batch. A redelivered batch finds everything there, changes nothing, and says again
 what is there. Live writing and rebuilding are the same: the documents follow from the records in any order.
+Marks of what is forgotten are read before the commit and after it: forgetting stores a mark before it looks for
+what rests on it, so either it finds what was committed, or the writer finds the mark.
 """
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-from eden_memory.domain.memory_batch import MemoryBatch, memory_batch, named_by
+from eden_memory.domain.memory_batch import MemoryBatch, erased_since, memory_batch, named_by
 from eden_memory.domain.stage import Decision, Delivery, Emit
 from eden_memory.domain.stored_memory import Applied
 from eden_memory.ports import Forgetting, MemoryStore
 from schemas.documents import Fact, Snapshot
-from schemas.events import FactCommanded, ScopeChanged
+from schemas.events import FactCommanded, Forgotten, ReflectionFormed, ScopeChanged
 from schemas.scopes import Scope
 
 ANNOUNCED_EVERY = 0.05
@@ -38,14 +40,29 @@ class AtlasWriter:
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Decision:
         """One batch of one partition; up to the first record of a scope that could not be written."""
-        marks = await self._forgetting.among(named_by(one.event for one in deliveries))
-        batch = memory_batch(deliveries, marks)
-        results = await self._store.apply(list(batch.scopes.values()))
+        batch, results, late = await self._write(deliveries)
         covers = _covered(batch, results, len(deliveries))
         written = {key: one for key, one in results.items() if isinstance(one, Applied)}
         events = [event for key, one in written.items() for event in _events(one, batch.last[key])]
         await self._space_out(key for key, one in written.items() if one.snapshot is not None)
-        return Decision([*batch.erased, *events], covers=covers)
+        return Decision([*late, *batch.erased, *events], covers=covers)
+
+    async def _write(
+        self, deliveries: Sequence[Delivery]
+    ) -> tuple[MemoryBatch, Mapping[str, Applied | Exception], list[Emit]]:
+        """Write, and take back what was forgotten meanwhile, until nothing was."""
+        named = named_by(one.event for one in deliveries)
+        batch = memory_batch(deliveries, await self._forgetting.among(named))
+        results = await self._store.apply(list(batch.scopes.values()))
+        late: list[Emit] = []
+        while gone := erased_since(
+            batch, again := memory_batch(deliveries, await self._forgetting.among(named))
+        ):
+            batch, keys = again, {one.envelope.ordering_key for one in gone}
+            taken_back = await self._store.apply([batch.scopes[key] for key in sorted(keys)])
+            results = {**results, **{key: _both(results[key], one) for key, one in taken_back.items()}}
+            late += [_shown(one) for one in gone if isinstance(one.event, ReflectionFormed)]
+        return batch, results, late
 
     async def _space_out(self, keys: Iterable[str]) -> None:
         """Wait until nothing was said of any of the scopes for a while; what is committed is visible meanwhile."""
@@ -66,6 +83,29 @@ def _covered(batch: MemoryBatch, results: Mapping[str, Applied | Exception], cou
     if covered == 0:
         raise next(one for key, one in failed.items() if batch.first[key] == 0)
     return covered
+
+
+def _both(first: Applied | Exception, then: Applied | Exception) -> Applied | Exception:
+    """Two writes of a scope as one."""
+    if isinstance(first, Exception) or isinstance(then, Exception):
+        return then
+    return Applied(then.snapshot, tuple(dict.fromkeys([*first.parts, *then.parts])), then.duplicates)
+
+
+def _shown(delivery: Delivery) -> Emit:
+    """A reflection stood in the buffer for a moment: a blob that absorbed it there is to be found."""
+    event = delivery.event
+    assert isinstance(event, ReflectionFormed)
+    forgotten = Forgotten(
+        kind="reflection",
+        id=event.reflection_id,
+        reach="for_ever",
+        because="derived",
+        scope=event.scope.key,
+        asked_by=None,
+        forgotten_at=delivery.envelope.time,
+    )
+    return Emit(forgotten, delivery, identity=f"derived/reflection/{event.reflection_id}/late")
 
 
 def _events(applied: Applied, last: Delivery) -> list[Emit]:

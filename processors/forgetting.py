@@ -5,15 +5,14 @@ on its way to the writer, is dropped there. The memory collections are changed b
 tombstones.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from eden_memory.domain.forgetting import Resting, blobs_of, follows, gone, mark_of
+from eden_memory.domain.forgetting import BlobVersion, Resting, follows, gone, mark_of, reflections_of
 from eden_memory.domain.forgotten import Mark, ids_of
 from eden_memory.domain.stage import Decision, Delivery
 from eden_memory.ports import Forgetting as Marked
 from eden_memory.ports import ForgettingStore
 from schemas.events import Forgotten
-from schemas.scopes import Scope
 
 FORMED_FROM = ("message", "session", "user")
 
@@ -29,17 +28,21 @@ class Forgetting:
         (delivery,) = deliveries
         event = delivery.event
         assert isinstance(event, Forgotten)
-        await self._store.mark([mark_of(event)], delivery.id, event.forgotten_at)
+        mark = mark_of(event)
+        await self._mark([mark], delivery)
         if event.because == "derived":
-            return Decision(())
-        resting = await self._gone(mark_of(event))
-        withdrawn = await self._withdrawn(event, resting)
-        told = await self._store.messages_of(mark_of(event))
-        derived = [Mark(one.kind, one.id, "for_ever") for one in resting]
-        derived += [Mark("blob", f"{scope.key}@{version}", "for_ever") for scope, version in withdrawn]
-        await self._store.mark(derived, delivery.id, event.forgotten_at)
+            return Decision(follows(delivery, event, (), (), await self._withdrawn(delivery, event, ())))
+        resting = await self._gone(mark)
+        told = await self._store.messages_of(mark)
+        await self._mark((Mark(one.kind, one.id, "for_ever") for one in resting), delivery)
+        withdrawn = await self._withdrawn(delivery, event, resting)
         await self._store.erase_texts([one.message_id for one in told] or _message(event))
         return Decision(follows(delivery, event, resting, told, withdrawn))
+
+    async def _mark(self, marks: Iterable[Mark], delivery: Delivery) -> None:
+        event = delivery.event
+        assert isinstance(event, Forgotten)
+        await self._store.mark(marks, delivery.id, event.forgotten_at)
 
     async def _gone(self, mark: Mark) -> list[Resting]:
         """The facts and reflections that this leaves without any source, or that are meant themselves."""
@@ -49,12 +52,23 @@ class Forgetting:
         named = {pair for one in resting for pair in ids_of(one.scope, one.sources)}
         return gone(resting, await self._marked.among(named))
 
-    async def _withdrawn(self, event: Forgotten, resting: Sequence[Resting]) -> Sequence[tuple[Scope, int]]:
-        """Every blob version from the first one that absorbed what is forgotten."""
-        blobs = blobs_of(resting)
-        if event.kind == "blob":
+    async def _withdrawn(
+        self, delivery: Delivery, event: Forgotten, resting: Sequence[Resting]
+    ) -> list[BlobVersion]:
+        """Every blob version from the first one that absorbed what is forgotten, each with its mark.
+
+        Looked for again once they are marked: what is decided from them later is dropped by the writer.
+        """
+        blobs = await self._store.absorbing(reflections_of(event, resting))
+        if event.kind == "blob" and event.because != "derived":
             blobs = await self._store.blob(event.id)
-        return await self._store.versions_from(blobs)
+        found: list[BlobVersion] = []
+        while new := [one for one in await self._store.versions_from(blobs) if one not in found]:
+            others = await self._store.marked_by_others([one.name for one in new], delivery.id)
+            await self._mark((Mark("blob", one.name, "for_ever") for one in new), delivery)
+            found += new
+            blobs.handled.update(others)
+        return [one for one in found if one.name not in blobs.handled]
 
 
 def _message(event: Forgotten) -> list[str]:

@@ -26,8 +26,6 @@ class Resting:
     formed_at: datetime
     versions: int = 1
     """The highest version of a fact."""
-    absorbed_into: int | None = None
-    """The lowest blob version that holds a reflection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +38,27 @@ class Told:
     """The newest that was stored."""
 
 
+@dataclass(frozen=True, slots=True)
+class BlobVersion:
+    """One version of a scope's blob."""
+
+    scope: Scope
+    version: int
+
+    @property
+    def name(self) -> str:
+        """`<scope key>@<version>`."""
+        return f"{self.scope.key}@{self.version}"
+
+
 @dataclass(slots=True)
 class Blobs:
-    """For each scope the lowest blob version that holds something forgotten, and the highest there is."""
+    """For each scope the lowest blob version that holds something forgotten."""
 
     lowest: dict[str, int] = field(default_factory=dict[str, int])
     scopes: dict[str, Scope] = field(default_factory=dict[str, Scope])
+    handled: set[str] = field(default_factory=set[str])
+    """Versions of which another Forgotten record has taken care."""
 
     def holds(self, scope: Scope, version: int) -> None:
         """A version of the scope's blob absorbed something that is forgotten."""
@@ -63,13 +76,15 @@ def gone(resting: Iterable[Resting], marks: Marks) -> list[Resting]:
     return [one for one in resting if marks.rests_on_nothing(one.scope, one.sources, one.formed_at)]
 
 
-def blobs_of(resting: Iterable[Resting]) -> Blobs:
-    """The blob versions that absorbed any of these reflections."""
-    blobs = Blobs()
+def reflections_of(event: Forgotten, resting: Iterable[Resting]) -> dict[str, set[str]]:
+    """The forgotten reflections by scope key."""
+    found: dict[str, set[str]] = {}
     for one in resting:
-        if one.absorbed_into is not None:
-            blobs.holds(one.scope, one.absorbed_into)
-    return blobs
+        if one.kind == "reflection":
+            found.setdefault(one.scope.key, set()).add(one.id)
+    if event.kind == "reflection" and event.scope is not None:
+        found.setdefault(event.scope, set()).add(event.id)
+    return found
 
 
 def follows(
@@ -77,17 +92,15 @@ def follows(
     forgotten: Forgotten,
     resting: Sequence[Resting],
     told: Sequence[Told],
-    withdrawn: Sequence[tuple[Scope, int]],
+    withdrawn: Sequence[BlobVersion],
 ) -> list[Outgoing]:
     """Derived Forgotten records first, then the tombstones: of messages, facts, reflections, blob versions."""
     outgoing: list[Outgoing] = [_derived(delivery, forgotten, one.kind, one.id, one.scope) for one in resting]
-    outgoing += [
-        _derived(delivery, forgotten, "blob", f"{scope.key}@{version}", scope) for scope, version in withdrawn
-    ]
+    outgoing += [_derived(delivery, forgotten, "blob", one.name, one.scope) for one in withdrawn]
     outgoing += [_message(one) for one in told]
     for one in resting:
         outgoing += _facts(one) if one.kind == "fact" else [_reflection(one)]
-    return outgoing + [_blob(scope, version) for scope, version in withdrawn]
+    return outgoing + [_blob(one) for one in withdrawn]
 
 
 def _derived(delivery: Delivery, because: Forgotten, kind: Forgettable, name: str, scope: Scope) -> Emit:
@@ -135,8 +148,6 @@ def _reflection(one: Resting) -> Erase:
     return Erase(ReflectionFormed, one.id, one.scope.key, one.id, REASON, scope=one.scope.key)
 
 
-def _blob(scope: Scope, version: int) -> Erase:
-    key = f"{scope.key}@{version}"
-    return Erase(
-        ScopeConsolidated, key, scope.key, scope.key, REASON, entity_version=str(version), scope=scope.key
-    )
+def _blob(one: BlobVersion) -> Erase:
+    key = one.scope.key
+    return Erase(ScopeConsolidated, one.name, key, key, REASON, entity_version=str(one.version), scope=key)

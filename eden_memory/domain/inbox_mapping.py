@@ -59,7 +59,10 @@ class InboxMapping:
                 return FORGOTTEN, self._forgotten(asked, inbox_id, time)
 
     def _forgotten(self, asked: InboxForget, inbox_id: str, time: datetime) -> Forgotten:
-        """Sessions and users may come back: of them what was created up to now is forgotten, all else for ever."""
+        """Sessions and users may come back: of them what was created up to now is forgotten, all else for ever.
+
+        Records carry whole seconds, so what is written in the very second of the request is forgotten with the rest.
+        """
         comes_back = asked.what in ("session", "user")
         by_id = comes_back or asked.what == "message"
         return Forgotten(

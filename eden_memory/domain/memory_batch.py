@@ -105,6 +105,12 @@ def memory_batch(deliveries: Sequence[Delivery], marks: Marks) -> MemoryBatch:
     return batch
 
 
+def erased_since(before: MemoryBatch, after: MemoryBatch) -> list[Delivery]:
+    """The records that were dropped with more marks known, and not before."""
+    already = {id(one.cause) for one in before.erased}
+    return [one.cause for one in after.erased if one.cause is not None and id(one.cause) not in already]
+
+
 def named_by(events: Iterable[Event | None]) -> set[tuple[str, str]]:
     """(kind, target) of everything whose forgetting concerns any of the records."""
     named: set[tuple[str, str]] = set()

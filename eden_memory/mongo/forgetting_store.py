@@ -1,6 +1,6 @@
 """What forgetting looks for in MongoDB: memory that names a source, messages, blob versions, texts that wait."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -10,13 +10,15 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
-from eden_memory.domain.forgetting import Blobs, Resting, Told
+from eden_memory.domain.forgetting import Blobs, BlobVersion, Resting, Told
 from eden_memory.domain.forgotten import Mark
+from schemas.envelope import Envelope
+from schemas.events import ScopeConsolidated, decode
 from schemas.provenance import SourceMessage
 from schemas.scopes import Scope
 
 Row = dict[str, Any]
-MEMORY_FIELDS = ("scope_key", "agent_id", "sources", "formed_at", "version", "absorbed_into")
+MEMORY_FIELDS = ("scope_key", "agent_id", "sources", "formed_at", "version")
 
 
 class MongoForgettingStore:
@@ -27,6 +29,8 @@ class MongoForgettingStore:
         self._facts = _majority(database, prefix + "facts")
         self._reflections = _majority(database, prefix + "reflections")
         self._snapshots = _majority(database, prefix + "snapshots")
+        self._blobs = _majority(database, prefix + "blobs")
+        self._outcomes = _majority(database, prefix + "outcomes")
         self._messages = _majority(database, prefix + "messages")
         self._windows = _majority(database, prefix + "windows")
 
@@ -50,7 +54,7 @@ class MongoForgettingStore:
         field = {"message": "_id", "session": "session_id", "user": "user_id"}.get(mark.kind)
         if field is None or mark.reach == "up_to_version":
             return ()
-        query: Row = {field: mark.target, "session_id": {"$ne": None}}
+        query: Row = {"$and": [{field: mark.target}, {"session_id": {"$ne": None}}]}
         if mark.until is not None:
             query["time"] = {"$lte": mark.until}
         rows = self._messages.find(query, {"session_id": 1, "version": 1})
@@ -65,15 +69,64 @@ class MongoForgettingStore:
             blobs.holds(Scope.of_key(key, row["agent_id"]), int(version))
         return blobs
 
-    async def versions_from(self, blobs: Blobs) -> Sequence[tuple[Scope, int]]:
-        """For each scope its blob versions from the lowest named one to the highest ever given."""
-        rows = self._snapshots.find({"_id": {"$in": list(blobs.lowest)}}, {"highest_blob_version": 1})
-        highest = {row["_id"]: int(row.get("highest_blob_version", 0)) async for row in rows}
-        return [
-            (blobs.scopes[key], version)
-            for key, lowest in blobs.lowest.items()
-            for version in range(lowest, max(highest.get(key, 0), lowest) + 1)
-        ]
+    async def absorbing(self, reflections: Mapping[str, Iterable[str]]) -> Blobs:
+        """For each scope the lowest blob version, stored or only decided, that lists any of these reflections.
+
+        The snapshots are read first: what is stored after that was decided before, and is found among the decided.
+        """
+        wanted = {key: set(names) for key, names in reflections.items()}
+        blobs = Blobs()
+        for key, (scope, highest) in (await self._scopes(wanted)).items():
+            async for event in self._decided(key, highest):
+                if wanted[key] & set(event.absorbed):
+                    blobs.holds(scope, event.version)
+            query: Row = {"scope_key": key, "absorbed": {"$in": list(wanted[key])}, "gone": False}
+            async for row in self._blobs.find(query, {"version": 1}):
+                blobs.holds(scope, int(row["version"]))
+        return blobs
+
+    async def versions_from(self, blobs: Blobs) -> Sequence[BlobVersion]:
+        """For each scope its blob versions from the lowest named one on, with those decided from one of them."""
+        found: list[BlobVersion] = []
+        for key, (scope, highest) in (await self._scopes(blobs.lowest)).items():
+            lowest = last = blobs.lowest[key]
+            async for event in self._decided(key, highest):
+                if event.version == lowest or event.based_on >= lowest:
+                    last = event.version
+            found += [BlobVersion(scope, one) for one in range(lowest, max(highest, last) + 1)]
+        return found
+
+    async def marked_by_others(self, names: Iterable[str], event_id: str) -> set[str]:
+        """Those of the blob versions that another Forgotten record has marked."""
+        query: Row = {"kind": "blob", "target": {"$in": list(names)}, "event_id": {"$ne": event_id}}
+        return {row["target"] async for row in self._marks.find(query, {"target": 1})}
+
+    async def _scopes(self, keys: Iterable[str]) -> dict[str, tuple[Scope, int]]:
+        """The scopes with the highest blob version ever stored."""
+        fields = {"agent_id": 1, "highest_blob_version": 1}
+        rows = self._snapshots.find({"_id": {"$in": list(keys)}}, fields)
+        return {
+            row["_id"]: (
+                Scope.of_key(row["_id"], row["agent_id"]),
+                int(row.get("highest_blob_version", 0)),
+            )
+            async for row in rows
+        }
+
+    async def _decided(self, key: str, highest: int) -> AsyncGenerator[ScopeConsolidated]:
+        """The blob versions decided above the highest stored one."""
+        version = highest
+        while (event := await self._decided_as(f"{key}@{(version := version + 1)}")) is not None:
+            yield event
+
+    async def _decided_as(self, name: str) -> ScopeConsolidated | None:
+        row = await self._outcomes.find_one({"writes": f"blob:{name}"}, {"records": 1})
+        for record in (row or {}).get("records", ()):
+            envelope = Envelope.of_headers((header, bytes(value)) for header, value in record["h"])
+            if envelope.name == ScopeConsolidated.NAME and record["v"] is not None:
+                event = decode(envelope.name, envelope.version, bytes(record["v"]))
+                return event if isinstance(event, ScopeConsolidated) else None
+        return None
 
     async def erase_texts(self, message_ids: Iterable[str]) -> None:
         """Erase the texts of messages that wait or stand in closed windows."""
@@ -143,7 +196,6 @@ def _reflection(row: Mapping[str, Any]) -> Resting:
         _scope(row),
         _sources(row),
         row["formed_at"],
-        absorbed_into=row.get("absorbed_into"),
     )
 
 

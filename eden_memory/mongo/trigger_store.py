@@ -100,7 +100,7 @@ class MongoTriggerStore:
         self._limits = limits
 
     async def create_indexes(self) -> None:
-        """What is looked up: sessions by when they go cold, those with something unpublished; by session."""
+        """What is looked up: sessions by when they go cold, those with something unpublished; what is forgotten."""
         await self._sessions.create_index(
             [("partition", ASCENDING), ("due_at", ASCENDING)],
             partialFilterExpression={"due_at": {"$exists": True}},
@@ -110,7 +110,9 @@ class MongoTriggerStore:
             partialFilterExpression={"unpublished": True},
         )
         await self._messages.create_index([("session_id", ASCENDING), ("place", ASCENDING)])
+        await self._messages.create_index([("user_id", ASCENDING)])
         await self._windows.create_index([("session_id", ASCENDING), ("seq", ASCENDING)])
+        await self._windows.create_index([("messages.message_id", ASCENDING)])
         await self._windows.create_index(
             [("erase_after", ASCENDING)], partialFilterExpression={"erased_at": None}
         )

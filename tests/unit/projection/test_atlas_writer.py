@@ -11,7 +11,7 @@ from eden_memory.domain.projection import project
 from eden_memory.domain.stage import Emit, Erase
 from eden_memory.domain.stored_memory import Applied, StoredScope
 from processors.atlas_writer import ANNOUNCED_EVERY, AtlasWriter
-from schemas.events import Event, FactCommanded, ScopeChanged
+from schemas.events import Event, FactCommanded, Forgotten, ScopeChanged
 from schemas.scopes import Scope
 from tests.unit.projection.memory_histories import (
     SESSION,
@@ -45,7 +45,7 @@ class Store:
         return Applied(projected.snapshot, parts, projected.duplicates)
 
 
-class Forgotten:
+class Marked:
     def __init__(self, *marks: Mark) -> None:
         self._marks = marks
         self.asked: set[tuple[str, str]] = set()
@@ -72,7 +72,7 @@ class Clock:
 
 def writer(store: Store | None = None, *marks: Mark, clock: Clock | None = None) -> AtlasWriter:
     clock = clock or Clock()
-    return AtlasWriter(store or Store(), Forgotten(*marks), clock=clock, sleep=clock.sleep)
+    return AtlasWriter(store or Store(), Marked(*marks), clock=clock, sleep=clock.sleep)
 
 
 def said(events: Iterable[object]) -> list[ScopeChanged]:
@@ -170,6 +170,46 @@ async def test_what_is_dropped_counts_as_decided() -> None:
     assert announced.applied == 8
 
 
+class MarkedLate(Marked):
+    """Marks that are stored while the first batch is written."""
+
+    async def among(self, named: Iterable[tuple[str, str]]) -> Marks:
+        before = not self.asked
+        found = await super().among(named)
+        return Marks() if before else found
+
+
+async def test_what_is_forgotten_while_it_is_written_is_taken_back() -> None:
+    store, clock = Store(), Clock()
+    late = AtlasWriter(store, MarkedLate(FORGOTTEN), clock=clock, sleep=clock.sleep)
+    events = [
+        fact("f", sources=[source(1)]),
+        reflection("r", sources=[source(1)]),
+        reflection("stays", sources=[source(2)]),
+        fact("g", scope=OTHER),
+    ]
+    decision = await late([delivered(one) for one in events])
+    written, other, taken_back = store.batches
+    assert (set(written.reflections), other.key) == ({"r", "stays"}, OTHER.key)
+    assert (taken_back.key, set(taken_back.reflections)) == (USER.key, {"stays"})
+    assert (taken_back.gone_facts, taken_back.gone_reflections) == ({("f", 1)}, {"r"})
+    assert erased(decision.events) == ["f@1", "r"]
+    assert [one.scope for one in said(decision.events)] == [USER, OTHER]
+    assert decision.covers == len(events)
+
+
+async def test_a_reflection_that_stood_for_a_moment_is_told_of() -> None:
+    events = [fact("f", sources=[source(1)]), reflection("r", sources=[source(1)])]
+    decision = await AtlasWriter(Store(), MarkedLate(FORGOTTEN))([delivered(one) for one in events])
+    told = [one.event for one in decision.events if isinstance(one, Emit)]
+    assert [(one.kind, one.id, one.scope) for one in told if isinstance(one, Forgotten)] == [
+        ("reflection", "r", USER.key)
+    ]
+    known = await writer(None, FORGOTTEN)([delivered(one) for one in events])
+    emitted = [one.event for one in known.events if isinstance(one, Emit)]
+    assert not [one for one in emitted if isinstance(one, Forgotten)]
+
+
 async def test_a_batch_is_done_up_to_the_first_record_of_a_scope_that_failed() -> None:
     store = Store({OTHER.key: ValueError("ill")})
     batch = [fact("a", text="a"), fact("b", scope=OTHER), fact("c", text="c"), fact("d", scope=OTHER)]
@@ -207,7 +247,7 @@ async def test_scopes_that_were_not_announced_lately_do_not_wait() -> None:
 
 
 async def test_everything_that_forgetting_concerns_is_asked_in_one_question() -> None:
-    forgotten = Forgotten()
+    forgotten = Marked()
     await AtlasWriter(Store(), forgotten)(
         [delivered(fact("f", sources=[source(1)])), delivered(blob(2, ["r"])), delivered(closed(1))]
     )
