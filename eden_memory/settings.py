@@ -16,6 +16,7 @@ from pydantic_settings import (
 )
 
 Role = Literal["user", "assistant", "tool", "system", "other"]
+Effort = Literal["none", "minimal", "low", "medium", "high"]
 
 
 class Group(BaseModel):
@@ -129,14 +130,29 @@ class WindowsSettings(Group):
 
 
 class ModelsSettings(Group):
-    """Which models do what; keys come from the providers' own environment variables, never from here."""
+    """Which models do what; keys come from the providers' own environment variables, never from here.
+
+    Wherever a model is named (here, in `memory_streams`), it may name its provider: `openai:gpt-5-mini`,
+    `google:gemini-3-flash-preview`, `https://host/v1#model` (an OpenAI-compatible endpoint). `openai` or `google`
+    alone is that provider's default, `offline` the rules. A name without a provider is a model of EDEN_LLM's.
+    """
 
     fast: str | None = Field(None, description="facts and decisions; unset: the provider's default")
     free: str | None = Field(None, description="reflections and consolidation of tier 0; unset: the default")
     paid: str | None = Field(None, description="the same of tier 1 and above; unset: the default")
+    facts: str | None = Field(None, description="of fact extraction alone; unset: `fast`")
+    decisions: str | None = Field(None, description="of decisions on facts alone; unset: `fast`")
+    reflections: str | None = Field(None, description="of all tiers' reflections; unset: `free` and `paid`")
+    consolidation: str | None = Field(None, description="of all tiers' blobs; unset: `free` and `paid`")
     embeddings: str | None = Field(None, description="model of the vectors; unset: the embedder's default")
+    effort: Effort | None = Field(
+        None,
+        description="thinking of models that take it, endpoints included; unset: each provider's default",
+    )
     api_key_env: str = Field(
-        "EDEN_API_KEY", description="variable that holds the key of an endpoint given as URL"
+        "EDEN_API_KEY",
+        description="variable that holds the key of endpoints that these settings name; followed by _HOST or "
+        "_HOST_PORT (EDEN_API_KEY_API_EXAMPLE_ORG) that of one endpoint, which comes first",
     )
     timeout_seconds: PositiveFloat = Field(120.0, description="one call may take so long")
     at_once: PositiveInt = Field(64, description="calls of one provider at the same time, at most")

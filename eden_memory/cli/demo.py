@@ -15,7 +15,7 @@ from eden_memory.demo.conversation import EXAMPLE, read_conversation
 from eden_memory.demo.estimate import estimate
 from eden_memory.demo.play import Outcome, Plan, play, running_servers
 from eden_memory.domain.errors import EdenError
-from eden_memory.models.catalogue import OFFLINE, provider_name
+from eden_memory.models.catalogue import asked_for, provider_name
 from eden_memory.settings import Settings
 
 
@@ -62,11 +62,12 @@ def _as_interrupt(number: int, frame: object) -> None:
 
 def _agree(console: Console, settings: Settings, plan: Plan, *, yes: bool) -> None:
     """Say what it will cost at most, and ask before a conversation of one's own leaves this machine."""
-    if settings.llm == OFFLINE:
+    asked = asked_for(settings)
+    if not asked:
         return
     cost = estimate(plan.conversation, settings)
     said = f"{cost} USD at most, about" if cost is not None else "an unknown sum: no price is known"
-    where, messages = provider_name(settings.llm), len(plan.conversation.messages)
+    where, messages = " and ".join(map(provider_name, asked)), len(plan.conversation.messages)
     console.print(f"{messages} messages go to {where}; it will cost {said}; the cap is {plan.cap_usd:g} USD")
     if cost is not None and float(cost) > plan.cap_usd:
         raise EdenError(f"it may cost {cost} USD, more than the cap", f"Allow it with --cap {cost}.")

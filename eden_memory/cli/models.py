@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from eden_memory.models.api_keys import VARIABLES, unused_keys
-from eden_memory.models.catalogue import LOCAL, OFFLINE, embedder_of
+from eden_memory.models.api_keys import unused_keys
+from eden_memory.models.catalogue import LOCAL, OFFLINE, Choice, asked_for, embedder_of, used_for
 from eden_memory.settings import Settings
 
 if TYPE_CHECKING:
@@ -49,20 +49,19 @@ async def _check(settings: Settings) -> "list[CheckedModel]":
 
 def _without_calls(settings: Settings) -> list[str]:
     notes: list[str] = []
-    if settings.llm == OFFLINE:
-        notes.append(
-            "EDEN_LLM=offline: memory is formed by rules, much poorer than by a model; nothing to call."
-        )
+    by_rules = used_for(settings).get(Choice(OFFLINE, None))
+    if by_rules:
+        named = ", ".join(by_rules)
+        notes.append(f"By rules, much poorer than a model's work: {named}; nothing to call.")
     if embedder_of(settings) == LOCAL:
         notes.append("Vectors are made by the local model; nothing to call.")
     return notes
 
 
 def _unused(settings: Settings) -> list[str]:
-    asked_for = [name for name in (settings.llm, embedder_of(settings)) if name in VARIABLES]
     return [
         f"{variable} is set, but {provider} was not asked for: the key is not used (EDEN_LLM={provider} would)."
-        for provider, variable in unused_keys(asked_for)
+        for provider, variable in unused_keys(asked_for(settings))
     ]
 
 
@@ -82,7 +81,7 @@ def _table(found: "list[CheckedModel]") -> Table:
         table.add_row(
             Text("✗", style="red") if one.problem else Text("✓", style="green"),
             f"{one.provider} {one.model or '-'}",
-            "; ".join(one.used_for),
+            ", ".join(one.used_for),
             Text(one.problem, style="red") if one.problem else one.supports or "-",
             "-" if one.seconds is None else f"{one.seconds:.2f} s",
             _price(one),

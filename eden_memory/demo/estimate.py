@@ -5,8 +5,7 @@ from decimal import Decimal
 from math import ceil
 
 from eden_memory.demo.conversation import Conversation, plain_text
-from eden_memory.domain.asking import Role
-from eden_memory.models.catalogue import OFFLINE, model_for, provider_name
+from eden_memory.models.catalogue import OFFLINE, provider_name, used_for
 from eden_memory.models.prices import per_million
 from eden_memory.settings import Settings
 
@@ -17,12 +16,12 @@ ANSWER = 3_000
 """Tokens of an answer, thinking included."""
 CALLS_WITHOUT_CONVERSATION = 4
 """Of a window: decisions, and consolidations of up to three scopes."""
-ASKED: tuple[tuple[Role, int], ...] = (("facts", 0), ("reflections", 0), ("reflections", 1))
 
 
 def estimate(conversation: Conversation, settings: Settings) -> Decimal | None:
     """US dollars; 0 offline, None where a price is unknown. Every call is taken for the dearest model's."""
-    if settings.llm == OFFLINE:
+    asked = [choice for choice in used_for(settings) if choice.provider != OFFLINE]
+    if not asked:
         return Decimal(0)
     lengths: Counter[str] = Counter()
     counts = Counter(message.session for message in conversation.messages)
@@ -32,8 +31,7 @@ def estimate(conversation: Conversation, settings: Settings) -> Decimal | None:
     said = sum(lengths.values()) / CHARACTERS_PER_TOKEN
     calls = windows * (2 + CALLS_WITHOUT_CONVERSATION)
     tokens_in, tokens_out = 2 * said + calls * INSTRUCTIONS, calls * ANSWER
-    models = {model_for(role, tier, settings) for role, tier in ASKED}
-    prices = [per_million(provider_name(settings.llm), model) for model in models]
+    prices = [per_million(provider_name(choice.provider), choice.model or "") for choice in asked]
     known = [price for price in prices if price is not None and price.output is not None]
     if len(known) < len(prices):
         return None

@@ -1,6 +1,7 @@
 """Keys of providers: from the environment only, never from settings, never shown."""
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 
 from eden_memory.domain.errors import EdenError
@@ -19,6 +20,11 @@ def key_of(provider: str) -> str:
         names = " or ".join(VARIABLES[provider])
         raise EdenError(f"{provider} was asked for, but there is no key for it", f"Set {names}.")
     return found
+
+
+def endpoint_variable(general: str, name: str) -> str:
+    """Where the key of one endpoint is: `EDEN_API_KEY` and `api.example.org` make EDEN_API_KEY_API_EXAMPLE_ORG."""
+    return f"{general}_{re.sub(r'[^A-Za-z0-9]', '_', name).upper()}"
 
 
 def key_in(*variables: str) -> str | None:

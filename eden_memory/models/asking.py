@@ -102,11 +102,14 @@ class AskingModel:
         chain = chain_of(known)
         if chain and chain[0].shown != asking.shown:
             raise ProviderError("an answer to this question has arrived meanwhile: decided on what that saw")
-        model = self._router.route(asking).model
-        key = chain[0].id if chain else first_key(model, prompt, answer, asking.anew)
+        key = chain[0].id if chain else self._first_key(prompt, answer, asking)
         if not chain:
             known |= await self._answers.find([key])
         return _Question(prompt, answer, asking, check, unit, key, known, repair.turns(prompt))
+
+    def _first_key(self, prompt: Prompt, answer: type[A], asking: Asking) -> str:
+        route = self._router.route(asking)
+        return first_key(route.model, prompt, answer, asking.anew, route.parameters)
 
     async def _next(self, question: _Question[A]) -> tuple[KeptAnswer, bool]:
         """The next answer of a question, and whether it was kept already."""

@@ -1,18 +1,36 @@
-"""Which model does what: the defaults of each provider, and the settings' own before them."""
+"""Which model does what, and where it is: the defaults of each provider, and what the settings name before them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
 from eden_memory.domain.asking import Role
 from eden_memory.domain.errors import EdenError
-from eden_memory.settings import Settings
+from eden_memory.settings import ModelsSettings, Settings
 
 Slot = Literal["fast", "free", "paid"]
+ROLES: tuple[Role, ...] = ("facts", "decisions", "reflections", "consolidation")
+"""Those that stages have."""
 FAST_ROLES = frozenset[Role]({"facts", "decisions"})
 LOCAL = "local"
 OFFLINE = "offline"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A chat model and where it is: `offline`, `openai`, `google`, or the base URL of an endpoint."""
+
+    provider: str
+    model: str | None
+    """None: none is named."""
+
+    def __str__(self) -> str:
+        """For people: never what else stands in a URL."""
+        where = provider_name(self.provider)
+        return f"{where} {self.model}" if self.model else where
+
+    __repr__ = __str__
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +71,11 @@ def provider_name(provider: str) -> str:
     return f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname
 
 
+def is_url(named: str) -> bool:
+    """Whether this names an endpoint."""
+    return named.startswith(("http://", "https://"))
+
+
 def slot_of(role: Role, tier: int) -> Slot:
     """Which of the three a call takes."""
     if role in FAST_ROLES:
@@ -60,39 +83,105 @@ def slot_of(role: Role, tier: int) -> Slot:
     return "paid" if tier > 0 else "free"
 
 
-def model_for(role: Role, tier: int, settings: Settings, override: str | None = None) -> str:
-    """The model of a call: an agent's or stream's own, the settings', the provider's default.
+def choice_for(role: Role, tier: int, settings: Settings, override: str | None = None) -> Choice:
+    """The model of a call: an agent's or stream's own, the role's, the slot's, the provider's default.
 
     Where only some are set of an endpoint without defaults, `fast` stands in for `free`, `free` for `paid`.
     EdenError where nothing names one.
     """
-    if override:
-        return override
-    slot = slot_of(role, tier)
-    found = named(slot, settings)
-    if found is None:
-        raise EdenError(
-            f"{provider_name(settings.llm)} has no default models",
-            f"Name one: EDEN_MODELS_{slot.upper()}=…, or EDEN_MODELS_FAST=… for everything.",
-        )
+    found = chosen(role, tier, settings, override)
+    if found.model is None and found.provider != OFFLINE:
+        raise EdenError(f"no model is named for {role} at {found}", how_to_name(role, tier))
     return found
 
 
-def named(slot: Slot, settings: Settings) -> str | None:
-    """The model of a slot, if there is one."""
-    own = settings.models
-    chosen: Mapping[Slot, str | None] = {"fast": own.fast, "free": own.free, "paid": own.paid}
-    default = CHAT.get(settings.llm, {}).get(slot)
-    stand_in: Mapping[Slot, str | None] = {
-        "fast": None,
-        "free": own.fast,
-        "paid": own.free or own.fast,
+def how_to_name(role: Role, tier: int) -> str:
+    """What to do where a role has no model."""
+    slot = slot_of(role, tier).upper()
+    return (
+        f"Name one: EDEN_MODELS_{slot}=…, or EDEN_MODELS_FAST=… for everything (of an endpoint: URL#model)."
+    )
+
+
+def chosen(role: Role, tier: int, settings: Settings, override: str | None = None) -> Choice:
+    """As :func:`choice_for`; its model is None where nothing names one."""
+    own, slot, llm = settings.models, slot_of(role, tier), settings.llm
+    named = override or _of_role(own, role) or _of_slot(own, slot)
+    if named is not None:
+        return _read(named, slot, llm)
+    if llm == OFFLINE:
+        return Choice(OFFLINE, None)
+    default = CHAT.get(llm, {}).get(slot)
+    stand_in = {"fast": None, "free": own.fast, "paid": own.free or own.fast}[slot]
+    return Choice(llm, default) if default or stand_in is None else _read(stand_in, slot, llm)
+
+
+def _of_role(own: ModelsSettings, role: Role) -> str | None:
+    named: Mapping[str, str | None] = {
+        "facts": own.facts,
+        "decisions": own.decisions,
+        "reflections": own.reflections,
+        "consolidation": own.consolidation,
     }
-    return chosen[slot] or default or stand_in[slot]
+    return named.get(role)
+
+
+def _of_slot(own: ModelsSettings, slot: Slot) -> str | None:
+    return {"fast": own.fast, "free": own.free, "paid": own.paid}[slot]
+
+
+def _read(named: str, slot: Slot, llm: str) -> Choice:
+    """A name with or without its provider (eden_memory.settings.ModelsSettings says how)."""
+    if named == OFFLINE:
+        return Choice(OFFLINE, None)
+    if is_url(named):
+        url, _, model = named.partition("#")
+        return Choice(url, model or None)
+    provider, _, model = named.partition(":")
+    if provider in CHAT:
+        return Choice(provider, model or CHAT[provider][slot])
+    return Choice(OFFLINE, None) if llm == OFFLINE else Choice(llm, named)
+
+
+def uses(settings: Settings) -> Iterator[tuple[Choice, Role, int]]:
+    """What each role uses, and of tier 1 (and above) where that is something else."""
+    for role in ROLES:
+        free, paid = (chosen(role, tier, settings) for tier in (0, 1))
+        yield free, role, 0
+        if paid != free:
+            yield paid, role, 1
+
+
+def said(role: Role, tier: int) -> str:
+    """A use for people."""
+    return f"{role} of tier 1 and above" if tier else role
+
+
+def used_for(settings: Settings) -> dict[Choice, tuple[str, ...]]:
+    """Every configured choice with what it is used for; `offline` may be among them."""
+    found: dict[Choice, tuple[str, ...]] = {}
+    for choice, role, tier in uses(settings):
+        found[choice] = (*found.get(choice, ()), said(role, tier))
+    return found
+
+
+def chat_providers(settings: Settings) -> tuple[str, ...]:
+    """Who is sent conversations, once each."""
+    found = (choice.provider for choice in used_for(settings))
+    return tuple(dict.fromkeys(provider for provider in found if provider != OFFLINE))
+
+
+def asked_for(settings: Settings) -> tuple[str, ...]:
+    """Who is sent anything: conversations, or texts to be embedded."""
+    embedder = embedder_of(settings)
+    return tuple(dict.fromkeys((*chat_providers(settings), *(() if embedder == LOCAL else (embedder,)))))
 
 
 def embedder_of(settings: Settings) -> str:
-    """`local`, `openai`, `google` or a URL: as set, else the provider of EDEN_LLM if it is known to have one."""
+    """`local`, `openai`, `google` or a URL: the model's own, as set, else EDEN_LLM if it is known to have one."""
+    own = _embeddings_at(settings)
+    if own is not None:
+        return own[0]
     if settings.embedder:
         return settings.embedder
     if settings.llm in EMBEDDINGS or (settings.llm != OFFLINE and settings.models.embeddings):
@@ -102,14 +191,22 @@ def embedder_of(settings: Settings) -> str:
 
 def embedding_model(settings: Settings) -> EmbeddingModel | None:
     """The model of the vectors; None: the local one. `dimensions` 0: not known before the first vector."""
-    embedder, name = embedder_of(settings), settings.models.embeddings
+    embedder, own = embedder_of(settings), _embeddings_at(settings)
+    name = own[1] if own is not None else settings.models.embeddings
     if embedder == LOCAL:
         return None
     default = EMBEDDINGS.get(embedder)
-    if name is None and default is None:
+    if not name and default is None:
         raise EdenError(
             f"no model of vectors is named for {provider_name(embedder)}", "Set EDEN_MODELS_EMBEDDINGS=…."
         )
-    if name is None or (default and name == default.name):
+    if not name or (default and name == default.name):
         return default
     return EmbeddingModel(name, DIMENSIONS.get(name, 0))
+
+
+def _embeddings_at(settings: Settings) -> tuple[str, str] | None:
+    """Provider and name of a model of vectors that names its provider."""
+    named = settings.models.embeddings or ""
+    provider, _, model = named.partition("#" if is_url(named) else ":")
+    return (provider, model) if is_url(named) or provider in EMBEDDINGS else None

@@ -9,20 +9,15 @@ from pydantic import ValidationError
 
 from eden_memory.domain.failures import PermanentError
 from eden_memory.models.calls import CallFailed, ChatProvider, Completion, EmbeddingProvider, Turn
-from eden_memory.models.catalogue import EmbeddingModel, Slot, named
+from eden_memory.models.catalogue import OFFLINE, EmbeddingModel, used_for
 from eden_memory.models.compatible import CompatibleChat
 from eden_memory.models.prices import PerMillion, deprecated, per_million
-from eden_memory.models.providers import Providers, providers_of
+from eden_memory.models.providers import Providers
 from eden_memory.settings import Settings
 from schemas.answers import Answer
 
 SYSTEM = "This is a check of the connection."
 USER = "Answer with works = true."
-USED_FOR: dict[Slot, str] = {
-    "fast": "facts, decisions",
-    "free": "reflections, consolidation",
-    "paid": "the same, tier 1 and above",
-}
 
 
 class Checked(Answer):
@@ -48,7 +43,7 @@ class CheckedModel:
 
 async def check(settings: Settings, base_url: str | None = None) -> list[CheckedModel]:
     """Every configured model once, side by side; empty where nothing is configured that can be called."""
-    providers = providers_of(settings, base_url)
+    providers = Providers(settings, base_url)
     try:
         return list(await asyncio.gather(*_checks(providers, settings)))
     finally:
@@ -56,24 +51,19 @@ async def check(settings: Settings, base_url: str | None = None) -> list[Checked
 
 
 def _checks(providers: Providers, settings: Settings) -> list[Coroutine[None, None, CheckedModel]]:
-    chat, embeddings, vectors = providers.chat, providers.embeddings, providers.embedding_model
-    checks = [_chat(chat, model, of) for model, of in _models(settings).items()] if chat else []
+    embeddings, vectors = providers.embeddings, providers.embedding_model
+    checks = [
+        _chat(providers.chat(choice.provider), choice.model, uses)
+        for choice, uses in used_for(settings).items()
+        if choice.provider != OFFLINE
+    ]
     return [*checks, *([_embeddings(embeddings, vectors)] if embeddings and vectors else [])]
 
 
-def _models(settings: Settings) -> dict[str | None, tuple[str, ...]]:
-    """Configured models with what they are used for; None: a use without a model."""
-    found: dict[str | None, tuple[str, ...]] = {}
-    for slot, use in USED_FOR.items():
-        model = named(slot, settings)
-        found[model] = (*found.get(model, ()), use)
-    return found
-
-
-async def _chat(provider: ChatProvider, model: str | None, used_for: tuple[str, ...]) -> CheckedModel:
-    empty = CheckedModel(used_for, provider.name, model)
+async def _chat(provider: ChatProvider, model: str | None, uses: tuple[str, ...]) -> CheckedModel:
+    empty = CheckedModel(uses, provider.name, model)
     if model is None:
-        return replace(empty, problem="no model is named: set EDEN_MODELS_FAST=…")
+        return replace(empty, problem="no model is named: set EDEN_MODELS_FAST=…, or URL#model")
     started = time.perf_counter()
     try:
         found = await provider.complete(model, SYSTEM, (Turn("user", USER),), Checked)

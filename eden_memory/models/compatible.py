@@ -12,6 +12,7 @@ from eden_memory.models.catalogue import provider_name
 from eden_memory.models.found_json import found_json
 from eden_memory.models.openai import response_format
 from eden_memory.models.openai_wire import Body, InvalidRequest, OpenAIWire
+from eden_memory.settings import Effort
 from schemas.answers import Answer
 
 Form = Literal["schema", "json", "text"]
@@ -32,11 +33,12 @@ class CompatibleChat:
     """A ChatProvider; tries a JSON Schema, then JSON mode, then plain text, and keeps to what worked of a model.
 
     A form is known to work once an answer in it was of the shape asked for: some endpoints accept a schema and
-    ignore it.
+    ignore it. `effort` goes to every model as it is: what a compatible endpoint takes is not known.
     """
 
-    def __init__(self, wire: OpenAIWire) -> None:
+    def __init__(self, wire: OpenAIWire, effort: Effort | None = None) -> None:
         self._wire = wire
+        self._effort: Effort | None = effort
         self._known: dict[str, Form] = {}
         self._accepted: dict[str, Form] = {}
 
@@ -90,7 +92,7 @@ class CompatibleChat:
         self, form: Form, model: str, system: str, turns: Sequence[Turn], answer: type[Answer]
     ) -> Completion:
         told = system if form == "schema" else f"{system}\n\n{described(answer)}"
-        found = await self._wire.chat(model, told, turns, _format(form, answer))
+        found = await self._wire.chat(model, told, turns, _format(form, answer), self._effort)
         if found.finish != "complete":
             return found
         return Completion(found_json(found.text), found.finish, found.tokens, found.response_model)

@@ -15,12 +15,18 @@ from eden_memory.models.calls import ChatProvider, EmbeddingProvider
 from eden_memory.models.catalogue import (
     LOCAL,
     OFFLINE,
+    Choice,
     EmbeddingModel,
+    asked_for,
+    chat_providers,
+    choice_for,
     embedder_of,
-    model_for,
     provider_name,
+    said,
+    uses,
 )
 from eden_memory.models.chat import Chat
+from eden_memory.models.choosing import ChoosingModel
 from eden_memory.models.embedding import KeptEmbedder
 from eden_memory.models.embedding_calls import EmbeddingCalls
 from eden_memory.models.guard import Guard, GuardWatch
@@ -57,7 +63,9 @@ class Models:
         """
         self._settings, self._answers, self._cost = settings, answers, cost
         self._namespace, self._watch, self._waits = namespace, guards, probe_waits
-        self._providers = providers or _providers(settings)
+        self._providers = providers
+        if asked_for(settings):
+            self._provided()
         self._accounts = Accounts(namespace, calls)
         self._budget = CallBudget()
         self._pings = Pings(self._accounts, cost)
@@ -77,14 +85,11 @@ class Models:
             await self._providers.close()
 
     def _language_model(self) -> LanguageModel:
-        if self._providers is None or self._providers.chat is None:
-            from eden_memory.models.offline import OfflineModel  # noqa: PLC0415 - only where it is used
-
-            return OfflineModel()
-        provider, models = self._providers.chat, self._settings.models
+        models = self._settings.models
         chat = Chat(self._accounts, self._cost, self._budget, log_prompts=models.log_prompts)
-        router = Router(provider, self._guard(provider), self._pings.chat, self._choose)
-        return AskingModel(router, chat, self._answers, self._budget, self._accounts, self._namespace)
+        router = Router(self._choose, self._guard, self._pings.chat, models.effort)
+        asked = AskingModel(router, chat, self._answers, self._budget, self._accounts, self._namespace)
+        return ChoosingModel(asked, lambda asking: self._choice(asking).provider == OFFLINE)
 
     def _embedder(self) -> Embedder:
         asked = self._providers
@@ -112,31 +117,39 @@ class Models:
             )
         return self._guards[provider.name]
 
-    def _choose(self, asking: Asking) -> str:
-        return model_for(asking.role, asking.tier, self._settings, asking.model)
+    def _choice(self, asking: Asking) -> Choice:
+        return choice_for(asking.role, asking.tier, self._settings, asking.model)
 
+    def _choose(self, asking: Asking) -> tuple[ChatProvider, str]:
+        choice = self._choice(asking)
+        return self._provided().chat(choice.provider), choice.model or ""
 
-def _providers(settings: Settings) -> "Providers | None":
-    """None where no provider is asked for: their SDKs take seconds to load."""
-    if settings.llm == OFFLINE and embedder_of(settings) == LOCAL:
-        return None
-    from eden_memory.models.providers import providers_of  # noqa: PLC0415 - only where it is used
+    def _provided(self) -> "Providers":
+        """Made where a provider is asked for: their SDKs take seconds to load."""
+        if self._providers is None:
+            from eden_memory.models.providers import Providers  # noqa: PLC0415 - see above
 
-    return providers_of(settings)
+            self._providers = Providers(self._settings)
+        return self._providers
 
 
 def introduce(settings: Settings, vectors: str) -> None:
-    """Log which model is used and what that means; never a key, only the name of its variable."""
-    if settings.llm == OFFLINE:
+    """Log which role uses what and what that means; never a key, only the name of its variable."""
+    used = {said(role, tier): choice for choice, role, tier in uses(settings)}
+    by_rules = [role for role, choice in used.items() if choice.provider == OFFLINE]
+    if not chat_providers(settings):
         log.warning(
             "no language model is used: rules form memory, which is much poorer than a real model's",
             hint="EDEN_LLM=openai, google, or the URL of an OpenAI-compatible endpoint",
             vectors=vectors,
         )
     else:
-        log.info("language model", provider=provider_name(settings.llm), vectors=vectors)
+        told = {role: str(choice) for role, choice in used.items()}
+        log.info("language models", vectors=vectors, **told)
+        if by_rules:
+            log.warning("rules take the place of a model, much poorer than it would be", roles=by_rules)
     embedder = embedder_of(settings)
-    if embedder not in (LOCAL, settings.llm):
+    if embedder not in (LOCAL, *chat_providers(settings)):
         log.info("texts are sent to be embedded", provider=provider_name(embedder))
-    for provider, variable in unused_keys((settings.llm, embedder)):
+    for provider, variable in unused_keys(asked_for(settings)):
         log.info("a key was found and is not used", variable=variable, hint=f"EDEN_LLM={provider} uses it")

@@ -10,8 +10,10 @@ from google.genai import types
 
 from eden_memory.models.answer_schema import schema_of
 from eden_memory.models.calls import Completion, Tokens, Turn
+from eden_memory.models.effort import google_thinking
 from eden_memory.models.google_wire import completion, read, translated, vectors
 from eden_memory.models.loose import Body
+from eden_memory.settings import Effort
 from schemas.answers import Answer
 
 NAME = "google"
@@ -40,8 +42,9 @@ class GoogleConnection:
 class GoogleChat:
     """A ChatProvider."""
 
-    def __init__(self, connection: GoogleConnection) -> None:
+    def __init__(self, connection: GoogleConnection, effort: Effort | None = None) -> None:
         self._connection = connection
+        self._effort: Effort | None = effort
 
     @property
     def name(self) -> str:
@@ -56,6 +59,7 @@ class GoogleChat:
             system_instruction=system,
             response_mime_type="application/json",
             response_json_schema=schema_of(answer),
+            thinking_config=_thinking(model, self._effort),
             automatic_function_calling=NO_TOOLS,
             should_return_http_response=True,
         )
@@ -105,6 +109,13 @@ class GoogleEmbeddings:
     async def close(self) -> None:
         """Let go of the connections."""
         await self._connection.close()
+
+
+def _thinking(model: str, effort: Effort | None) -> types.ThinkingConfig | None:
+    asked = google_thinking(model, effort)
+    if isinstance(asked, int):
+        return types.ThinkingConfig(thinking_budget=asked)
+    return None if asked is None else types.ThinkingConfig(thinking_level=types.ThinkingLevel(asked))
 
 
 def _content(turn: Turn) -> types.Content:

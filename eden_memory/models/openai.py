@@ -6,7 +6,9 @@ import httpx2
 
 from eden_memory.models.answer_schema import schema_of
 from eden_memory.models.calls import Completion, Tokens, Turn
+from eden_memory.models.effort import openai_effort
 from eden_memory.models.openai_wire import Body, OpenAIWire
+from eden_memory.settings import Effort
 from schemas.answers import Answer
 
 NAME = "openai"
@@ -23,9 +25,15 @@ class OpenAIChat:
     """A ChatProvider."""
 
     def __init__(
-        self, api_key: str, pool: httpx2.AsyncClient, seconds: float, base_url: str | None = None
+        self,
+        api_key: str,
+        pool: httpx2.AsyncClient,
+        seconds: float,
+        base_url: str | None = None,
+        effort: Effort | None = None,
     ) -> None:
         self._wire = OpenAIWire(NAME, api_key, f"the key in {KEY}", pool, seconds, base_url)
+        self._effort: Effort | None = effort
 
     @property
     def name(self) -> str:
@@ -36,7 +44,8 @@ class OpenAIChat:
         self, model: str, system: str, turns: Sequence[Turn], answer: type[Answer]
     ) -> Completion:
         """One request, held to the answer's schema."""
-        return await self._wire.chat(model, system, turns, response_format(answer))
+        effort = openai_effort(model, self._effort)
+        return await self._wire.chat(model, system, turns, response_format(answer), effort)
 
     async def close(self) -> None:
         """Let go of the connections."""

@@ -12,6 +12,8 @@ import orjson
 from eden_memory.domain.failures import PermanentError
 from eden_memory.models.calls import CallFailed, Completion, Finish, Tokens, Turn
 from eden_memory.models.loose import Body, count_of, numbers_of, object_of, objects_of, text_of
+from eden_memory.models.retry_after import retry_after
+from eden_memory.settings import Effort
 
 TOO_LONG = ("context_length", "context length", "maximum context", "too long", "too many tokens")
 NEVER_ACCEPTED = frozenset({400, 413, 422})
@@ -54,7 +56,12 @@ class OpenAIWire:
             self._client.organization = self._client.project = None
 
     async def chat(
-        self, model: str, system: str, turns: Sequence[Turn], response_format: Body | None
+        self,
+        model: str,
+        system: str,
+        turns: Sequence[Turn],
+        response_format: Body | None,
+        effort: Effort | None = None,
     ) -> Completion:
         """One chat completion; CallFailed, InvalidRequest."""
         messages = [{"role": "system", "content": system}]
@@ -62,6 +69,8 @@ class OpenAIWire:
         body: Body = {"model": model, "messages": messages}
         if response_format is not None:
             body["response_format"] = response_format
+        if effort is not None:
+            body["reasoning_effort"] = effort
         return completion(await self._post("/chat/completions", body))
 
     async def embed(
@@ -90,12 +99,12 @@ class OpenAIWire:
 
     def _failure(self, error: openai.APIStatusError, model: str) -> Exception:
         status, code = error.status_code, error.code or error.type or "no code"
-        retry_after = _retry_after(error.response.headers)
+        wait = retry_after(error.response.headers)
         if status == 429:
             used_up = (
                 "the account's quota is used up" if code == "insufficient_quota" else "too many requests"
             )
-            return CallFailed("rate_limited", f"429 {used_up}", retry_after)
+            return CallFailed("rate_limited", f"429 {used_up}", wait)
         if status in (401, 403):
             return CallFailed("provider_error", f"{status}: {self._refused_key} is refused by {self.name}")
         if status == 404:
@@ -104,7 +113,7 @@ class OpenAIWire:
             said = f"{code} {error.message}".lower()
             where = f" ({error.param})" if error.param else ""
             return InvalidRequest(f"{status} {code}{where}", too_long=any(word in said for word in TOO_LONG))
-        return CallFailed("provider_error", f"{status} {code}", retry_after)
+        return CallFailed("provider_error", f"{status} {code}", wait)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -113,16 +122,6 @@ class OpenAIWire:
 
 def _kind(error: BaseException | None) -> str:
     return type(error).__name__
-
-
-def _retry_after(headers: httpx2.Headers) -> float | None:
-    """Seconds; dates are not read, they would need a clock that agrees."""
-    for name, divisor in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
-        try:
-            return max(0.0, float(headers[name]) / divisor)
-        except (KeyError, ValueError):
-            continue
-    return None
 
 
 def completion(body: Body) -> Completion:

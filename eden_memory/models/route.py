@@ -1,6 +1,6 @@
 """Where a question goes: the provider, the model, and the guard and breaker that stand before it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from eden_memory.domain.asking import Asking
@@ -17,22 +17,26 @@ class Route:
     model: str
     guard: Guard
     breaker: Breaker
+    parameters: Mapping[str, str]
+    """What an answer depends on besides model and prompt: where the model is, how much it thinks."""
 
 
 class Router:
-    """One provider's chat models; `choose` names the model of a question, or raises EdenError."""
+    """Any provider's chat models; `choose` names provider and model of a question, or raises EdenError."""
 
     def __init__(
         self,
-        provider: ChatProvider,
-        guard: Guard,
+        choose: Callable[[Asking], tuple[ChatProvider, str]],
+        guard: Callable[[ChatProvider], Guard],
         ping: Callable[[ChatProvider, str], Ping],
-        choose: Callable[[Asking], str],
+        effort: str | None = None,
     ) -> None:
-        self._provider, self._guard, self._ping, self._choose = provider, guard, ping, choose
+        self._choose, self._guard, self._ping = choose, guard, ping
+        self._set = {"effort": effort} if effort else {}
 
     def route(self, asking: Asking) -> Route:
         """The route of a question."""
-        model = self._choose(asking)
-        breaker = self._guard.breaker(model, self._ping(self._provider, model))
-        return Route(self._provider, model, self._guard, breaker)
+        provider, model = self._choose(asking)
+        guard = self._guard(provider)
+        breaker = guard.breaker(model, self._ping(provider, model))
+        return Route(provider, model, guard, breaker, {"provider": provider.name, **self._set})

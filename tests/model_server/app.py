@@ -28,6 +28,7 @@ class ModelServer(Model):
         super().__init__(script, config or Config())
         self.last_headers: dict[str, str] = {}
         """Of the newest request."""
+        self.last_body = b""
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         """One HTTP request."""
@@ -35,6 +36,7 @@ class ModelServer(Model):
             return
         path, body = scope["path"], await _body(receive)
         self.last_headers = {name.decode(): value.decode("latin-1") for name, value in scope["headers"]}
+        self.last_body = body
         gone = asyncio.ensure_future(receive())
         try:
             response = await self._respond(path, body, gone)

@@ -92,13 +92,14 @@ async def test_a_truncated_answer_is_never_taken_for_whole(chat: CompatibleChat,
 async def test_an_endpoint_without_a_key_is_asked_without_ours(
     models: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from eden_memory.models.providers import providers_of
+    from eden_memory.models.providers import Providers
     from eden_memory.settings import Settings
 
     monkeypatch.setenv("OPENAI_API_KEY", "sk-mine")
-    providers = providers_of(Settings(llm=models.openai_url))
-    assert isinstance(providers.chat, CompatibleChat)
-    await ask(providers.chat)
+    providers = Providers(Settings(llm=models.openai_url))
+    found = providers.chat(models.openai_url)
+    assert isinstance(found, CompatibleChat)
+    await ask(found)
     await providers.close()
     assert models.last_headers["authorization"] == "Bearer none"
 

@@ -48,7 +48,7 @@ def test_each_configured_model_is_called_once(
     assert found.exit_code == 1
     told = {one["model"]: one for one in json.loads(found.output)["models"]}
     assert list(told) == ["gpt-5-mini", "gpt-5.1", "text-embedding-3-small"]
-    assert told["gpt-5-mini"]["used_for"] == ["facts, decisions", "reflections, consolidation"]
+    assert told["gpt-5-mini"]["used_for"] == ["facts", "decisions", "reflections", "consolidation"]
     assert told["gpt-5-mini"]["supports"] == "schema"
     assert float(told["gpt-5-mini"]["price"]["input"]) > 0
     assert told["text-embedding-3-small"]["problem"] == "64 dimensions, not 1536"
@@ -86,7 +86,7 @@ def test_of_a_compatible_endpoint_it_says_what_was_found_out(
     rows = [line for line in found.output.splitlines() if "127.0.0.1" in line]
     assert [" json " in row and "unknown" in row for row in rows] == [True, True]
     assert "small" in rows[0]
-    assert "facts, decisions; reflections, consolidation" in rows[0]
+    assert "facts, decisions, reflections, consolidation" in rows[0]
 
 
 def test_a_model_that_is_not_there_is_told_and_the_exit_code_says_so(
@@ -109,3 +109,28 @@ def test_without_its_key_a_provider_asked_for_is_an_error_with_the_way_out(
 ) -> None:
     found = run(monkeypatch, EDEN_LLM="google")
     assert "GEMINI_API_KEY or GOOGLE_API_KEY" in str(found.exception)
+
+
+def test_every_provider_that_a_role_names_is_called(
+    monkeypatch: pytest.MonkeyPatch, models: ModelServerProcess
+) -> None:
+    with model_server_process() as other:
+        found = run(
+            monkeypatch,
+            "--json",
+            EDEN_MODELS_FACTS=f"{models.openai_url}#small",
+            EDEN_MODELS_DECISIONS=f"{other.openai_url}#small",
+            EDEN_MODELS_CONSOLIDATION="google",
+            GEMINI_API_KEY="k",
+            GOOGLE_GEMINI_BASE_URL=models.google_url,
+        )
+        told = json.loads(found.output)
+        assert [(one["model"], one["used_for"]) for one in told["models"]] == [
+            ("small", ["facts"]),
+            ("small", ["decisions"]),
+            ("gemini-3-flash-preview", ["consolidation"]),
+            ("gemini-3.1-pro-preview", ["consolidation of tier 1 and above"]),
+        ]
+        assert found.exit_code == 0
+        assert "much poorer than a model's work: reflections;" in told["notes"][0]
+        assert (models.counts()["calls"], other.counts()["calls"]) == ({"check": 3}, {"check": 1})

@@ -114,11 +114,9 @@ def model_over(
 ) -> AskingModel:
     """A language model as a fresh process has it."""
     accounts, budget = Accounts(namespace), CallBudget()
+    guarded = guard or Guard("test", 64, seconds)
     router = Router(
-        provider,
-        guard or Guard("test", 64, seconds),
-        Pings(accounts, cost).chat,
-        lambda asked: asked.model or "test-1",
+        lambda asked: (provider, asked.model or "test-1"), lambda _: guarded, Pings(accounts, cost).chat
     )
     chat = Chat(accounts, cost, budget)
     return AskingModel(router, chat, answers, budget, accounts, namespace)

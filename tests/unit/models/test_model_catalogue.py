@@ -5,14 +5,17 @@ import pytest
 from eden_memory.domain.errors import EdenError
 from eden_memory.models.catalogue import (
     EMBEDDINGS,
+    Choice,
     EmbeddingModel,
+    asked_for,
+    choice_for,
     embedder_of,
     embedding_model,
-    model_for,
     provider_name,
+    used_for,
 )
 from eden_memory.models.prices import per_million
-from eden_memory.models.providers import providers_of
+from eden_memory.models.providers import Providers
 from eden_memory.settings import ModelsSettings, Settings
 
 URL = "https://someone:secret@models.example.org/v1"
@@ -35,28 +38,27 @@ def settings(llm: str, embedder: str | None = None, **models: str) -> Settings:
     ],
 )
 def test_the_defaults_are_those_of_provider_role_and_tier(llm: str, role: str, tier: int, model: str) -> None:
-    assert model_for(role, tier, settings(llm)) == model  # pyright: ignore[reportArgumentType]
+    assert choice_for(role, tier, settings(llm)) == Choice(llm, model)  # pyright: ignore[reportArgumentType]
 
 
 def test_settings_come_before_defaults_and_an_override_before_both() -> None:
     mine = settings("openai", fast="my-fast", paid="my-paid")
-    assert model_for("facts", 0, mine) == "my-fast"
-    assert model_for("reflections", 1, mine) == "my-paid"
-    assert model_for("reflections", 0, mine) == "gpt-5-mini"
-    assert model_for("reflections", 0, mine, "my-stream's") == "my-stream's"
+    assert choice_for("facts", 0, mine).model == "my-fast"
+    assert choice_for("reflections", 1, mine).model == "my-paid"
+    assert choice_for("reflections", 0, mine).model == "gpt-5-mini"
+    assert choice_for("reflections", 0, mine, "my-stream's").model == "my-stream's"
 
 
 def test_one_model_is_enough_for_an_endpoint_without_defaults() -> None:
-    assert model_for("consolidation", 1, settings(URL, fast="only")) == "only"
+    assert choice_for("consolidation", 1, settings(URL, fast="only")).model == "only"
     with pytest.raises(EdenError, match="EDEN_MODELS_PAID") as raised:
-        model_for("consolidation", 1, settings(URL))
+        choice_for("consolidation", 1, settings(URL))
     assert "secret" not in str(raised.value)
 
 
 @pytest.mark.parametrize("llm", ["openai", "google"])
 def test_every_default_has_a_known_price(llm: str) -> None:
-    chosen = {model_for(role, tier, settings(llm)) for role in ("facts", "reflections") for tier in (0, 1)}
-    for model in (*chosen, EMBEDDINGS[llm].name):
+    for model in (*(choice.model or "" for choice in used_for(settings(llm))), EMBEDDINGS[llm].name):
         found = per_million(llm, model)
         assert found is not None
         assert found.input > 0
@@ -83,17 +85,71 @@ def test_an_endpoint_is_named_by_its_host_and_port() -> None:
 
 
 def test_offline_needs_no_provider() -> None:
-    assert providers_of(settings("offline")).chat is None
+    assert asked_for(settings("offline")) == ()
 
 
 def test_a_key_pasted_in_the_place_of_a_provider_is_not_shown() -> None:
     with pytest.raises(EdenError, match="EDEN_LLM") as raised:
-        providers_of(settings("sk-live-123"))
+        Providers(settings("sk-live-123"))
     assert "sk-live" not in str(raised.value)
 
 
 def test_a_key_alone_asks_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-mine")
-    assert providers_of(settings("offline")).chat is None
+    assert asked_for(settings("offline")) == ()
     with pytest.raises(EdenError, match="GEMINI_API_KEY"):
-        providers_of(settings("google"))
+        Providers(settings("google"))
+
+
+@pytest.mark.parametrize(
+    ("named", "choice"),
+    [
+        ("openai:gpt-5-mini", Choice("openai", "gpt-5-mini")),
+        ("google:gemini-3-flash-preview", Choice("google", "gemini-3-flash-preview")),
+        ("openai", Choice("openai", "gpt-5-mini")),
+        (f"{URL}#meta/llama:8b#q4", Choice(URL, "meta/llama:8b#q4")),
+        ("llama3:8b", Choice("http://127.0.0.1:11434/v1", "llama3:8b")),
+        ("openai/gpt-5", Choice("http://127.0.0.1:11434/v1", "openai/gpt-5")),
+        ("offline", Choice("offline", None)),
+    ],
+)
+def test_a_name_may_say_where_its_model_is(named: str, choice: Choice) -> None:
+    llm = "http://127.0.0.1:11434/v1"
+    assert choice_for("facts", 0, settings(llm, facts=named)) == choice
+    assert choice_for("facts", 0, settings(llm, fast=named)) == choice
+    assert choice_for("facts", 0, settings(llm, fast="other"), named) == choice
+    assert (
+        choice_for("reflections", 1, settings(llm, reflections=named, paid="other")).provider
+        == choice.provider
+    )
+
+
+def test_offline_stays_what_it_is_for_all_but_the_roles_that_name_a_provider() -> None:
+    mine = settings("offline", fast="openai:gpt-5-mini", consolidation="google", free="no-provider")
+    assert used_for(mine) == {
+        Choice("openai", "gpt-5-mini"): ("facts", "decisions"),
+        Choice("offline", None): ("reflections",),
+        Choice("google", "gemini-3-flash-preview"): ("consolidation",),
+        Choice("google", "gemini-3.1-pro-preview"): ("consolidation of tier 1 and above",),
+    }
+    assert asked_for(mine) == ("openai", "google")
+
+
+def test_an_endpoint_without_a_model_is_an_error_that_shows_no_secret() -> None:
+    with pytest.raises(EdenError, match="no model is named") as raised:
+        choice_for("facts", 0, settings("openai", facts=URL))
+    assert "secret" not in str(raised.value)
+    assert "secret" not in repr(Choice(URL, None))
+
+
+def test_a_model_of_vectors_may_name_its_provider_too() -> None:
+    mine = settings("openai", embeddings=f"{URL}#some")
+    assert embedder_of(mine) == URL
+    assert embedding_model(mine) == EmbeddingModel("some", 0)
+    assert embedding_model(settings("offline", embeddings="google")) == EMBEDDINGS["google"]
+    assert asked_for(settings("offline", embeddings="openai:text-embedding-3-large")) == ("openai",)
+
+
+def test_a_url_with_a_model_in_the_place_of_a_provider_is_an_error_that_says_where_it_goes() -> None:
+    with pytest.raises(EdenError, match="EDEN_MODELS_FAST"):
+        Providers(settings("https://models.example.org/v1#m", fast="m"))
