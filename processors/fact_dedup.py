@@ -207,6 +207,9 @@ class FactDedup:
         assert command.fact_id is not None
         hashes = [fact_hash(command.text)] if command.text is not None else []
         await self._read(work, hashes, [command.fact_id])
+        if command.by == "duplicate":
+            said = {one.hash for one in work.touched() if one.fact_id == command.fact_id}
+            await self._read(work, sorted(said), [])
         marks = await self._marks(work)
         while True:
             facts = work.facts(marks)

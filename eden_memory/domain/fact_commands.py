@@ -14,7 +14,7 @@ from schemas.events.facts import By
 from schemas.provenance import Embedding
 
 Carried = Literal["EDIT", "RETIRE", "REEMBED", "UNMERGE", "unknown", "stale", "needless", "other_model"]
-BECAUSE: Mapping[By, str] = {"expiry": "expired", "limit": "limit", "duplicate": "duplicate"}
+BECAUSE: Mapping[By, str] = {"expiry": "expired", "limit": "limit"}
 """Why a fact was retired, by who wanted it; for all others: it was asked."""
 
 
@@ -39,14 +39,25 @@ class Commanding:
         cause = Cause(delivery, command.asked_at, command=command_ref(command), reason=command.reason)
         match command.action:
             case "retire":
-                self._facts.retire(cause, fact, "RETIRE", BECAUSE.get(command.by, "asked"))
-                return "RETIRE"
+                return self._retire(cause, fact, command.by)
             case "reembed":
                 return self._reembed(cause, fact, command)
             case "unmerge":
                 return self._unmerge(cause, fact)
             case _:
                 return self._edit(cause, fact, command)
+
+    def _retire(self, cause: Cause, fact: KnownFact, by: By) -> Carried:
+        """A duplicate only while an older one says the same: that one takes over what this one rests on."""
+        if by != "duplicate":
+            self._facts.retire(cause, fact, "RETIRE", BECAUSE.get(by, "asked"))
+            return "RETIRE"
+        older = self._facts.with_hash(fact.hash)
+        if older is None or older.fact_id == fact.fact_id:
+            return "needless"
+        self._facts.join(cause, older, fact.sources)
+        self._facts.retire(cause, fact, "RETIRE", "duplicate", older.fact_id)
+        return "RETIRE"
 
     def _edit(self, cause: Cause, fact: KnownFact, command: FactCommanded) -> Carried:
         assert command.text is not None

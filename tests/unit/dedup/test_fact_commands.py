@@ -64,7 +64,7 @@ async def test_a_fact_edited_to_what_is_known_already_ends_as_its_duplicate() ->
 
 @pytest.mark.parametrize(
     ("by", "because"),
-    [("person", "asked"), ("expiry", "expired"), ("limit", "limit"), ("duplicate", "duplicate")],
+    [("person", "asked"), ("expiry", "expired"), ("limit", "limit")],
 )
 async def test_a_retired_fact_says_why(by: str, because: str) -> None:
     kit = Bench()
@@ -129,3 +129,29 @@ async def test_unmerging_takes_off_forgotten_sources_and_leaves_the_rest(retired
     assert await kit.decide(command("e", "unmerge", fact_id=fact.fact_id)) == [], (
         "forgetting removes it whole"
     )
+
+
+@pytest.mark.parametrize("applied", [None, 0], ids=["in the store", "decided only"])
+async def test_the_younger_of_two_equal_facts_ends_and_leaves_its_sources_to_the_older(
+    applied: int | None,
+) -> None:
+    kit = Bench()
+    older = await one_fact(kit)
+    (event,) = await kit.decide(proposal("two", DOG))
+    younger = event.model_copy(update={"text": LYON, "hash": older.hash, "formed_at": at(9)})
+    kit.memory.decisions[ANA.key][-1] = [younger]
+    kit.memory.apply(to=applied)
+    ask: dict[str, Any] = {"fact_id": younger.fact_id, "by": "duplicate"}
+    joined, retired = await kit.decide(command("c", "retire", **ask))
+    assert (joined.fact_id, len(joined.sources)) == (older.fact_id, 2)
+    assert (retired.fact_id, retired.retired_because) == (younger.fact_id, "duplicate")
+    assert retired.replaced_by == older.fact_id
+    assert kit.memory.texts() == [LYON]
+
+
+async def test_a_fact_is_no_duplicate_of_one_that_has_ended_meanwhile() -> None:
+    kit = Bench()
+    fact = await one_fact(kit)
+    assert await kit.decide(command("c", "retire", fact_id=fact.fact_id, by="duplicate")) == []
+    assert kit.memory.texts() == [LYON]
+    assert kit.counts["needless"] == 1
