@@ -1,12 +1,14 @@
 """What a conversation will cost at most, before a provider is asked for anything."""
 
 from collections import Counter
+from collections.abc import Mapping
 from decimal import Decimal
 from math import ceil
 
 from eden_memory.demo.conversation import Conversation, plain_text
-from eden_memory.models.catalogue import OFFLINE, provider_name, used_for
-from eden_memory.models.prices import per_million
+from eden_memory.domain.asking import Role
+from eden_memory.models.catalogue import OFFLINE, chosen, provider_name
+from eden_memory.models.prices import PerMillion, per_million
 from eden_memory.settings import Settings
 
 CHARACTERS_PER_TOKEN = 3.5
@@ -14,27 +16,38 @@ INSTRUCTIONS = 1_500
 """Tokens of a prompt besides the conversation."""
 ANSWER = 3_000
 """Tokens of an answer, thinking included."""
-CALLS_WITHOUT_CONVERSATION = 4
-"""Of a window: decisions, and consolidations of up to three scopes."""
+CALLS: Mapping[Role, int] = {"facts": 1, "decisions": 1, "reflections": 1, "consolidation": 3}
+"""Of a window; consolidations of up to three scopes."""
+SHOWN_THE_CONVERSATION = frozenset[Role]({"facts", "reflections"})
 
 
 def estimate(conversation: Conversation, settings: Settings) -> Decimal | None:
-    """US dollars; 0 offline, None where a price is unknown. Every call is taken for the dearest model's."""
-    asked = [choice for choice in used_for(settings) if choice.provider != OFFLINE]
-    if not asked:
-        return Decimal(0)
-    lengths: Counter[str] = Counter()
+    """US dollars; 0 where only rules are used, None where a price is unknown."""
     counts = Counter(message.session for message in conversation.messages)
-    for message in conversation.messages:
-        lengths[message.session] += len(plain_text(message.content)) + 40
     windows = sum(ceil(count / settings.windows.messages) + 1 for count in counts.values())
-    said = sum(lengths.values()) / CHARACTERS_PER_TOKEN
-    calls = windows * (2 + CALLS_WITHOUT_CONVERSATION)
-    tokens_in, tokens_out = 2 * said + calls * INSTRUCTIONS, calls * ANSWER
-    prices = [per_million(provider_name(choice.provider), choice.model or "") for choice in asked]
-    known = [price for price in prices if price is not None and price.output is not None]
-    if len(known) < len(prices):
-        return None
-    dearest = max(known, key=lambda price: price.output or 0)
-    cost = Decimal(tokens_in) * dearest.input + Decimal(tokens_out) * (dearest.output or 0)
-    return (cost / 1_000_000).quantize(Decimal("0.0001"))
+    characters = sum(len(plain_text(message.content)) + 40 for message in conversation.messages)
+    costs = [_of_role(role, windows, characters / CHARACTERS_PER_TOKEN, settings) for role in CALLS]
+    known = [cost for cost in costs if cost is not None]
+    return sum(known, Decimal(0)).quantize(Decimal("0.0001")) if len(known) == len(costs) else None
+
+
+def _of_role(role: Role, windows: int, said: float, settings: Settings) -> Decimal | None:
+    """All calls of a role; those of users of every tier are taken for the dearest model's."""
+    prices = _prices(role, settings)
+    calls = windows * CALLS[role]
+    asked = calls * INSTRUCTIONS + (said if role in SHOWN_THE_CONVERSATION else 0)
+    costs = [
+        Decimal(asked) * price.input + Decimal(calls * ANSWER) * price.output
+        for price in prices
+        if price is not None and price.output is not None
+    ]
+    return max(costs, default=Decimal(0)) / 1_000_000 if len(costs) == len(prices) else None
+
+
+def _prices(role: Role, settings: Settings) -> list[PerMillion | None]:
+    choices = {chosen(role, tier, settings) for tier in (0, 1)}
+    return [
+        per_million(provider_name(choice.provider), choice.model or "")
+        for choice in choices
+        if choice.provider != OFFLINE
+    ]
