@@ -135,13 +135,13 @@ def _watched(settings: Settings) -> dict[str, list[_Watched]]:
     ]
     theirs: list[_Watched] = []
     if sessions.collection is not None:
-        fields = (sessions.users, sessions.group_id, sessions.agent_id, "memory", "incognito")
+        fields = (sessions.users, sessions.group_id, sessions.agent_id, sessions.memory, sessions.incognito)
         theirs.append(_Watched(sessions.collection, "session", fields, typed=False))
     if agents.collection is not None:
         fields = (agents.user_memory_enabled, agents.agent_memory_enabled)
         theirs.append(_Watched(agents.collection, "everything", fields))
     if settings.users.collection is not None:
-        theirs.append(_Watched(settings.users.collection, "user", ("memory",), typed=False))
+        theirs.append(_Watched(settings.users.collection, "user", (settings.users.memory,), typed=False))
     databases = {settings.mongodb.database: own}
     if theirs:
         databases.setdefault(settings.source_database, []).extend(theirs)

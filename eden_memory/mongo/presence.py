@@ -14,8 +14,6 @@ from schemas.documents import SessionState
 
 Row = Mapping[str, Any]
 Rows = dict[str, Row]
-OFF = "memory"
-"""A session or user document with `memory: false` is switched off; a session also with `incognito: true`."""
 
 
 class MongoPresence:
@@ -63,14 +61,14 @@ class MongoPresence:
     ) -> Present:
         session = sessions.get(asked.session_id or "", {})
         agent, user = agents.get(asked.agent_id, {}), users.get(asked.user_id or "", {})
-        paths = self._settings.agents
-        opted_out = user.get(OFF) is False
+        paths, switches = self._settings.agents, self._settings.sessions
+        opted_out = getter(self._settings.users.memory)(user) is False
         return Present(
             users=self._now(asked, sessions, authors),
-            group_id=_id(getter(self._settings.sessions.group_id)(session)),
+            group_id=_id(getter(switches.group_id)(session)),
             user_memory=not opted_out and getter(paths.user_memory_enabled)(agent) is not False,
             agent_memory=getter(paths.agent_memory_enabled)(agent) is not False,
-            off=session.get(OFF) is False or session.get("incognito") is True,
+            off=getter(switches.memory)(session) is False or getter(switches.incognito)(session) is True,
         )
 
     def _now(

@@ -177,6 +177,33 @@ async def test_switches_and_opt_outs_hide_what_they_name_at_once(kit: Kit) -> No
         await until(get, holds("agent's"))
 
 
+async def test_switches_are_read_where_the_settings_say_that_they_are(kit: Kit) -> None:
+    settings = kit.settings.model_copy(
+        update={
+            "sessions": kit.settings.sessions.model_copy(
+                update={"incognito": "flags.private", "memory": "flags.memory"}
+            ),
+            "users": kit.settings.users.model_copy(update={"memory": "remember"}),
+        }
+    )
+    await kit.put(Scope.of_user("s.a", "s.ada"), blob="hers")
+    async with kit.service(settings=settings) as service:
+
+        async def get() -> str:
+            return await service.get_memory_context("one", "ada")
+
+        await service.ready()
+        await kit.session("one", ["ada"], incognito=True)
+        await until(get, lambda context: "hers" in context)
+        for flags in ({"private": True}, {"memory": False}):
+            await kit.session("one", ["ada"], flags=flags)
+            await until(get, lambda context: context == "")
+            await kit.session("one", ["ada"])
+            await until(get, lambda context: "hers" in context)
+        await kit.database["users"].insert_one({"_id": "ada", "remember": False})
+        await until(get, lambda context: context == "")
+
+
 async def test_shards_are_shown_while_their_stream_is_active(kit: Kit) -> None:
     stream = {"_id": "s.a/shard/billing", "agent_id": "s.a", "scope": "shard", "shard": "billing"}
     await kit.session("one", ["ada"])
