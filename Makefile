@@ -70,8 +70,8 @@ bench-context: setup ## contexts: warm, cold, committed write to fresh in anothe
 bench-lanes: setup ## the lanes against their bound, and what the runtime costs per record
 	@$(BIN)/python -m tests.bench.lanes
 
-chaos: setup ## faults from a seed under load, tailer and stages: ROUNDS=200 SEED=1
-	@status=0; for part in tailer stages; do \
+chaos: setup ## faults from a seed under load, tailer, stages and formation: ROUNDS=200 SEED=1
+	@status=0; for part in tailer stages formation; do \
 		$(BIN)/python -m tests.chaos.$$part --faults $${ROUNDS:-200} --seed $${SEED:-1} || status=1; \
 	done; exit $$status
 

@@ -29,6 +29,7 @@ from eden_memory.domain.control import GroupNotes
 from eden_memory.domain.errors import EdenError
 from eden_memory.runtime.broken import close_consumer, consumer_broken
 from eden_memory.runtime.failures import Kind, classify, connection_lost
+from eden_memory.runtime.group_errors import heeding_group_errors
 from eden_memory.runtime.offsets import AssignedPartition
 from eden_memory.runtime.patience import until_done
 
@@ -50,7 +51,7 @@ def new_consumer(client: dict[str, Any], group: str, topics: Sequence[str]) -> A
     assignor: type[AbstractPartitionAssignor] = StickyPartitionAssignor
     if len(topics) > 1:
         assignor = RangePartitionAssignor
-    return AIOKafkaConsumer(
+    consumer: Any = AIOKafkaConsumer(
         **client,
         group_id=group,
         enable_auto_commit=False,
@@ -63,6 +64,8 @@ def new_consumer(client: dict[str, Any], group: str, topics: Sequence[str]) -> A
         max_partition_fetch_bytes=FETCH_BYTES,
         metadata_max_age_ms=60_000,
     )
+    consumer._client.send = heeding_group_errors(consumer._client.send)
+    return consumer
 
 
 class Membership(ConsumerRebalanceListener):

@@ -113,7 +113,7 @@ def _too_many(folder: Path) -> list[str]:
     for file in sorted(folder.glob("*.calls")):
         written = [orjson.loads(line) for line in file.read_bytes().splitlines() if line.endswith(b"}")]
         counts = Counter(line["key"] for line in written if line["what"] == "asked")
-        refused = Counter(line["key"] for line in written if line.get("away"))
+        refused = Counter(line["key"] for line in written if line.get("free"))
         lines += [
             f"{file.stem} asked {key} {count} times"
             for key, count in counts.items()

@@ -20,6 +20,7 @@ from eden_memory.domain import consolidating
 from eden_memory.logs import configure
 from eden_memory.models import factory, providers
 from eden_memory.models.breaker import ProviderAway
+from eden_memory.models.calls import CallFailed
 from eden_memory.models.chat import Chat, Request
 from eden_memory.models.embedding_calls import EmbeddingCalls, Line
 from eden_memory.models.route import Route
@@ -104,11 +105,17 @@ class WatchedChat(Chat):
         try:
             answer = await super().call(route, request)
         except Exception as error:
-            away = isinstance(error, ProviderAway)
-            self.watch.diary.note("failed", name, **({"away": 1.0} if away else {}))
+            self.watch.diary.note("failed", name, **({} if _counts(error) else {"free": 1.0}))
             raise
         self.watch.diary.note("answered", name)
         return answer
+
+
+def _counts(error: Exception) -> bool:
+    """Whether a call was sent that counts: not in an outage, not refused for its rate, not one too many."""
+    if isinstance(error, ProviderAway) or not isinstance(error, CallFailed):
+        return False
+    return error.outcome != "rate_limited"
 
 
 class WatchedEmbeddings(EmbeddingCalls):

@@ -157,9 +157,3 @@ def snapshots(rows: Mapping[str, Sequence[Row]]) -> list[str]:
         ]
     known = {one["_id"] for one in rows["snapshots"]}
     return lines + [f"{key} has no snapshot" for key in {*active, *waiting, *blob} - known]
-
-
-def most_calls(diaries: Iterable[Sequence[Mapping[str, Any]]], units: Collection[str]) -> int:
-    """The most calls that one process made for one of these questions, repairs apart."""
-    counts = (Counter(line["key"] for line in lines if line["what"] == "asked") for lines in diaries)
-    return max((found[unit] for found in counts for unit in units), default=0)
