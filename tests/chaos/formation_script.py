@@ -1,5 +1,6 @@
 """What the model says in the fault run: marked facts of users and of the agent, reflections that no prompt shares."""
 
+from hashlib import sha256
 from typing import Any
 
 from tests.model_server.script import MARK, Asked, Said, default_script, marked_facts, three_reflections
@@ -42,4 +43,5 @@ def _of_the_agent(asked: Asked) -> list[dict[str, Any]]:
     found = MARK.search(asked.messages[numbers[0]]) if numbers else None
     if found is None or not of_agent(found[0]) or "agent" not in asked.labels:
         return []
-    return [{"text": f"The project turned to {found[0]}.", "scope": "agent", "messages": numbers}]
+    name = sha256(asked.user.encode()).hexdigest()[:10]
+    return [{"text": f"The project turned to matter {name}.", "scope": "agent", "messages": numbers}]
