@@ -5,6 +5,7 @@ import asyncio
 import structlog
 
 from eden_memory.ports import Lease, LeaseLost
+from eden_memory.runtime.ending import end
 from eden_memory.runtime.failures import Kind, classify
 from eden_memory.runtime.janitor import Janitor
 from eden_memory.runtime.process import State
@@ -40,11 +41,9 @@ class Housekeeping:
         rounds = asyncio.create_task(self._rounds())
         stopped = asyncio.create_task(self._stopping.wait())
         await asyncio.wait({rounds, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
-        rounds.cancel()
-        (ended,) = await asyncio.gather(rounds, return_exceptions=True)
-        if isinstance(ended, Exception):
-            raise ended
+        await end([stopped, rounds])
+        if not rounds.cancelled():
+            rounds.result()
 
     async def _rounds(self) -> None:
         while True:

@@ -1,0 +1,56 @@
+"""The janitor's part ends when it is told to, also where its round loses the cancellation."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from typing import Any, cast
+
+import pytest
+
+from eden_memory.runtime.housekeeping import Housekeeping
+
+
+class Held:
+    """A lease that is always there."""
+
+    @asynccontextmanager
+    async def held(self) -> AsyncGenerator[int]:
+        yield 1
+
+
+class Deaf:
+    """A round that loses its first cancellation, as a library may."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.lost = 0
+
+    async def round(self) -> Any:
+        self.begun.set()
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        self.lost += 1
+        await asyncio.Event().wait()
+
+
+class Failing:
+    """A round with a defect."""
+
+    async def round(self) -> Any:
+        raise ValueError("a defect")
+
+
+async def test_a_round_that_loses_its_cancellation_is_cancelled_again() -> None:
+    deaf = Deaf()
+    part = Housekeeping(Held(), cast(Any, deaf))
+    async with asyncio.timeout(30):
+        running = asyncio.create_task(part.run())
+        await deaf.begun.wait()
+        part.stop()
+        await running
+    assert deaf.lost == 1
+
+
+async def test_what_a_round_raises_ends_the_part() -> None:
+    with pytest.raises(ValueError, match="a defect"):
+        await Housekeeping(Held(), cast(Any, Failing())).run()
