@@ -14,7 +14,6 @@ from eden_memory.cli.demo_view import LineView, LiveView
 from eden_memory.demo.conversation import EXAMPLE, read_conversation
 from eden_memory.demo.estimate import estimate
 from eden_memory.demo.play import Outcome, Plan, play, running_servers
-from eden_memory.domain.errors import EdenError
 from eden_memory.models.catalogue import asked_for, provider_name
 from eden_memory.settings import Settings
 
@@ -61,16 +60,21 @@ def _as_interrupt(number: int, frame: object) -> None:
 
 
 def _agree(console: Console, settings: Settings, plan: Plan, *, yes: bool) -> None:
-    """Say what it will cost at most, and ask before a conversation of one's own leaves this machine."""
+    """Say what it will cost at most, and ask before a conversation of one's own leaves this machine.
+
+    Whatever it comes to, the demo ends when the calls have cost more than the cap.
+    """
     asked = asked_for(settings)
     if not asked:
         return
     cost = estimate(plan.conversation, settings)
-    said = f"{cost} USD at most, about" if cost is not None else "an unknown sum: no price is known"
+    said = f"up to about {cost:.2f} USD is expected" if cost is not None else "no price is known"
     where, messages = " and ".join(map(provider_name, asked)), len(plan.conversation.messages)
-    console.print(f"{messages} messages go to {where}; it will cost {said}; the cap is {plan.cap_usd:g} USD")
+    console.print(f"{messages} messages go to {where}: {said}; it stops at {plan.cap_usd:g} USD (--cap)")
     if cost is not None and float(cost) > plan.cap_usd:
-        raise EdenError(f"it may cost {cost} USD, more than the cap", f"Allow it with --cap {cost}.")
+        console.print(
+            "[yellow]that may not be enough for all of it[/yellow]: what is formed by then is shown"
+        )
     if plan.own and not yes:
         typer.confirm(f"Send this conversation to {where}?", abort=True)
 

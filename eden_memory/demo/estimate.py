@@ -1,4 +1,4 @@
-"""What a conversation will cost at most, before a provider is asked for anything."""
+"""What a conversation may cost, before a provider is asked for anything: every part is taken rather too dear."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from eden_memory.settings import Settings
 CHARACTERS_PER_TOKEN = 3.5
 INSTRUCTIONS = 1_500
 """Tokens of a prompt besides the conversation."""
-ANSWER = 3_000
+ANSWER = 1_500
 """Tokens of an answer, thinking included."""
 CALLS: Mapping[Role, int] = {"facts": 1, "decisions": 1, "reflections": 1, "consolidation": 3}
 """Of a window; consolidations of up to three scopes."""
@@ -24,7 +24,7 @@ SHOWN_THE_CONVERSATION = frozenset[Role]({"facts", "reflections"})
 def estimate(conversation: Conversation, settings: Settings) -> Decimal | None:
     """US dollars; 0 where only rules are used, None where a price is unknown."""
     counts = Counter(message.session for message in conversation.messages)
-    windows = sum(ceil(count / settings.windows.messages) + 1 for count in counts.values())
+    windows = sum(ceil(count / settings.windows.messages) for count in counts.values())
     characters = sum(len(plain_text(message.content)) + 40 for message in conversation.messages)
     costs = [_of_role(role, windows, characters / CHARACTERS_PER_TOKEN, settings) for role in CALLS]
     known = [cost for cost in costs if cost is not None]

@@ -2,11 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import Callable
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.domain.errors import EdenError
 from eden_memory.domain.progress import Progress
 from processors.pipeline import FACT_EXTRACTION, FORMATION_TRIGGER, REFLECTION_EXTRACTION
 
@@ -17,13 +15,12 @@ SETTLED_SECONDS = 2.5
 Database = AsyncDatabase[dict[str, object]]
 
 
-async def formed(
-    database: Database, prefix: str, sessions: int, progress: Progress, check: Callable[[], None]
-) -> bool:
-    """Whether it all is, once it is, or once nothing has come for long; `check` may raise at every look."""
+async def formed(database: Database, prefix: str, sessions: int, progress: Progress, cap_usd: float) -> bool:
+    """Whether it all is, once it is; False once nothing has come for long, or the calls cost more than the cap."""
     moved, settled_since, before = time.monotonic(), 0.0, ""
     while time.monotonic() - moved < QUIET_SECONDS:
-        check()
+        if float(progress.total.cost) > cap_usd:
+            return False
         now = _state(progress)
         if now != before:
             moved, before = time.monotonic(), now
@@ -35,15 +32,6 @@ async def formed(
             return True
         await asyncio.sleep(0.25)
     return False
-
-
-def within(progress: Progress, cap_usd: float) -> None:
-    """An EdenError once more is spent than was allowed."""
-    if float(progress.total.cost) > cap_usd:
-        raise EdenError(
-            f"the calls have cost {progress.total.cost:.4f} USD, more than the cap of {cap_usd:g}",
-            "Raise it with --cap; what was paid is kept and not asked for again with `--keep`.",
-        )
 
 
 async def _done(database: Database, prefix: str, sessions: int, progress: Progress) -> bool:

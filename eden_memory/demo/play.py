@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from eden_memory.demo.application import ChatApplication
 from eden_memory.demo.arrivals import Arrivals
 from eden_memory.demo.conversation import PEOPLE, Conversation
-from eden_memory.demo.forming import formed, within
+from eden_memory.demo.forming import formed
 from eden_memory.demo.journey import Arrival, Journey, Summary, Written
 from eden_memory.demo.judgement import Verdict
 from eden_memory.demo.memory import QUESTION, Example, example, verdict
@@ -172,9 +172,10 @@ async def _formed(here: Settings, plan: Plan, progress: Progress, system: System
     async with connect(here.mongodb, endpoints_of(here)) as client, TaskGroup() as tasks:
         watch = tasks.create_task(system.watch())
         database = client[DATABASE]
-        check = partial(within, progress, plan.cap_usd)
-        finished = await formed(database, here.mongodb.prefix, sessions, progress, check)
+        finished = await formed(database, here.mongodb.prefix, sessions, progress, plan.cap_usd)
         watch.cancel()
+    if not finished:
+        await system.stop()
     return finished
 
 
