@@ -154,7 +154,7 @@ def test_versions_are_contiguous(copy: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_releasing_twice_changes_nothing(copy: Path) -> None:
-    assert export.release(["FactChanged"], copy) == ["json/FactChanged.v1.json"]
+    assert export.release(["documents/Fact"], copy) == ["json/documents/Fact.v1.json"]
     before = (copy / export.LOCK).read_text()
-    assert export.release(["FactChanged"], copy) == []
+    assert export.release(["documents/Fact"], copy) == []
     assert (copy / export.LOCK).read_text() == before
