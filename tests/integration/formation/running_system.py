@@ -144,7 +144,7 @@ class System:
         consumer: Any = AIOKafkaConsumer(**self.client, auto_offset_reset="earliest")
         await consumer.start()
         try:
-            return await _whole(consumer, name)
+            return await _whole(consumer, name, 1 if short.endswith(".dead") else PARTITIONS)
         finally:
             await consumer.stop()
 
@@ -168,8 +168,8 @@ class Came:
         return decode(self.envelope.name, self.envelope.version, self.value)
 
 
-async def _whole(consumer: Any, topic: str) -> list[Came]:
-    partitions = [TopicPartition(topic, one) for one in range(PARTITIONS)]
+async def _whole(consumer: Any, topic: str, count: int) -> list[Came]:
+    partitions = [TopicPartition(topic, one) for one in range(count)]
     consumer.assign(partitions)
     ends = await consumer.end_offsets(partitions)
     found: list[Came] = []
@@ -193,7 +193,7 @@ async def until(condition: Callable[[], Awaitable[bool]], what: str, seconds: fl
         await asyncio.sleep(0.05)
 
 
-def fast(settings: Settings, models: Serving, **groups: dict[str, Any]) -> Settings:
+def fast(settings: Settings, served: Serving, /, **groups: dict[str, Any]) -> Settings:
     """The settings with everything mapped, models of the server, and short waits; some groups changed."""
     changes: dict[str, dict[str, Any]] = {
         "kafka": {"partitions": PARTITIONS},
@@ -208,7 +208,7 @@ def fast(settings: Settings, models: Serving, **groups: dict[str, Any]) -> Setti
     updates: dict[str, Any] = {
         name: getattr(settings, name).model_copy(update=fields) for name, fields in changes.items()
     }
-    return settings.model_copy(update={**updates, "llm": models.openai_url, "embedder": models.openai_url})
+    return settings.model_copy(update={**updates, "llm": served.openai_url, "embedder": served.openai_url})
 
 
 async def prepare(settings: Settings) -> None:

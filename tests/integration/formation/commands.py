@@ -1,0 +1,71 @@
+"""`eden` as a person runs it: a process of its own, told everything by its environment."""
+
+import asyncio
+import os
+import signal
+import sys
+from asyncio.subprocess import Process
+from pathlib import Path
+
+from eden_memory.settings import Settings
+
+EDEN = (sys.executable, "-m", "eden_memory.cli.main")
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    """The settings that a test changes, as variables."""
+    assert settings.mongodb.uri is not None
+    assert settings.kafka.bootstrap is not None
+    own = {
+        "MONGODB_URI": settings.mongodb.uri.get_secret_value(),
+        "MONGODB_DATABASE": settings.mongodb.database,
+        "KAFKA_BOOTSTRAP": settings.kafka.bootstrap,
+        "KAFKA_TOPIC_PREFIX": settings.kafka.topic_prefix,
+        "KAFKA_GROUP_PREFIX": settings.kafka.group_prefix,
+        "KAFKA_PARTITIONS": settings.kafka.partitions,
+        "SESSIONS_COLLECTION": settings.sessions.collection,
+        "USERS_COLLECTION": settings.users.collection,
+        "LLM": settings.llm,
+        "EMBEDDER": settings.embedder,
+        "MODELS_FAST": settings.models.fast,
+        "MODELS_FREE": settings.models.free,
+        "MODELS_PAID": settings.models.paid,
+        "MODELS_EMBEDDINGS": settings.models.embeddings,
+        "TAILER_WATERMARK_SECONDS": settings.tailer.watermark_seconds,
+        "TAILER_LEASE_SECONDS": settings.tailer.lease_seconds,
+        "LOCAL_FOLDER": settings.local.folder,
+    }
+    given = {f"EDEN_{name}": str(value) for name, value in own.items() if value is not None}
+    return {**os.environ, **given, "PYTHONWARNINGS": "default"}
+
+
+async def eden(settings: Settings, *arguments: str) -> str:
+    """What a command says; it must end well."""
+    process = await _start(settings, *arguments)
+    said, _ = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 0, said.decode()
+    return said.decode()
+
+
+async def start(settings: Settings, log: Path, *arguments: str) -> Process:
+    """A command that goes on, its output in a file."""
+    with log.open("ab") as output:
+        return await asyncio.create_subprocess_exec(
+            *EDEN, *arguments, env=environment(settings), stdout=output, stderr=output
+        )
+
+
+async def kill(process: Process) -> None:
+    """As `kill -9`."""
+    process.send_signal(signal.SIGKILL)
+    await process.wait()
+
+
+async def _start(settings: Settings, *arguments: str) -> Process:
+    return await asyncio.create_subprocess_exec(
+        *EDEN,
+        *arguments,
+        env=environment(settings),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
