@@ -65,10 +65,10 @@ class MongoLease:
                 if epoch is not None:
                     return epoch
             except (PyMongoError, TimeoutError):
-                # The server is away: waiting for the lease and waiting for the server are the same. But the
-                # driver may answer a cancelling with an error of its own, and that must not be waited out.
-                if _current().cancelling():
-                    raise asyncio.CancelledError from None
+                pass  # the server is away: waiting for the lease and waiting for the server are the same
+            # The driver may answer a cancelling with an error of its own, or go on as if nothing were.
+            if _current().cancelling():
+                raise asyncio.CancelledError
             await asyncio.sleep(min(0.4, self._seconds / 5))
 
     async def _try(self) -> int | None:

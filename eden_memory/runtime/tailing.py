@@ -7,11 +7,14 @@ import structlog
 
 from eden_memory.ports import Lease, LeaseLost, SourceFailed
 from eden_memory.runtime import metrics
+from eden_memory.runtime.ending import end
 from eden_memory.runtime.process import State
 from eden_memory.runtime.transactions import PublishFailed
 
 STOP_SECONDS = 2.0
 """For what is under way to be sent, committed and saved; with the lease and the connections a stop takes < 5 s."""
+AGAIN_SECONDS = 5.0
+"""A cancellation that got lost is repeated after so long: disconnecting and giving the lease back come first."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 
 log = structlog.get_logger("eden.tailer")
@@ -22,8 +25,13 @@ class Tailing:
 
     name = "tailer"
 
-    def __init__(self, lease: Lease, lead: Callable[[int, asyncio.Event], Awaitable[None]]) -> None:
-        self._lease, self._lead = lease, lead
+    def __init__(
+        self,
+        lease: Lease,
+        lead: Callable[[int, asyncio.Event], Awaitable[None]],
+        again_seconds: float = AGAIN_SECONDS,
+    ) -> None:
+        self._lease, self._lead, self._again_seconds = lease, lead, again_seconds
         self._stopping = asyncio.Event()
         self.leading = False
 
@@ -44,11 +52,9 @@ class Tailing:
             if self.leading:
                 await asyncio.wait({cycles}, timeout=STOP_SECONDS)
         finally:
-            cycles.cancel()
-            stopped.cancel()
-            ended, _ = await asyncio.gather(cycles, stopped, return_exceptions=True)
-        if isinstance(ended, Exception):
-            raise ended
+            await end([cycles, stopped], self._again_seconds)
+        if not cycles.cancelled():
+            cycles.result()
 
     async def _cycles(self) -> None:
         pause = FIRST_PAUSE
