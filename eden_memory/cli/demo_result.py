@@ -18,7 +18,9 @@ def print_result(console: Console, outcome: Outcome, kept: bool) -> None:
     console.print("\n[bold]the memory that formed of it[/bold]")
     console.print(render(outcome.progress))
     if not outcome.finished:
-        console.print("[bold red]not everything was formed[/bold red]: in time, or before the cap was reached")
+        console.print(
+            "[bold red]not everything was formed[/bold red]: in time, or before the cap was reached"
+        )
     _example(console, outcome.example)
     if outcome.verdict is not None:
         _verdict(console, outcome.verdict)

@@ -56,9 +56,7 @@ def test_every_stage_reads_and_publishes_what_topics_yaml_says(topics: Topics) -
     for stage in pipeline.stages(dict.fromkeys(pipeline.NAMES, no_handler)):
         assert {topics.topic_of(event) for event in stage.reads} == set(topics.read_by(stage.name))
         declared = {
-            event
-            for topic in topics.file.topics.values()
-            for event in topic.producers.get(stage.name, [])
+            event for topic in topics.file.topics.values() for event in topic.producers.get(stage.name, [])
         }
         assert {event.NAME for event in stage.writes} == declared
 

@@ -88,7 +88,12 @@ async def test_several_changes_taken_together_are_one_question() -> None:
 
 
 async def test_a_hot_scope_waits_for_thirty_seconds_of_its_windows_time() -> None:
-    fields: dict[str, Any] = {"blob": "b", "blob_version": 1, "highest_blob_version": 1, "consolidated_at": at(211)}
+    fields: dict[str, Any] = {
+        "blob": "b",
+        "blob_version": 1,
+        "highest_blob_version": 1,
+        "consolidated_at": at(211),
+    }
     assert await Around(snapshot(*FOUR, **fields), Model([])).run() == ()
     fields["consolidated_at"] = at(210)
     assert blob(await Around(snapshot(*FOUR, **fields), Model(["text"])).run()).version == 2
@@ -96,7 +101,12 @@ async def test_a_hot_scope_waits_for_thirty_seconds_of_its_windows_time() -> Non
 
 async def test_reflections_older_than_the_blob_are_not_left_over_for_ever() -> None:
     late = [reflection(number, seconds=-1000.0 * number) for number in (1, 2, 3, 4)]
-    fields: dict[str, Any] = {"blob": "b", "blob_version": 1, "highest_blob_version": 1, "consolidated_at": at(0)}
+    fields: dict[str, Any] = {
+        "blob": "b",
+        "blob_version": 1,
+        "highest_blob_version": 1,
+        "consolidated_at": at(0),
+    }
     assert blob(await Around(snapshot(*late, **fields), Model(["text"])).run()).absorbed == (
         "r4",
         "r3",

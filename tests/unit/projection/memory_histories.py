@@ -11,6 +11,7 @@ from schemas.envelope import Envelope
 from schemas.events import (
     Event,
     FactChanged,
+    Forgotten,
     ReflectionFormed,
     ScopeConsolidated,
     SessionClosed,
@@ -27,6 +28,7 @@ TOPICS: dict[type[Event], str] = {
     ReflectionFormed: "memory.reflections",
     SessionClosed: "memory.reflections",
     ScopeConsolidated: "memory.consolidations",
+    Forgotten: "memory.forgotten",
 }
 NOT_COMPARED = ("revision", "changed_at", "reset_revision")
 """What tells how documents came about, not what they say."""
