@@ -1,0 +1,151 @@
+"""Forgetting and the writer at the same moment, on a real server: whoever comes second finds what the first did."""
+
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+
+import pytest
+
+from eden_memory.domain.memory_batch import ScopeBatch
+from eden_memory.domain.stage import Decision, Delivery, Emit, Erase
+from eden_memory.domain.stored_memory import Applied
+from eden_memory.mongo.client import connect
+from eden_memory.mongo.forgetting_store import MongoForgettingStore
+from eden_memory.mongo.forgotten import MongoForgetting
+from eden_memory.mongo.memory_store import MongoMemoryStore
+from eden_memory.mongo.setup import set_up
+from eden_memory.settings import Settings
+from processors.atlas_writer import AtlasWriter
+from processors.forgetting import Forgetting
+from schemas.events import Event, Forgotten
+from tests.integration.writer.writer_kit import PREFIX, Database
+from tests.unit.projection.memory_histories import USER, blob, delivered, fact, minute, reflection, source
+
+pytestmark = pytest.mark.servers
+MESSAGE = "i.1"
+
+
+@pytest.fixture
+async def database(settings: Settings) -> AsyncGenerator[Database]:
+    assert settings.mongodb.uri is not None
+    async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
+        found = client[settings.mongodb.database]
+        await set_up(found, settings.mongodb.prefix)
+        yield found
+
+
+def forgotten(kind: str = "message", name: str = MESSAGE, because: str = "asked") -> Delivery:
+    event = Forgotten.model_validate(
+        {
+            "kind": kind,
+            "id": name,
+            "reach": "for_ever",
+            "because": because,
+            "asked_by": None,
+            "scope": USER.key if kind == "reflection" else None,
+            "forgotten_at": minute(30),
+        }
+    )
+    return delivered(event)
+
+
+def forgetting(database: Database) -> Forgetting:
+    return Forgetting(MongoForgettingStore(database, PREFIX), MongoForgetting(database, PREFIX))
+
+
+class ForgetsBeforeTheCommit(MongoMemoryStore):
+    """All of forgetting happens after the writer has read the marks, and before it writes."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database, PREFIX)
+        self._database = database
+        self.decided: list[Decision] = []
+
+    async def apply(self, batches: Sequence[ScopeBatch]) -> Mapping[str, Applied | Exception]:
+        if not self.decided:
+            self.decided.append(await forgetting(self._database)([forgotten()]))
+        return await super().apply(batches)
+
+
+def erased(decision: Decision) -> set[str]:
+    return {one.key for one in decision.events if isinstance(one, Erase)}
+
+
+def told(decision: Decision) -> list[Event]:
+    return [one.event for one in decision.events if isinstance(one, Emit)]
+
+
+async def test_what_is_written_while_it_is_forgotten_does_not_stay(database: Database) -> None:
+    store = ForgetsBeforeTheCommit(database)
+    writer = AtlasWriter(store, MongoForgetting(database, PREFIX))
+    rests = [source(1)]
+    decision = await writer([delivered(fact("f", sources=rests)), delivered(reflection("r", sources=rests))])
+    assert erased(store.decided[0]) == set(), "forgetting found nothing to erase"
+    assert erased(decision) == {"f@1", "r"}
+    for name in ("facts", "reflections"):
+        assert await database[PREFIX + name].count_documents({}) == 0
+    snapshot = await database[PREFIX + "snapshots"].find_one({"_id": USER.key})
+    assert snapshot is not None
+    assert (snapshot["buffer"], snapshot["recent_facts"]) == ([], [])
+    (late,) = [one for one in told(decision) if isinstance(one, Forgotten)]
+    assert (late.kind, late.id) == ("reflection", "r")
+
+
+async def test_a_blob_that_absorbed_a_reflection_in_its_one_moment_is_withdrawn(database: Database) -> None:
+    writer = AtlasWriter(MongoMemoryStore(database, PREFIX), MongoForgetting(database, PREFIX))
+    await writer([delivered(blob(1, ["r", "other"])), delivered(blob(2, ["more"]))])
+    decision = await forgetting(database)([forgotten("reflection", "r", "derived")])
+    assert erased(decision) == {f"{USER.key}@1", f"{USER.key}@2"}
+    again = await forgetting(database)([forgotten("reflection", "other", "derived")])
+    assert again.events == [], "another record has taken care of it"
+
+
+class WritesMeanwhile(MongoForgettingStore):
+    """The writer stores one more version, made from a forgotten one, just before that is marked."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database, PREFIX)
+        self._writer = AtlasWriter(MongoMemoryStore(database, PREFIX), MongoForgetting(database, PREFIX))
+        self._wrote = False
+
+    async def marked_by_others(self, names: Iterable[str], event_id: str) -> set[str]:
+        if not self._wrote:
+            self._wrote = True
+            await self._writer([delivered(blob(2, ["s"]))])
+        return await super().marked_by_others(names, event_id)
+
+
+async def test_a_version_made_from_a_forgotten_one_meanwhile_is_withdrawn_too(database: Database) -> None:
+    writer = AtlasWriter(MongoMemoryStore(database, PREFIX), MongoForgetting(database, PREFIX))
+    await writer([delivered(reflection("r", sources=[source(1)])), delivered(blob(1, ["r"]))])
+    marks = MongoForgetting(database, PREFIX)
+    decision = await Forgetting(WritesMeanwhile(database), marks)([forgotten()])
+    assert erased(decision) == {"r", f"{USER.key}@1", f"{USER.key}@2"}
+    later = await writer([delivered(blob(3, ["t"]))])
+    assert erased(later) == {f"{USER.key}@3"}, "it was made from version 2"
+
+
+async def test_a_repeat_of_forgetting_says_the_same(database: Database) -> None:
+    writer = AtlasWriter(MongoMemoryStore(database, PREFIX), MongoForgetting(database, PREFIX))
+    await writer([delivered(reflection("r", sources=[source(1)])), delivered(blob(1, ["r"]))])
+    first = await forgetting(database)([forgotten()])
+    second = await forgetting(database)([forgotten()])
+    assert erased(first) == erased(second) == {"r", f"{USER.key}@1"}
+    assert told(first) == told(second)
+    assert await _marks(database) == {"message", "reflection", "blob"}
+
+
+async def _marks(database: Database) -> set[str]:
+    return set(await database[PREFIX + "forgotten"].distinct("kind"))
+
+
+async def test_forgetting_reads_by_indexes(database: Database) -> None:
+    queries = {
+        "facts": {"message_ids": "i.1"},
+        "reflections": {"session_ids": "s.one"},
+        "messages": {"user_id": "i.1"},
+        "windows": {"messages.message_id": {"$in": ["i.1"]}},
+    }
+    for name, query in queries.items():
+        plan = await database.command(
+            "explain", {"find": PREFIX + name, "filter": query}, verbosity="queryPlanner"
+        )
+        assert "IXSCAN" in str(plan["queryPlanner"]["winningPlan"]), name
