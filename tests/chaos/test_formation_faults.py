@@ -18,6 +18,6 @@ ANY = random.SystemRandom().randrange(1_000, 1_000_000)
 async def test_no_memory_is_lost_doubled_or_paid_twice_after_faults(
     seed: int, jars_folder: Path, tmp_path: Path
 ) -> None:
-    outcome = await run(Options(8, seed, poisoned=2), tmp_path, jars_folder)
+    outcome = await run(Options(8, seed, poisoned=1), tmp_path, jars_folder)
     show("formation", outcome.figures, outcome.faults, outcome.violations)
     assert outcome.clean, f"python -m tests.chaos.formation --faults 8 --seed {seed}: {outcome.violations}"
