@@ -25,6 +25,8 @@ TITLES: dict[str, Kind] = {
     "Checked": "check",
 }
 NUMBERED = re.compile(r"^\[(\d+)\][ \t]*", re.MULTILINE)
+LETTERS = str.maketrans("0123456789", "ghijklmnop")
+"""A name of digits alone would read as somebody's number."""
 LABEL = re.compile(r"^- (agent|group|user|session|shard:.+?)(?=:| \d+-\d+:)", re.MULTILINE)
 FENCE = re.compile(r"^<<.*>>$", re.MULTILINE)
 MARK = re.compile(r"\bMARK-\d+\b")
@@ -123,7 +125,7 @@ def no_decisions(asked: Asked) -> dict[str, Any]:
 
 def three_reflections(asked: Asked) -> dict[str, Any]:
     """Two of the user, where that scope is shown, and one of the session; the same prompt says the same."""
-    name = hashlib.sha256(asked.user.encode()).hexdigest()[:10]
+    name = hashlib.sha256(asked.user.encode()).hexdigest()[:10].translate(LETTERS)
     numbers = sorted(asked.messages)[:2]
     stated = [
         ("user", f"Prefers short answers about topic {name}."),

@@ -38,7 +38,7 @@ from processors.atlas_writer import AtlasWriter
 from processors.consolidation import Consolidation
 from schemas.answers import ConsolidatedText
 from schemas.envelope import Envelope
-from schemas.events import REGISTRY, ReflectionFormed, ScopeConsolidated
+from schemas.events import REGISTRY, ReflectionFormed, ScopeChanged, ScopeConsolidated
 from schemas.provenance import SourceMessage
 from schemas.scopes import Scope
 
@@ -220,15 +220,21 @@ async def test_a_version_that_the_writer_has_not_applied_is_not_paid_for_twice(k
     snapshots = await MongoSnapshots(kit.database, PREFIX).snapshots([user(1).key])
     change = change_of(snapshots[user(1).key])
     async with kit.running(pipeline.CONSOLIDATION):
+        await kit.put(_again(change, 0))  # the writer may have been stopped before it had announced it
         await kit.holds(lambda: MongoBlobsDecided(kit.database, PREFIX).blob_decided(user(1).key, 1))
-        for number in range(5):
-            envelope = Envelope(f"again{number}", change.NAME, 1, "test", NOON, change.subject(), user(1).key)
-            await kit.put(Delivery(envelope, change, "memory.changes", change.key()))
+        for number in range(1, 5):
+            await kit.put(_again(change, number))
         await _consumed(kit)
     assert len(kit.model.paid) == 1
     async with kit.running(*BOTH):
         await kit.until(user(1), blob_version=1, buffer=[])
     assert await kit.database["memory_outcomes"].count_documents({"stage": "consolidation"}) == 1
+
+
+def _again(change: ScopeChanged, number: int) -> Delivery:
+    """The change announced once more."""
+    envelope = Envelope(f"again{number}", change.NAME, 1, "test", NOON, change.subject(), change.scope.key)
+    return Delivery(envelope, change, "memory.changes", change.key())
 
 
 async def _consumed(kit: Kit) -> None:
