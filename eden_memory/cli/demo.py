@@ -36,7 +36,8 @@ def demo(
     yes: Annotated[bool, typer.Option("--yes", help="do not ask before a conversation is sent")] = False,
 ) -> None:
     """Write a conversation as a chat application would, and show the memory that forms of it."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a shell started it with Ctrl-C ignored
+    # A shell may have started it with Ctrl-C ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _as_interrupt)
     # What goes wrong is said by the demo itself; a client's retries while topics are made are no news.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
