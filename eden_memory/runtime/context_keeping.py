@@ -6,6 +6,7 @@ from typing import Protocol
 
 import structlog
 
+from eden_memory.runtime.ending import end
 from eden_memory.runtime.process import State
 
 log = structlog.get_logger()
@@ -76,9 +77,7 @@ class ContextKeeping:
             for one in ended:
                 one.result()
         finally:
-            for one in (watching, working, stopping):
-                one.cancel()
-            await asyncio.wait((watching, working, stopping))
+            await end((watching, working, stopping))
             await self._contexts.close()
 
     def stop(self) -> None:

@@ -8,6 +8,7 @@ import structlog
 from eden_memory.domain.consolidating import change_of
 from eden_memory.domain.outcome import StoredRecord
 from eden_memory.runtime.codec import TopicOf
+from eden_memory.runtime.ending import end
 from eden_memory.runtime.process import State
 from eden_memory.runtime.tools import Publishing
 from schemas.documents import Snapshot
@@ -39,8 +40,7 @@ class Waking:
         """Until `stop`."""
         work = asyncio.create_task(self._announce())
         await self._stopping.wait()
-        work.cancel()
-        await asyncio.wait([work])
+        await end([work])
 
     def stop(self) -> None:
         """End `run`."""

@@ -29,6 +29,7 @@ from tests.model_server.serving import Serving
 
 PARTITIONS = 2
 SOON = 60.0
+STOP_SECONDS = 90.0
 AGENT = "helper"
 MODEL_NAMES = {"fast": "fast-model", "free": "slow-model", "paid": "slow-model", "embeddings": "vector-model"}
 Row = dict[str, Any]
@@ -232,7 +233,10 @@ async def stages(settings: Settings, names: Collection[str] = pipeline.NAMES) ->
         finally:
             for one in parts:
                 one.stop()
-            await asyncio.gather(*tasks)
+            _, left = await asyncio.wait(tasks, timeout=STOP_SECONDS)
+            assert not left, f"not stopped: {left}"
+            for task in tasks:
+                task.result()
 
 
 @asynccontextmanager
