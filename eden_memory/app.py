@@ -11,47 +11,47 @@ from aiokafka import AIOKafkaConsumer
 from bson import json_util
 from pymongo import AsyncMongoClient
 
-from eden_memory.domain.changes import Document
 from eden_memory.domain.consumption import Consumption
 from eden_memory.domain.errors import EdenError
-from eden_memory.domain.inbox_mapping import InboxMapping
-from eden_memory.domain.message_mapping import TOPIC, FieldPaths, MessageMapping
+from eden_memory.domain.source.changes import Document
+from eden_memory.domain.source.inbox_mapping import InboxMapping
+from eden_memory.domain.source.message_mapping import TOPIC, FieldPaths, MessageMapping
 from eden_memory.domain.stage import Handler
 from eden_memory.handlers import stage_handlers
 from eden_memory.local.servers import endpoints
-from eden_memory.mongo.blobs_decided import scopes_due
-from eden_memory.mongo.change_stream import ChangeStream
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.collection_reader import CollectionReader
 from eden_memory.mongo.consumption import MongoMarks
-from eden_memory.mongo.context_watch import ContextWatch
+from eden_memory.mongo.context.context_watch import ContextWatch
 from eden_memory.mongo.controls import MongoControls, MongoGroupNotes
 from eden_memory.mongo.ids import encode_id
-from eden_memory.mongo.inbox import MongoInbox
 from eden_memory.mongo.leases import MongoLease
+from eden_memory.mongo.memory.blobs_decided import scopes_due
+from eden_memory.mongo.memory.streams import MongoStreams
 from eden_memory.mongo.outcomes import MongoLedger
-from eden_memory.mongo.positions import MongoPositions
-from eden_memory.mongo.setup import check
-from eden_memory.mongo.streams import MongoStreams
-from eden_memory.mongo.window_texts import MongoWindowTexts
+from eden_memory.mongo.setup.setup import check
+from eden_memory.mongo.source.change_stream import ChangeStream
+from eden_memory.mongo.source.collection_reader import CollectionReader
+from eden_memory.mongo.source.inbox import MongoInbox
+from eden_memory.mongo.source.positions import MongoPositions
+from eden_memory.mongo.trigger.window_texts import MongoWindowTexts
 from eden_memory.runtime.context_keeping import ContextKeeping
+from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.housekeeping import Housekeeping
 from eden_memory.runtime.http import HealthServer
 from eden_memory.runtime.janitor import Janitor
 from eden_memory.runtime.kafka import admin_config, client_kwargs
-from eden_memory.runtime.leading import Leading, Source
-from eden_memory.runtime.patience import until_there
-from eden_memory.runtime.phases import Leadership
 from eden_memory.runtime.preflight import topics_exist
 from eden_memory.runtime.process import Part, Process, ended_by_signals
-from eden_memory.runtime.publishing import Publisher, new_producer
-from eden_memory.runtime.slots import Slots
-from eden_memory.runtime.tailing import Tailing
-from eden_memory.runtime.topics import load_topics
-from eden_memory.runtime.transactions import TransactionalPublisher
-from eden_memory.runtime.waking import Waking
+from eden_memory.runtime.stages.patience import until_there
+from eden_memory.runtime.stages.publishing import Publisher, new_producer
+from eden_memory.runtime.stages.slots import Slots
+from eden_memory.runtime.stages.waking import Waking
+from eden_memory.runtime.stages.worker import Bounds, Surroundings, Worker
+from eden_memory.runtime.tailing.leading import Leading, Source
+from eden_memory.runtime.tailing.phases import Leadership
+from eden_memory.runtime.tailing.tailing import Tailing
+from eden_memory.runtime.tailing.transactions import TransactionalPublisher
 from eden_memory.runtime.window_texts import WindowTexts
-from eden_memory.runtime.worker import Bounds, Surroundings, Worker
 from eden_memory.settings import Settings
 from processors import pipeline
 from processors.context_cache import ContextCache

@@ -9,29 +9,27 @@ from typing import Any
 from pymongo import AsyncMongoClient
 
 from eden_memory import prompts
-from eden_memory.domain.context import Showing
+from eden_memory.domain.context.context import Showing
 from eden_memory.domain.fence import Fence
 from eden_memory.domain.stage import Handler
-from eden_memory.domain.windows import Limits
+from eden_memory.domain.windows.windows import Limits
 from eden_memory.models.factory import Models
-from eden_memory.models.prices import Prices
+from eden_memory.models.providers.prices import Prices
 from eden_memory.mongo.answers import MongoAnswers
-from eden_memory.mongo.blobs_decided import MongoBlobsDecided
-from eden_memory.mongo.context_source import MongoContextSource
-from eden_memory.mongo.contexts import MongoContexts
-from eden_memory.mongo.decided import MongoDecided
-from eden_memory.mongo.directory import MongoDirectory
-from eden_memory.mongo.fact_search import MongoFactSearch
-from eden_memory.mongo.forgetting_store import MongoForgettingStore
-from eden_memory.mongo.forgotten import MongoForgetting
-from eden_memory.mongo.memory_store import MongoMemoryStore
-from eden_memory.mongo.reembedding import refuse_another_model
+from eden_memory.mongo.context.context_source import MongoContextSource
+from eden_memory.mongo.context.contexts import MongoContexts
+from eden_memory.mongo.memory.blobs_decided import MongoBlobsDecided
+from eden_memory.mongo.memory.decided import MongoDecided
+from eden_memory.mongo.memory.fact_search import MongoFactSearch
+from eden_memory.mongo.memory.forgetting_store import MongoForgettingStore
+from eden_memory.mongo.memory.forgotten import MongoForgetting
+from eden_memory.mongo.memory.memory_store import MongoMemoryStore
+from eden_memory.mongo.memory.reembedding import refuse_another_model
+from eden_memory.mongo.memory.snapshots import MongoSnapshots
+from eden_memory.mongo.memory.streams import MongoStreams
 from eden_memory.mongo.secret import installation_secret
-from eden_memory.mongo.snapshots import MongoSnapshots
-from eden_memory.mongo.streams import MongoStreams
-from eden_memory.mongo.trigger_store import MongoTriggerStore
-from eden_memory.runtime.accounting import UsageLog, accounted
-from eden_memory.runtime.codec import TopicOf
+from eden_memory.mongo.trigger.directory import MongoDirectory
+from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore
 from eden_memory.runtime.metrics import (
     CallMetrics,
     ConsolidationMetrics,
@@ -40,7 +38,9 @@ from eden_memory.runtime.metrics import (
     GuardMetrics,
     TriggerMetrics,
 )
-from eden_memory.runtime.tools import Publishing
+from eden_memory.runtime.stages.accounting import UsageLog, accounted
+from eden_memory.runtime.stages.codec import TopicOf
+from eden_memory.runtime.stages.tools import Publishing
 from eden_memory.settings import MemorySettings, Settings
 from processors.atlas_writer import AtlasWriter
 from processors.consolidation import Consolidation

@@ -7,20 +7,20 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from eden_memory.domain.asking import A, Answered, Asking, Earlier, Prompt
-from eden_memory.domain.changes import ChangeBatch, Document, Page
+from eden_memory.domain.context.ready_contexts import Built, Ready
+from eden_memory.domain.context.visible import Asked, View
 from eden_memory.domain.errors import EdenError
-from eden_memory.domain.forgetting import Blobs, BlobVersion, Resting, Told
-from eden_memory.domain.forgotten import Mark, Marks
-from eden_memory.domain.known_facts import KnownFact, Near
-from eden_memory.domain.memory_batch import ScopeBatch
-from eden_memory.domain.participants import Missing, SessionFacts
-from eden_memory.domain.ready_contexts import Built, Ready
-from eden_memory.domain.stored_memory import Applied
-from eden_memory.domain.switched_off import Off
-from eden_memory.domain.trigger import Session, StoredMessage
-from eden_memory.domain.trigger_batch import Counts
-from eden_memory.domain.visible import Asked, View
-from eden_memory.domain.window_request import BatchWrite, StoredWindow
+from eden_memory.domain.facts.known_facts import KnownFact, Near
+from eden_memory.domain.forgetting.forgetting import Blobs, BlobVersion, Resting, Told
+from eden_memory.domain.forgetting.forgotten import Mark, Marks
+from eden_memory.domain.projection.memory_batch import ScopeBatch
+from eden_memory.domain.projection.stored_memory import Applied
+from eden_memory.domain.source.changes import ChangeBatch, Document, Page
+from eden_memory.domain.windows.participants import Missing, SessionFacts
+from eden_memory.domain.windows.switched_off import Off
+from eden_memory.domain.windows.trigger import Session, StoredMessage
+from eden_memory.domain.windows.trigger_batch import Counts
+from eden_memory.domain.windows.window_request import BatchWrite, StoredWindow
 from schemas.documents import Snapshot, Stream
 from schemas.events import FactChanged
 from schemas.provenance import Embedding
@@ -365,7 +365,7 @@ class ExtractionWatch(Protocol):
     """Who counts what became of the facts and reflections that models stated."""
 
     def extracted(self, stage: str, items: int, left: Mapping[str, int]) -> None:
-        """One window: items that stand, and the rest by what was done to it (eden_memory.domain.placing)."""
+        """One window: items that stand, the rest by what was done to it (domain.extraction.placing)."""
         ...
 
 

@@ -10,9 +10,9 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-from eden_memory.domain.memory_batch import MemoryBatch, erased_since, memory_batch, named_by
+from eden_memory.domain.projection.memory_batch import MemoryBatch, erased_since, memory_batch, named_by
+from eden_memory.domain.projection.stored_memory import Applied
 from eden_memory.domain.stage import Decision, Delivery, Emit
-from eden_memory.domain.stored_memory import Applied
 from eden_memory.ports import Forgetting, MemoryStore
 from schemas.documents import Fact, Snapshot
 from schemas.events import FactCommanded, Forgotten, ReflectionFormed, ScopeChanged

@@ -22,7 +22,7 @@ from eden_memory.domain.consolidating import (
     within_limit,
 )
 from eden_memory.domain.fence import Fence
-from eden_memory.domain.forgotten import Marks
+from eden_memory.domain.forgetting.forgotten import Marks
 from eden_memory.domain.limits import ScopeLimits, limits_of
 from eden_memory.domain.stage import Dead, Decision, Delivery, Result, Retry
 from eden_memory.domain.words import words_of

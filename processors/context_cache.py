@@ -11,10 +11,10 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from eden_memory.domain.context import Showing, context_xml
-from eden_memory.domain.ready_contexts import Built, Ready
+from eden_memory.domain.context.context import Showing, context_xml
+from eden_memory.domain.context.ready_contexts import Built, Ready
+from eden_memory.domain.context.visible import Asked, View
 from eden_memory.domain.stage import Delivery, Outgoing
-from eden_memory.domain.visible import Asked, View
 from eden_memory.ports import ContextSource, ReadyContexts
 from schemas.events import ScopeChanged
 

@@ -10,17 +10,17 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 from eden_memory.domain.asking import Asking, Earlier
-from eden_memory.domain.decision_plan import MOST_NEAR, Plan, merged_near, plan
-from eden_memory.domain.decisions import Compared, NoVector, Resolving, Retention, compared
-from eden_memory.domain.fact_commands import Commanding
-from eden_memory.domain.fact_hash import fact_hash
+from eden_memory.domain.facts.decision_plan import MOST_NEAR, Plan, merged_near, plan
+from eden_memory.domain.facts.decisions import Compared, NoVector, Resolving, Retention, compared
+from eden_memory.domain.facts.fact_commands import Commanding
+from eden_memory.domain.facts.fact_hash import fact_hash
+from eden_memory.domain.facts.known_facts import KnownFact
+from eden_memory.domain.facts.scope_facts import ScopeFacts
+from eden_memory.domain.facts.statements import Stated, firsts, remembered, stated_by, stated_in
 from eden_memory.domain.fence import Fence
-from eden_memory.domain.forgotten import Marks, ids_of
-from eden_memory.domain.known_facts import KnownFact
+from eden_memory.domain.forgetting.forgotten import Marks, ids_of
 from eden_memory.domain.limits import FACT_WORDS, limits_of
-from eden_memory.domain.scope_facts import ScopeFacts
 from eden_memory.domain.stage import Decision, Delivery, Emit
-from eden_memory.domain.statements import Stated, firsts, remembered, stated_by, stated_in
 from eden_memory.ports import Decided, DedupWatch, Embedder, FactSearch, Forgetting, LanguageModel, Streams
 from eden_memory.prompts import fact_decisions
 from schemas.answers import FactDecisions

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 
 from eden_memory import prompts
 from eden_memory.domain.asking import Answered, Asking
-from eden_memory.domain.briefs import Scopes, asking_about, fact_scopes, participants_named
+from eden_memory.domain.extraction.briefs import Scopes, asking_about, fact_scopes, participants_named
+from eden_memory.domain.extraction.placing import Placed, Placing, Rules
+from eden_memory.domain.extraction.transcript import Transcript, named_by, transcript
 from eden_memory.domain.failures import PermanentError
 from eden_memory.domain.fence import Fence
 from eden_memory.domain.limits import FACT_WORDS, FACTS_OF_A_WINDOW
 from eden_memory.domain.material import FactMaterial
-from eden_memory.domain.placing import Placed, Placing, Rules
 from eden_memory.domain.stage import Delivery, Outgoing
-from eden_memory.domain.transcript import Transcript, named_by, transcript
 from eden_memory.ports import ExtractionWatch, Forgetting, LanguageModel, Streams, Windows
 from schemas.answers import ExtractedFacts
 from schemas.events import FactsExtracted, FactsProposed, FormationRequested

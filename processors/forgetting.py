@@ -7,8 +7,15 @@ tombstones.
 
 from collections.abc import Iterable, Sequence
 
-from eden_memory.domain.forgetting import BlobVersion, Resting, follows, gone, mark_of, reflections_of
-from eden_memory.domain.forgotten import Mark, ids_of
+from eden_memory.domain.forgetting.forgetting import (
+    BlobVersion,
+    Resting,
+    follows,
+    gone,
+    mark_of,
+    reflections_of,
+)
+from eden_memory.domain.forgetting.forgotten import Mark, ids_of
 from eden_memory.domain.stage import Decision, Delivery
 from eden_memory.ports import Forgetting as Marked
 from eden_memory.ports import ForgettingStore

@@ -8,12 +8,12 @@ from asyncio import gather
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 
-from eden_memory.domain.participants import Missing, SessionFacts
 from eden_memory.domain.stage import Decision, Delivery, Emit, Erase, Retry
-from eden_memory.domain.trigger import Messages, Session
-from eden_memory.domain.trigger_batch import Batch, authors, erased, messages_named, sessions_named
-from eden_memory.domain.trigger_kept import Kept
-from eden_memory.domain.window_request import (
+from eden_memory.domain.windows.participants import Missing, SessionFacts
+from eden_memory.domain.windows.trigger import Messages, Session
+from eden_memory.domain.windows.trigger_batch import Batch, authors, erased, messages_named, sessions_named
+from eden_memory.domain.windows.trigger_kept import Kept
+from eden_memory.domain.windows.window_request import (
     BatchWrite,
     SessionWrite,
     StoredWindow,

@@ -5,8 +5,8 @@ A test holds it against topics.yaml. A new stage is a file beside this one, a ro
 
 from collections.abc import Mapping, Sequence
 
-from eden_memory.domain.in_place import closed_all_the_same, failed_extraction
-from eden_memory.domain.proposals import proposals_together
+from eden_memory.domain.extraction.in_place import closed_all_the_same, failed_extraction
+from eden_memory.domain.facts.proposals import proposals_together
 from eden_memory.domain.stage import Delivery, Handler, Outgoing, Stage
 from schemas.events import (
     FactChanged,

@@ -12,16 +12,22 @@ from hashlib import blake2b
 
 from eden_memory import prompts
 from eden_memory.domain.asking import Answered, Asking
-from eden_memory.domain.briefs import Scopes, asking_about, is_private, known_of, participants_named
+from eden_memory.domain.extraction.briefs import (
+    Scopes,
+    asking_about,
+    is_private,
+    known_of,
+    participants_named,
+)
+from eden_memory.domain.extraction.in_place import session_closed
+from eden_memory.domain.extraction.placing import Placed, Placing, Rules
+from eden_memory.domain.extraction.transcript import Transcript, named_by, transcript
 from eden_memory.domain.failures import PermanentError
 from eden_memory.domain.fence import Fence
-from eden_memory.domain.forgotten import Marks
-from eden_memory.domain.in_place import session_closed
+from eden_memory.domain.forgetting.forgotten import Marks
 from eden_memory.domain.limits import REFLECTION_WORDS
 from eden_memory.domain.material import ReflectionMaterial
-from eden_memory.domain.placing import Placed, Placing, Rules
 from eden_memory.domain.stage import Delivery, Outgoing
-from eden_memory.domain.transcript import Transcript, named_by, transcript
 from eden_memory.ports import ExtractionWatch, Forgetting, LanguageModel, Snapshots, Streams, Windows
 from schemas.answers import StatedReflections
 from schemas.documents import Snapshot

@@ -1,6 +1,6 @@
 """messages, memory_inbox → chat.messages, and what the inbox asks of other topics: the pure mapping.
 
-The loop around it (lease, position, transactions, backfill, merge) is `eden_memory.runtime.tailing`.
+The loop around it (lease, position, transactions, backfill, merge) is `eden_memory.runtime.tailing.tailing`.
 """
 
 from collections.abc import Callable, Sequence
@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from eden_memory.domain.changes import (
+from eden_memory.domain.source.changes import (
     COLLECTION_GONE,
     DELETE,
     INSERT,
@@ -18,11 +18,11 @@ from eden_memory.domain.changes import (
     Document,
     Page,
 )
-from eden_memory.domain.inbox_mapping import InboxMapping
-from eden_memory.domain.mapped import Mapped, Unmapped
-from eden_memory.domain.message_fields import Unusable
-from eden_memory.domain.message_mapping import TOPIC, MessageMapping, Origin, Reason, watermark
-from eden_memory.domain.records import DEAD_HEADERS, Outgoing
+from eden_memory.domain.source.inbox_mapping import InboxMapping
+from eden_memory.domain.source.mapped import Mapped, Unmapped
+from eden_memory.domain.source.message_fields import Unusable
+from eden_memory.domain.source.message_mapping import TOPIC, MessageMapping, Origin, Reason, watermark
+from eden_memory.domain.source.records import DEAD_HEADERS, Outgoing
 from schemas.envelope import rfc3339
 
 LONGEST_ORIGINAL = 3_500_000

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from eden_memory.domain.visible import Asked, View
+from eden_memory.domain.context.visible import Asked, View
 
 KEPT_FOR = timedelta(minutes=5)
 RENDERED_FOR = timedelta(minutes=1)

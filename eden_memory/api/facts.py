@@ -7,7 +7,7 @@ from datetime import datetime
 
 from eden_memory.domain.asking import Asking
 from eden_memory.domain.errors import EdenError
-from eden_memory.domain.known_facts import Near
+from eden_memory.domain.facts.known_facts import Near
 from eden_memory.ports import Embedder, FactSearch
 from schemas.scopes import Scope
 

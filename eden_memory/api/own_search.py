@@ -6,9 +6,9 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.api.facts import FactFinder
 from eden_memory.models.factory import Models
-from eden_memory.models.prices import Prices
+from eden_memory.models.providers.prices import Prices
 from eden_memory.mongo.answers import MongoAnswers
-from eden_memory.mongo.fact_search import MongoFactSearch
+from eden_memory.mongo.memory.fact_search import MongoFactSearch
 from eden_memory.settings import Settings
 
 

@@ -19,21 +19,21 @@ from eden_memory.api.context_cache import ContextCache, tags_of_scope
 from eden_memory.api.facts import FactFinder, FoundFact
 from eden_memory.api.own_search import OwnSearch
 from eden_memory.domain.consolidating import due
-from eden_memory.domain.context import FactLine, Shown, context_xml, one_line
+from eden_memory.domain.context.context import FactLine, Shown, context_xml, one_line
+from eden_memory.domain.context.recall import asks_for_past, query_of
+from eden_memory.domain.context.visible import Asked, View
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.limits import label_of
-from eden_memory.domain.recall import asks_for_past, query_of
-from eden_memory.domain.visible import Asked, View
 from eden_memory.domain.words import words_of
 from eden_memory.handlers import showing_of
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.context_source import MongoContextSource
-from eden_memory.mongo.context_watch import Changed, ContextWatch
+from eden_memory.mongo.context.context_source import MongoContextSource
+from eden_memory.mongo.context.context_watch import Changed, ContextWatch
 from eden_memory.mongo.ids import encode_id
-from eden_memory.mongo.requests import ask
-from eden_memory.mongo.streams import MongoStreams
-from eden_memory.mongo.waits import let_waits_be_cancelled
+from eden_memory.mongo.memory.streams import MongoStreams
+from eden_memory.mongo.source.requests import ask
+from eden_memory.mongo.trigger.waits import let_waits_be_cancelled
 from eden_memory.settings import Settings
 from schemas.documents import InboxFormNow, Reflection
 from schemas.scopes import Scope

@@ -8,14 +8,14 @@ from typing import Annotated, Any
 import typer
 
 from eden_memory.api.service import MemoryService
-from eden_memory.domain.message_fields import getter
-from eden_memory.domain.participants import DEFAULT_AGENT
-from eden_memory.domain.visible import Asked
+from eden_memory.domain.context.visible import Asked
+from eden_memory.domain.source.message_fields import getter
+from eden_memory.domain.windows.participants import DEFAULT_AGENT
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.ids import decode_id, encode_id
-from eden_memory.mongo.presence import MongoPresence
-from eden_memory.mongo.requests import session_of, user_of
+from eden_memory.mongo.source.requests import session_of, user_of
+from eden_memory.mongo.trigger.presence import MongoPresence
 from eden_memory.settings import Settings
 
 SessionId = Annotated[

@@ -16,9 +16,9 @@ from eden_memory.domain.errors import EdenError
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.controls import MongoControls
-from eden_memory.runtime.dead_reading import DeadLetter, Wanted, dead_letters
+from eden_memory.runtime.contract.topics import Topics, load_topics
+from eden_memory.runtime.dead.dead_reading import DeadLetter, Wanted, dead_letters
 from eden_memory.runtime.kafka import client_kwargs
-from eden_memory.runtime.topics import Topics, load_topics
 from eden_memory.settings import Settings
 
 app = typer.Typer(help="Dead letters: what stages have given up.", no_args_is_help=True)

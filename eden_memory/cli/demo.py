@@ -14,7 +14,7 @@ from eden_memory.cli.demo_view import LineView, LiveView
 from eden_memory.demo.conversation import EXAMPLE, read_conversation
 from eden_memory.demo.estimate import estimate
 from eden_memory.demo.play import Outcome, Plan, play, running_servers
-from eden_memory.models.catalogue import asked_for, provider_name
+from eden_memory.models.providers.catalogue import asked_for, provider_name
 from eden_memory.settings import Settings
 
 

@@ -9,7 +9,7 @@ from eden_memory.app import inbox_name
 from eden_memory.domain.errors import EdenError
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.requests import ask, message_of, session_of, user_of
+from eden_memory.mongo.source.requests import ask, message_of, session_of, user_of
 from eden_memory.settings import Settings
 
 KINDS = ("message", "session", "user", "fact")

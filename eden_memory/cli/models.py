@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from eden_memory.models.api_keys import unused_keys
-from eden_memory.models.catalogue import LOCAL, OFFLINE, Choice, asked_for, embedder_of, used_for
+from eden_memory.models.providers.api_keys import unused_keys
+from eden_memory.models.providers.catalogue import LOCAL, OFFLINE, Choice, asked_for, embedder_of, used_for
 from eden_memory.settings import Settings
 
 if TYPE_CHECKING:
-    from eden_memory.models.check import CheckedModel
+    from eden_memory.models.providers.check import CheckedModel
 
 app = typer.Typer(help="Language models and embedders.", no_args_is_help=True)
 
@@ -42,7 +42,7 @@ def check(as_json: AsJson = False) -> None:
 
 
 async def _check(settings: Settings) -> "list[CheckedModel]":
-    from eden_memory.models.check import check as check_models  # noqa: PLC0415 - the SDKs import for a second
+    from eden_memory.models.providers.check import check as check_models  # noqa: PLC0415 - the SDKs import for a second
 
     return await check_models(settings)
 

@@ -11,7 +11,7 @@ from eden_memory.domain.errors import EdenError
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.controls import MongoControls
-from eden_memory.runtime.topics import load_topics
+from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.settings import Settings
 
 Stage = Annotated[str, typer.Argument(help="the stage's name, as in topics.yaml")]

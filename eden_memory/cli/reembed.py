@@ -10,10 +10,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from eden_memory.app import inbox_name
 from eden_memory.local.servers import endpoints
-from eden_memory.models import local_embedder
-from eden_memory.models.catalogue import embedding_model
+from eden_memory.models.embeddings import local_embedder
+from eden_memory.models.providers.catalogue import embedding_model
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.reembedding import Reembedding
+from eden_memory.mongo.memory.reembedding import Reembedding
 from eden_memory.settings import Settings
 
 LOOK_SECONDS = 1.0

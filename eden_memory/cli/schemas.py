@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from eden_memory.domain.errors import EdenError
-from eden_memory.runtime import contract_files
+from eden_memory.runtime.contract import contract_files
 from schemas import export as exported
 
 app = typer.Typer(

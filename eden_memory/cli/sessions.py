@@ -16,7 +16,7 @@ from eden_memory.app import inbox_name
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.ids import encode_id
-from eden_memory.mongo.requests import ask, session_of
+from eden_memory.mongo.source.requests import ask, session_of
 from eden_memory.settings import Settings
 
 app = typer.Typer(help="Ask something of one session.", no_args_is_help=True)

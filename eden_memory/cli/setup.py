@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from eden_memory.local.servers import endpoints
-from eden_memory.models.catalogue import embedding_model
+from eden_memory.models.providers.catalogue import embedding_model
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.setup import check, set_up
+from eden_memory.mongo.setup.setup import check, set_up
 from eden_memory.settings import Settings
 
 LOCAL, UNKNOWN = 384, 1_536

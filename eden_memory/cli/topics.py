@@ -12,11 +12,11 @@ from rich.table import Table
 
 from eden_memory.domain.errors import EdenError
 from eden_memory.local.servers import endpoints
-from eden_memory.runtime.contract_files import ASYNCAPI, checkout, generated
+from eden_memory.runtime.contract.contract_files import ASYNCAPI, checkout, generated
+from eden_memory.runtime.contract.topic_admin import Report, TopicAdmin
+from eden_memory.runtime.contract.topic_diff import Difference, Found
+from eden_memory.runtime.contract.topics import Topic, Topics, load_topics
 from eden_memory.runtime.kafka import admin_config
-from eden_memory.runtime.topic_admin import Report, TopicAdmin
-from eden_memory.runtime.topic_diff import Difference, Found
-from eden_memory.runtime.topics import Topic, Topics, load_topics
 from eden_memory.settings import Settings
 
 app = typer.Typer(help="The topics of topics.yaml on a broker.", no_args_is_help=True)

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from eden_memory.demo.chatgpt_export import is_export, read_export
 from eden_memory.domain.errors import EdenError
-from eden_memory.domain.message_fields import text_of
+from eden_memory.domain.source.message_fields import text_of
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "demo.jsonl"
 PEOPLE = ("agents", "users", "groups", "sessions")

@@ -24,10 +24,10 @@ from eden_memory.domain.progress import Progress
 from eden_memory.local import servers
 from eden_memory.local.servers import Endpoints
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.setup import set_up
+from eden_memory.mongo.setup.setup import set_up
+from eden_memory.runtime.contract.topic_admin import TopicAdmin
+from eden_memory.runtime.contract.topics import Topics, load_topics
 from eden_memory.runtime.kafka import admin_config
-from eden_memory.runtime.topic_admin import TopicAdmin
-from eden_memory.runtime.topics import Topics, load_topics
 from eden_memory.settings import Settings, SourceSettings
 from eden_memory.watching import watching
 

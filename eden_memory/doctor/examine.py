@@ -17,9 +17,9 @@ from eden_memory.doctor.privileges import kafka_commands, mongodb_commands, need
 from eden_memory.domain.errors import EdenError
 from eden_memory.local.servers import endpoints, without_password
 from eden_memory.mongo.client import connect
+from eden_memory.runtime.contract.topic_admin import TopicAdmin
+from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.kafka import admin_config, client_kwargs
-from eden_memory.runtime.topic_admin import TopicAdmin
-from eden_memory.runtime.topics import load_topics
 from eden_memory.settings import Settings
 
 SECONDS = 20.0

@@ -8,9 +8,9 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.app import message_mapping
 from eden_memory.doctor.finding import Finding
-from eden_memory.domain.message_fields import Unusable, getter
-from eden_memory.domain.message_mapping import ROLES, MessageMapping
-from eden_memory.mongo.change_stream import PLAIN
+from eden_memory.domain.source.message_fields import Unusable, getter
+from eden_memory.domain.source.message_mapping import ROLES, MessageMapping
+from eden_memory.mongo.source.change_stream import PLAIN
 from eden_memory.settings import MessagesSettings, Settings
 
 SAMPLE = 200

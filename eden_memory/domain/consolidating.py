@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol
 
-from eden_memory.domain.forgotten import Marks, ids_of
+from eden_memory.domain.forgetting.forgotten import Marks, ids_of
 from eden_memory.domain.limits import ABSORBED_AT_ONCE, CONSOLIDATION_SECONDS, ScopeLimits, label_of
 from eden_memory.domain.material import ConsolidationMaterial
 from eden_memory.domain.words import CHARACTERS_OF_A_WORD, cut_at_sentence, words_of

@@ -6,13 +6,21 @@ import structlog
 
 from eden_memory.domain.asking import Asking
 from eden_memory.models.accounts import Accounts, CallWatch, Cost
-from eden_memory.models.answers import AnswerStore
-from eden_memory.models.api_keys import unused_keys
-from eden_memory.models.asking import AskingModel
-from eden_memory.models.breaker import WAITS
-from eden_memory.models.budget import CallBudget
+from eden_memory.models.asking.answers import AnswerStore
+from eden_memory.models.asking.asking import AskingModel
+from eden_memory.models.asking.chat import Chat
+from eden_memory.models.asking.route import Router
 from eden_memory.models.calls import ChatProvider, EmbeddingProvider
-from eden_memory.models.catalogue import (
+from eden_memory.models.choosing import ChoosingModel
+from eden_memory.models.embeddings.embedding import KeptEmbedder
+from eden_memory.models.embeddings.embedding_calls import EmbeddingCalls
+from eden_memory.models.embeddings.local_embedder import LocalEmbedder
+from eden_memory.models.guard.breaker import WAITS
+from eden_memory.models.guard.budget import CallBudget
+from eden_memory.models.guard.guard import Guard, GuardWatch
+from eden_memory.models.guard.pings import Pings
+from eden_memory.models.providers.api_keys import unused_keys
+from eden_memory.models.providers.catalogue import (
     LOCAL,
     OFFLINE,
     Choice,
@@ -25,19 +33,11 @@ from eden_memory.models.catalogue import (
     said,
     uses,
 )
-from eden_memory.models.chat import Chat
-from eden_memory.models.choosing import ChoosingModel
-from eden_memory.models.embedding import KeptEmbedder
-from eden_memory.models.embedding_calls import EmbeddingCalls
-from eden_memory.models.guard import Guard, GuardWatch
-from eden_memory.models.local_embedder import LocalEmbedder
-from eden_memory.models.pings import Pings
-from eden_memory.models.route import Router
 from eden_memory.ports import Embedder, LanguageModel
 from eden_memory.settings import Settings
 
 if TYPE_CHECKING:
-    from eden_memory.models.providers import Providers
+    from eden_memory.models.providers.providers import Providers
 
 log = structlog.get_logger()
 
@@ -127,7 +127,7 @@ class Models:
     def _provided(self) -> "Providers":
         """Made where a provider is asked for: their SDKs take seconds to load."""
         if self._providers is None:
-            from eden_memory.models.providers import Providers  # noqa: PLC0415 - see above
+            from eden_memory.models.providers.providers import Providers  # noqa: PLC0415 - see above
 
             self._providers = Providers(self._settings)
         return self._providers

@@ -15,7 +15,7 @@ from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
 from eden_memory.mongo.grouped import GroupedInserts
-from eden_memory.mongo.shared_reads import SharedReads
+from eden_memory.mongo.memory.shared_reads import SharedReads
 from schemas.documents import Answer
 
 log = structlog.get_logger()
@@ -27,7 +27,7 @@ Document = dict[str, Any]
 
 
 class MongoAnswers:
-    """The collection `<prefix>answers` (eden_memory.models.answers.AnswerStore)."""
+    """The collection `<prefix>answers` (eden_memory.models.asking.answers.AnswerStore)."""
 
     def __init__(self, database: AsyncDatabase[Document], prefix: str) -> None:
         self._answers: AsyncCollection[Document] = database.get_collection(

@@ -6,7 +6,7 @@ from typing import Any
 from pymongo import AsyncMongoClient, ReadPreference
 from pymongo.driver_info import DriverInfo
 
-from eden_memory.mongo.waits import let_waits_be_cancelled
+from eden_memory.mongo.trigger.waits import let_waits_be_cancelled
 from eden_memory.settings import MongoSettings
 
 APP_NAME = "eden-memory"

@@ -13,7 +13,7 @@ from pymongo.write_concern import WriteConcern
 
 from eden_memory.domain.outcome import Outcome, OutcomeTooLarge, Reread, StoredRecord
 from eden_memory.mongo.grouped import GroupedInserts
-from eden_memory.mongo.shared_reads import SharedReads
+from eden_memory.mongo.memory.shared_reads import SharedReads
 
 LIMIT_BYTES = 4_000_000
 Document = dict[str, Any]

@@ -15,7 +15,7 @@ AGAIN_SECONDS = 2.0
 
 
 class Change(Protocol):
-    """Something that contexts depend on (eden_memory.mongo.context_watch.Changed)."""
+    """Something that contexts depend on (eden_memory.mongo.context.context_watch.Changed)."""
 
     @property
     def what(self) -> str:

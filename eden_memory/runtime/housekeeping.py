@@ -6,9 +6,9 @@ import structlog
 
 from eden_memory.ports import Lease, LeaseLost
 from eden_memory.runtime.ending import end
-from eden_memory.runtime.failures import Kind, classify
 from eden_memory.runtime.janitor import Janitor
 from eden_memory.runtime.process import State
+from eden_memory.runtime.stages.failures import Kind, classify
 
 log = structlog.get_logger("eden.janitor")
 

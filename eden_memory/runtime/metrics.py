@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from eden_memory.domain.trigger_batch import Counts
+from eden_memory.domain.windows.trigger_batch import Counts
 from schemas.events import ModelCalled
 
 TAILER_LEADING = Gauge("eden_tailer_leading", "1 while this process is the active tailer")
@@ -181,7 +181,7 @@ PROVIDER_AWAY = Gauge(
 
 
 class GuardMetrics:
-    """What is shown of providers (eden_memory.models.guard.GuardWatch)."""
+    """What is shown of providers (eden_memory.models.guard.guard.GuardWatch)."""
 
     def places(self, provider: str, limit: int, running: int) -> None:
         """So many calls of it may run at once, and so many do."""

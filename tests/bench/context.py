@@ -28,8 +28,8 @@ from eden_memory.api.service import MemoryService
 from eden_memory.domain.limits import DEFAULTS
 from eden_memory.local.mongo import LocalMongo
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.memory_documents import row_of
-from eden_memory.mongo.setup import set_up
+from eden_memory.mongo.memory.memory_documents import row_of
+from eden_memory.mongo.setup.setup import set_up
 from eden_memory.settings import MongoSettings, SessionsSettings, Settings
 from schemas.documents import BufferedReflection, RecentFact, Snapshot
 from schemas.scopes import Scope

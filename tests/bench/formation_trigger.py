@@ -25,8 +25,8 @@ from pydantic import SecretStr
 from pymongo import InsertOne, ReplaceOne, UpdateMany
 
 from eden_memory.domain.stage import Delivery
-from eden_memory.domain.windows import Limits
-from eden_memory.mongo.trigger_store import MongoTriggerStore
+from eden_memory.domain.windows.windows import Limits
+from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore
 from eden_memory.runtime import process
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
 from tests.bench.report import Report, Row, median

@@ -34,7 +34,7 @@ from rich.console import Console
 from rich.table import Table
 
 from eden_memory.domain.stage import Delivery, Outgoing
-from eden_memory.runtime.worker import Bounds, Worker
+from eden_memory.runtime.stages.worker import Bounds, Worker
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
 from tests.bench import formation_trigger as trigger
 from tests.integration.runtime.harness import Asked, Bench, asked, bench, consuming, running, stage, until

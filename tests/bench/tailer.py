@@ -34,12 +34,12 @@ from pydantic import SecretStr
 from pymongo import ASCENDING, AsyncMongoClient
 
 from eden_memory import app
-from eden_memory.domain.records import Outgoing
+from eden_memory.domain.source.records import Outgoing
 from eden_memory.mongo.client import connect
+from eden_memory.runtime.contract.topic_admin import apply_topics
+from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.kafka import admin_config, client_kwargs
-from eden_memory.runtime.publishing import partition_for
-from eden_memory.runtime.topic_admin import apply_topics
-from eden_memory.runtime.topics import load_topics
+from eden_memory.runtime.stages.publishing import partition_for
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
 from tests.bench.chat_load import messages
 from tests.bench.report import Report, Row, median, percentile

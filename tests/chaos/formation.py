@@ -20,11 +20,11 @@ from typing import Any
 from pydantic import SecretStr
 
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.setup import set_up
+from eden_memory.mongo.setup.setup import set_up
+from eden_memory.runtime.contract.topic_admin import apply_topics
+from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.kafka import admin_config, client_kwargs
 from eden_memory.runtime.lag import Lag
-from eden_memory.runtime.topic_admin import apply_topics
-from eden_memory.runtime.topics import load_topics
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
 from processors import pipeline
 from tests.chaos import formation_process

@@ -18,15 +18,17 @@ from unittest.mock import patch
 from eden_memory import app, handlers
 from eden_memory.domain import consolidating
 from eden_memory.logs import configure
-from eden_memory.models import factory, providers
-from eden_memory.models.breaker import ProviderAway
+from eden_memory.models import factory
+from eden_memory.models.asking.chat import Chat, Request
+from eden_memory.models.asking.route import Route
 from eden_memory.models.calls import CallFailed
-from eden_memory.models.chat import Chat, Request
-from eden_memory.models.embedding_calls import EmbeddingCalls, Line
-from eden_memory.models.route import Route
+from eden_memory.models.embeddings.embedding_calls import EmbeddingCalls, Line
+from eden_memory.models.guard.breaker import ProviderAway
+from eden_memory.models.providers import providers
 from eden_memory.mongo.answers import MongoAnswers
-from eden_memory.runtime import consuming, process
-from eden_memory.runtime.failures import Kind, classify
+from eden_memory.runtime import process
+from eden_memory.runtime.stages import consuming
+from eden_memory.runtime.stages.failures import Kind, classify
 from eden_memory.settings import Settings
 from schemas.documents import Answer
 from tests.chaos.stages_process import SERVER_AWAY, Diary

@@ -7,11 +7,11 @@ from typing import Any
 
 from aiokafka import TopicPartition
 
-from eden_memory.mongo.forgotten import MongoForgetting
-from eden_memory.mongo.memory_store import MongoMemoryStore
-from eden_memory.mongo.setup import set_up
-from eden_memory.runtime.codec import delivery
-from eden_memory.runtime.records import Record
+from eden_memory.mongo.memory.forgotten import MongoForgetting
+from eden_memory.mongo.memory.memory_store import MongoMemoryStore
+from eden_memory.mongo.setup.setup import set_up
+from eden_memory.runtime.stages.codec import delivery
+from eden_memory.runtime.stages.records import Record
 from processors.atlas_writer import AtlasWriter
 from schemas.envelope import Envelope
 from schemas.events import REGISTRY

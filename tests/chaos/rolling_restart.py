@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from eden_memory.runtime.publishing import partition_for
+from eden_memory.runtime.stages.publishing import partition_for
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
 from tests.chaos.report import show
 from tests.chaos.servers import private_servers

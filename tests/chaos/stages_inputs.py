@@ -13,8 +13,8 @@ from functools import partial
 from itertools import count
 
 from eden_memory.domain.outcome import StoredRecord
-from eden_memory.runtime.patience import until_done
-from eden_memory.runtime.publishing import Publisher, partition_for
+from eden_memory.runtime.stages.patience import until_done
+from eden_memory.runtime.stages.publishing import Publisher, partition_for
 from schemas.envelope import Envelope
 from schemas.events import FormationAsked, MessageRecorded, SessionEnded, Watermark
 from schemas.events.base import Event

@@ -31,14 +31,15 @@ from eden_memory.logs import configure
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.controls import MongoControls, MongoGroupNotes
 from eden_memory.mongo.outcomes import MongoLedger
-from eden_memory.runtime import consuming, process
-from eden_memory.runtime.failures import Kind, classify
+from eden_memory.runtime import process
+from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.kafka import client_kwargs
-from eden_memory.runtime.patience import until_done
-from eden_memory.runtime.publishing import Publisher, new_producer
-from eden_memory.runtime.slots import Slots
-from eden_memory.runtime.topics import load_topics
-from eden_memory.runtime.worker import Bounds, Surroundings, Worker
+from eden_memory.runtime.stages import consuming
+from eden_memory.runtime.stages.failures import Kind, classify
+from eden_memory.runtime.stages.patience import until_done
+from eden_memory.runtime.stages.publishing import Publisher, new_producer
+from eden_memory.runtime.stages.slots import Slots
+from eden_memory.runtime.stages.worker import Bounds, Surroundings, Worker
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings, WindowsSettings
 from processors import pipeline
 from schemas import events

@@ -10,12 +10,12 @@ import jsonschema
 import pytest
 import yaml
 
-from eden_memory.domain.records import DEAD_HEADERS
-from eden_memory.runtime.asyncapi import HEADERS, document, document_text
-from eden_memory.runtime.dead_letters import Cause
-from eden_memory.runtime.failures import Failure, Kind
-from eden_memory.runtime.records import Record
-from eden_memory.runtime.topics import load_topics
+from eden_memory.domain.source.records import DEAD_HEADERS
+from eden_memory.runtime.contract.asyncapi import HEADERS, document, document_text
+from eden_memory.runtime.contract.topics import load_topics
+from eden_memory.runtime.dead.dead_letters import Cause
+from eden_memory.runtime.stages.failures import Failure, Kind
+from eden_memory.runtime.stages.records import Record
 from eden_memory.settings import KafkaSettings
 from schemas.envelope import Envelope
 

@@ -19,8 +19,8 @@ from typer.core import TyperGroup
 
 from eden_memory.app import JANITOR, PARTS
 from eden_memory.cli.main import app
+from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.http import health_app
-from eden_memory.runtime.topics import load_topics
 from eden_memory.settings import Settings
 
 ROOT = Path(__file__).parents[2]

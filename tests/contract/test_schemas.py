@@ -8,8 +8,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from eden_memory.runtime import contract_files
-from eden_memory.runtime.topics import load_topics
+from eden_memory.runtime.contract import contract_files
+from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.settings import KafkaSettings
 from schemas import export
 from schemas.documents import DOCUMENTS

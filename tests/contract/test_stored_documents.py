@@ -12,7 +12,7 @@ from eden_memory.domain.outcome import StoredRecord
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.mongo.outcomes import MongoLedger
-from eden_memory.mongo.positions import MongoPositions
+from eden_memory.mongo.source.positions import MongoPositions
 from eden_memory.ports import Position as Reached
 from eden_memory.settings import Settings
 from schemas.documents import Document, Lease, Outcome, Position

@@ -10,8 +10,8 @@ import yaml
 
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.stage import Delivery
-from eden_memory.runtime.topic_diff import KEYS_MOVE, Found, differences, unknown_topics
-from eden_memory.runtime.topics import Topic, Topics, load_topics, read_topics, topics_path
+from eden_memory.runtime.contract.topic_diff import KEYS_MOVE, Found, differences, unknown_topics
+from eden_memory.runtime.contract.topics import Topic, Topics, load_topics, read_topics, topics_path
 from eden_memory.settings import KafkaSettings
 from processors import pipeline
 from schemas.events import REGISTRY, Event, MessageRecorded

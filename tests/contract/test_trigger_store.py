@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from pymongo import AsyncMongoClient
 
-from eden_memory.domain.participants import Missing
-from eden_memory.domain.switched_off import Off
-from eden_memory.domain.trigger import OutboxEntry, Session, StoredMessage
-from eden_memory.domain.window_request import BatchWrite, SessionWrite, StoredWindow, leave_out
-from eden_memory.domain.windows import Closed, Limits
+from eden_memory.domain.windows.participants import Missing
+from eden_memory.domain.windows.switched_off import Off
+from eden_memory.domain.windows.trigger import OutboxEntry, Session, StoredMessage
+from eden_memory.domain.windows.window_request import BatchWrite, SessionWrite, StoredWindow, leave_out
+from eden_memory.domain.windows.windows import Closed, Limits
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.trigger_store import MongoTriggerStore
+from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore
 from eden_memory.ports import TriggerStore
 from eden_memory.settings import Settings
 from schemas.documents import Document, Message, PartitionState, SessionState, WindowTexts

@@ -23,9 +23,9 @@ from eden_memory.doctor.privileges import OPLOG, needed
 from eden_memory.local.kafka import LocalKafka
 from eden_memory.local.mongo import LocalMongo
 from eden_memory.mongo.client import connect
+from eden_memory.runtime.contract.topic_admin import apply_topics
+from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.kafka import admin_config, client_kwargs
-from eden_memory.runtime.topic_admin import apply_topics
-from eden_memory.runtime.topics import load_topics
 from eden_memory.settings import MongoSettings, Settings
 from tests.servers import TestServers, wait_until
 

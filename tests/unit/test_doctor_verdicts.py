@@ -12,8 +12,8 @@ from eden_memory.doctor.libraries import libraries
 from eden_memory.doctor.mapping import judge_documents
 from eden_memory.doctor.privileges import Privilege, kafka_commands, missing, mongodb_commands, needed
 from eden_memory.doctor.topics import judge_report
-from eden_memory.runtime.topic_admin import Report
-from eden_memory.runtime.topic_diff import Difference
+from eden_memory.runtime.contract.topic_admin import Report
+from eden_memory.runtime.contract.topic_diff import Difference
 from eden_memory.settings import KafkaSettings, MessagesSettings, MongoSettings, Settings
 
 

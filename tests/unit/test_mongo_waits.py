@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from pymongo import lock as pymongo_lock
 
-from eden_memory.mongo.waits import let_waits_be_cancelled
+from eden_memory.mongo.trigger.waits import let_waits_be_cancelled
 
 
 @pytest.mark.parametrize("ticks", range(8))

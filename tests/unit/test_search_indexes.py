@@ -8,7 +8,7 @@ from pymongo.errors import OperationFailure
 from pymongo.operations import SearchIndexModel
 
 from eden_memory.domain.errors import EdenError
-from eden_memory.mongo.search_indexes import (
+from eden_memory.mongo.setup.search_indexes import (
     TEXT_INDEX,
     VECTOR_INDEX,
     definitions,

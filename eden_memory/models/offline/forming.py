@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
+from eden_memory.domain.extraction.transcript import REMOVED
 from eden_memory.domain.material import FactMaterial, Line, ReflectionMaterial, ScopeBrief
-from eden_memory.domain.transcript import REMOVED
 from eden_memory.models.offline.decisions import meaning_of
 from eden_memory.models.offline.statements import Statement, statements
 from eden_memory.models.offline.words import content, english, names, pattern, plain, says, shortened

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from eden_memory.domain.extraction.transcript import REMOVED
 from eden_memory.domain.material import Line
-from eden_memory.domain.transcript import REMOVED
 from eden_memory.models.offline.alone import dated, third_person
 from eden_memory.models.offline.kinds import Kind, kind_of, personal
 from eden_memory.models.offline.words import content, dates, names, numbers, pattern, says, sentences

@@ -10,7 +10,7 @@ from pymongo import AsyncMongoClient
 from eden_memory.api.service import MemoryService
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.ids import encode_id
-from eden_memory.mongo.memory_documents import row_of
+from eden_memory.mongo.memory.memory_documents import row_of
 from eden_memory.settings import Settings
 from schemas.documents import BufferedReflection, RecentFact, Snapshot
 from schemas.scopes import Scope

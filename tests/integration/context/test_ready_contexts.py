@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from eden_memory.domain.context import Showing
-from eden_memory.domain.ready_contexts import Ready
+from eden_memory.domain.context.context import Showing
+from eden_memory.domain.context.ready_contexts import Ready
+from eden_memory.domain.context.visible import Asked
 from eden_memory.domain.stage import Delivery
-from eden_memory.domain.visible import Asked
-from eden_memory.mongo.context_source import MongoContextSource
-from eden_memory.mongo.context_watch import ContextWatch
-from eden_memory.mongo.contexts import MongoContexts
-from eden_memory.mongo.setup import set_up
-from eden_memory.mongo.streams import MongoStreams
+from eden_memory.mongo.context.context_source import MongoContextSource
+from eden_memory.mongo.context.context_watch import ContextWatch
+from eden_memory.mongo.context.contexts import MongoContexts
+from eden_memory.mongo.memory.streams import MongoStreams
+from eden_memory.mongo.setup.setup import set_up
 from eden_memory.runtime.context_keeping import ContextKeeping
 from processors.context_cache import AT_ONCE, ContextCache
 from schemas.documents import Context

@@ -9,8 +9,8 @@ from eden_memory.api.facts import FactFinder
 from eden_memory.domain.asking import Asking
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.failures import ProviderError
-from eden_memory.mongo.fact_search import MongoFactSearch
-from eden_memory.mongo.memory_documents import row_of
+from eden_memory.mongo.memory.fact_search import MongoFactSearch
+from eden_memory.mongo.memory.memory_documents import row_of
 from schemas.documents import Fact
 from schemas.fields import pack_vector
 from schemas.provenance import Embedding

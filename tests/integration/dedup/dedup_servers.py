@@ -11,27 +11,27 @@ from pydantic import SecretStr
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.domain.fence import Fence
-from eden_memory.domain.forgotten import Marks
-from eden_memory.domain.memory_batch import memory_batch
+from eden_memory.domain.forgetting.forgotten import Marks
 from eden_memory.domain.outcome import StoredRecord
+from eden_memory.domain.projection.memory_batch import memory_batch
 from eden_memory.domain.stage import Decision, Delivery, Emit
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.controls import MongoControls, MongoGroupNotes
-from eden_memory.mongo.decided import MongoDecided
-from eden_memory.mongo.fact_search import MongoFactSearch
-from eden_memory.mongo.forgotten import MongoForgetting
-from eden_memory.mongo.memory_store import MongoMemoryStore
+from eden_memory.mongo.memory.decided import MongoDecided
+from eden_memory.mongo.memory.fact_search import MongoFactSearch
+from eden_memory.mongo.memory.forgotten import MongoForgetting
+from eden_memory.mongo.memory.memory_store import MongoMemoryStore
+from eden_memory.mongo.memory.streams import MongoStreams
 from eden_memory.mongo.outcomes import MongoLedger
-from eden_memory.mongo.setup import set_up
-from eden_memory.mongo.streams import MongoStreams
+from eden_memory.mongo.setup.setup import set_up
 from eden_memory.ports import LanguageModel
-from eden_memory.runtime.accounting import accounted
+from eden_memory.runtime.contract.topic_admin import apply_topics
+from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.kafka import admin_config, client_kwargs
-from eden_memory.runtime.publishing import Publisher, new_producer
-from eden_memory.runtime.slots import Slots
-from eden_memory.runtime.topic_admin import apply_topics
-from eden_memory.runtime.topics import load_topics
-from eden_memory.runtime.worker import Bounds, Surroundings, Worker
+from eden_memory.runtime.stages.accounting import accounted
+from eden_memory.runtime.stages.publishing import Publisher, new_producer
+from eden_memory.runtime.stages.slots import Slots
+from eden_memory.runtime.stages.worker import Bounds, Surroundings, Worker
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
 from processors import pipeline
 from processors.atlas_writer import AtlasWriter

@@ -7,9 +7,9 @@ import pytest
 
 from eden_memory.domain.outcome import Outcome, Reread
 from eden_memory.domain.stage import Decision, Delivery
-from eden_memory.mongo.decided import MongoDecided
+from eden_memory.mongo.memory.decided import MongoDecided
 from eden_memory.mongo.outcomes import MongoLedger
-from eden_memory.runtime.codec import Encoder
+from eden_memory.runtime.stages.codec import Encoder
 from schemas.events import FactChanged
 from schemas.scopes import Scope
 from tests.integration.dedup.dedup_servers import PREFIX, Database, facts_of, handler, write

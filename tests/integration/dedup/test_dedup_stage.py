@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from eden_memory.domain.asking import A, Answered, Asking, Earlier, Prompt
-from eden_memory.domain.fact_hash import fact_hash
+from eden_memory.domain.facts.fact_hash import fact_hash
 from eden_memory.domain.material import DecisionMaterial
 from schemas.answers import FactDecision
 from schemas.scopes import Scope

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from eden_memory.domain.fact_hash import fact_hash
-from eden_memory.domain.scope_matrix import matrix_of
-from eden_memory.mongo.fact_search import MongoFactSearch
-from eden_memory.mongo.memory_documents import packed_of
-from eden_memory.mongo.snapshots import MongoSnapshots
+from eden_memory.domain.facts.fact_hash import fact_hash
+from eden_memory.domain.facts.scope_matrix import matrix_of
+from eden_memory.mongo.memory.fact_search import MongoFactSearch
+from eden_memory.mongo.memory.memory_documents import packed_of
+from eden_memory.mongo.memory.snapshots import MongoSnapshots
 from schemas.events import FactChanged
 from schemas.provenance import Embedding
 from schemas.scopes import Scope

@@ -8,10 +8,10 @@ from typer.testing import CliRunner
 from eden_memory.cli.main import app
 from eden_memory.cli.reembed import model_name
 from eden_memory.domain.errors import EdenError
-from eden_memory.domain.inbox_mapping import InboxMapping
+from eden_memory.domain.source.inbox_mapping import InboxMapping
 from eden_memory.domain.stage import Delivery
 from eden_memory.mongo.ids import encode_id
-from eden_memory.mongo.reembedding import Reembedding, embedding_models_in, refuse_another_model
+from eden_memory.mongo.memory.reembedding import Reembedding, embedding_models_in, refuse_another_model
 from eden_memory.settings import ModelsSettings, Settings
 from schemas.envelope import Envelope
 from schemas.events import FactCommanded, decode

@@ -12,24 +12,24 @@ from pydantic import SecretStr
 
 from eden_memory.domain.outcome import StoredRecord
 from eden_memory.domain.stage import Stage
-from eden_memory.domain.window_request import StoredWindow
-from eden_memory.domain.windows import Limits
+from eden_memory.domain.windows.window_request import StoredWindow
+from eden_memory.domain.windows.windows import Limits
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.controls import MongoControls, MongoGroupNotes
-from eden_memory.mongo.forgotten import MongoForgetting
+from eden_memory.mongo.memory.forgotten import MongoForgetting
+from eden_memory.mongo.memory.snapshots import MongoSnapshots
+from eden_memory.mongo.memory.streams import MongoStreams
 from eden_memory.mongo.outcomes import MongoLedger
-from eden_memory.mongo.snapshots import MongoSnapshots
-from eden_memory.mongo.streams import MongoStreams
-from eden_memory.mongo.trigger_documents import window_row
-from eden_memory.mongo.trigger_store import MongoTriggerStore
+from eden_memory.mongo.trigger.trigger_documents import window_row
+from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore
 from eden_memory.ports import LanguageModel
-from eden_memory.runtime.accounting import accounted
+from eden_memory.runtime.contract.topic_admin import apply_topics
+from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.kafka import admin_config, client_kwargs
-from eden_memory.runtime.publishing import Publisher, new_producer
-from eden_memory.runtime.slots import Slots
-from eden_memory.runtime.topic_admin import apply_topics
-from eden_memory.runtime.topics import load_topics
-from eden_memory.runtime.worker import Bounds, Surroundings, Worker
+from eden_memory.runtime.stages.accounting import accounted
+from eden_memory.runtime.stages.publishing import Publisher, new_producer
+from eden_memory.runtime.stages.slots import Slots
+from eden_memory.runtime.stages.worker import Bounds, Surroundings, Worker
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
 from processors import pipeline
 from processors.fact_extraction import FactExtraction

@@ -7,13 +7,13 @@ from decimal import Decimal
 
 import pytest
 
-from eden_memory.domain.forgotten import Mark
+from eden_memory.domain.forgetting.forgotten import Mark
 from eden_memory.domain.stage import Decision, Emit, Erase, Stage
 from eden_memory.models.calls import Tokens
 from eden_memory.models.factory import Models
 from eden_memory.mongo.answers import MongoAnswers
-from eden_memory.mongo.forgetting_store import MongoForgettingStore
-from eden_memory.mongo.trigger_documents import window_row
+from eden_memory.mongo.memory.forgetting_store import MongoForgettingStore
+from eden_memory.mongo.trigger.trigger_documents import window_row
 from eden_memory.settings import ModelsSettings
 from schemas.events import FactsExtracted, ReflectionFormed
 from schemas.events.base import Event

@@ -15,11 +15,11 @@ from eden_memory import app
 from eden_memory.api.service import MemoryService
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.ids import encode_id
-from eden_memory.mongo.requests import ask
-from eden_memory.mongo.setup import set_up
+from eden_memory.mongo.setup.setup import set_up
+from eden_memory.mongo.source.requests import ask
+from eden_memory.runtime.contract.topic_admin import apply_topics
+from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.kafka import admin_config, client_kwargs
-from eden_memory.runtime.topic_admin import apply_topics
-from eden_memory.runtime.topics import load_topics
 from eden_memory.settings import Settings
 from processors import pipeline
 from schemas.envelope import Envelope

@@ -4,14 +4,14 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 
 import pytest
 
-from eden_memory.domain.memory_batch import ScopeBatch
+from eden_memory.domain.projection.memory_batch import ScopeBatch
+from eden_memory.domain.projection.stored_memory import Applied
 from eden_memory.domain.stage import Decision, Delivery, Emit, Erase
-from eden_memory.domain.stored_memory import Applied
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.forgetting_store import MongoForgettingStore
-from eden_memory.mongo.forgotten import MongoForgetting
-from eden_memory.mongo.memory_store import MongoMemoryStore
-from eden_memory.mongo.setup import set_up
+from eden_memory.mongo.memory.forgetting_store import MongoForgettingStore
+from eden_memory.mongo.memory.forgotten import MongoForgetting
+from eden_memory.mongo.memory.memory_store import MongoMemoryStore
+from eden_memory.mongo.setup.setup import set_up
 from eden_memory.settings import Settings
 from processors.atlas_writer import AtlasWriter
 from processors.forgetting import Forgetting

@@ -12,8 +12,8 @@ from eden_memory import handlers
 from eden_memory.domain.stage import RetryPolicy
 from eden_memory.models.factory import Models
 from eden_memory.mongo.ids import encode_id
-from eden_memory.runtime import worker
-from eden_memory.runtime.standing import Standing
+from eden_memory.runtime.stages import worker
+from eden_memory.runtime.stages.standing import Standing
 from eden_memory.settings import Settings
 from schemas.events import FactsExtracted, FactsProposed, ModelCalled
 from tests.integration.formation.commands import eden

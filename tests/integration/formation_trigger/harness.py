@@ -12,10 +12,10 @@ from pymongo import AsyncMongoClient
 from eden_memory import app
 from eden_memory.domain.stage import Delivery
 from eden_memory.mongo.client import connect
+from eden_memory.runtime.contract.topic_admin import apply_topics
+from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.kafka import admin_config, client_kwargs
-from eden_memory.runtime.publishing import new_producer, partition_for
-from eden_memory.runtime.topic_admin import apply_topics
-from eden_memory.runtime.topics import load_topics
+from eden_memory.runtime.stages.publishing import new_producer, partition_for
 from eden_memory.settings import Settings
 from processors.pipeline import FORMATION_TRIGGER
 from schemas.envelope import Envelope

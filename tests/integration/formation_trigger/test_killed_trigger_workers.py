@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from eden_memory.domain.stage import Delivery
-from eden_memory.domain.windows import Limits
-from eden_memory.mongo.setup import set_up
+from eden_memory.domain.windows.windows import Limits
+from eden_memory.mongo.setup.setup import set_up
 from tests.integration.formation_trigger.harness import PARTITIONS, Kit, Topic
 from tests.servers import TestServers
 from tests.unit.formation_trigger.memory_store import MemoryStore

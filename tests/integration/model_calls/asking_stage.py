@@ -13,8 +13,8 @@ from eden_memory.domain.stage import Delivery, Outgoing, RetryPolicy, Stage
 from eden_memory.models.calls import Tokens
 from eden_memory.models.factory import Models
 from eden_memory.mongo.answers import MongoAnswers
-from eden_memory.runtime.accounting import accounted
-from eden_memory.runtime.worker import Worker
+from eden_memory.runtime.stages.accounting import accounted
+from eden_memory.runtime.stages.worker import Worker
 from eden_memory.settings import ModelsSettings
 from schemas.answers import ConsolidatedText
 from schemas.events import ModelCalled

@@ -5,10 +5,10 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from eden_memory.models.calls import ChatProvider, EmbeddingProvider
-from eden_memory.models.compatible import CompatibleChat, CompatibleEmbeddings, wire_to
-from eden_memory.models.connections import connections
-from eden_memory.models.google import GoogleChat, GoogleConnection, GoogleEmbeddings
-from eden_memory.models.openai import OpenAIChat, OpenAIEmbeddings
+from eden_memory.models.providers.compatible import CompatibleChat, CompatibleEmbeddings, wire_to
+from eden_memory.models.providers.connections import connections
+from eden_memory.models.providers.google import GoogleChat, GoogleConnection, GoogleEmbeddings
+from eden_memory.models.providers.openai import OpenAIChat, OpenAIEmbeddings
 from tests.model_server.serving import Serving, serving
 
 KEY = "sk-secret-of-the-test"

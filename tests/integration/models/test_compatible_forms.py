@@ -4,7 +4,7 @@ import pytest
 
 from eden_memory.domain.failures import PermanentError
 from eden_memory.models.calls import Turn
-from eden_memory.models.compatible import CompatibleChat
+from eden_memory.models.providers.compatible import CompatibleChat
 from schemas.answers import ExtractedFacts
 from tests.integration.models.conftest import chat_of
 from tests.model_server.script import Asked, Said, default_script
@@ -92,7 +92,7 @@ async def test_a_truncated_answer_is_never_taken_for_whole(chat: CompatibleChat,
 async def test_an_endpoint_without_a_key_is_asked_without_ours(
     models: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from eden_memory.models.providers import Providers
+    from eden_memory.models.providers.providers import Providers
     from eden_memory.settings import Settings
 
     monkeypatch.setenv("OPENAI_API_KEY", "sk-mine")

@@ -19,10 +19,10 @@ from eden_memory.mongo.client import connect
 from eden_memory.mongo.controls import MongoControls, MongoGroupNotes
 from eden_memory.mongo.outcomes import MongoLedger
 from eden_memory.runtime.kafka import client_kwargs
-from eden_memory.runtime.publishing import Publisher, new_producer
-from eden_memory.runtime.records import Record
-from eden_memory.runtime.slots import Slots
-from eden_memory.runtime.worker import Bounds, Surroundings, Worker
+from eden_memory.runtime.stages.publishing import Publisher, new_producer
+from eden_memory.runtime.stages.records import Record
+from eden_memory.runtime.stages.slots import Slots
+from eden_memory.runtime.stages.worker import Bounds, Surroundings, Worker
 from eden_memory.settings import Settings
 from schemas.envelope import Envelope
 from schemas.events.base import Event

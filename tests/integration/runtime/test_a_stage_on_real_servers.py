@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVa
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.outcome import Outcome, OutcomeTooLarge, Reread, StoredRecord
 from eden_memory.domain.stage import Decision, Delivery, Outgoing
-from eden_memory.runtime.worker import Bounds, Worker
+from eden_memory.runtime.stages.worker import Bounds, Worker
 from tests.integration.runtime.harness import (
     NOON,
     Asked,

@@ -10,9 +10,9 @@ from typer.testing import CliRunner, Result
 
 from eden_memory.cli.main import app
 from eden_memory.domain.outcome import StoredRecord
-from eden_memory.runtime.dead_letters import Cause, dead_letter
-from eden_memory.runtime.failures import Failure
-from eden_memory.runtime.records import Record
+from eden_memory.runtime.dead.dead_letters import Cause, dead_letter
+from eden_memory.runtime.stages.failures import Failure
+from eden_memory.runtime.stages.records import Record
 from tests.integration.runtime.harness import NOON, Bench, asked, make_topics
 
 pytestmark = pytest.mark.servers

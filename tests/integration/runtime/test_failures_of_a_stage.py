@@ -11,7 +11,7 @@ import pytest
 from eden_memory.domain.control import DeadRetry, Pause
 from eden_memory.domain.failures import PermanentError, ProviderError
 from eden_memory.domain.stage import Dead, Delivery, Outgoing, Result, Retry, RetryPolicy
-from eden_memory.runtime.worker import Worker
+from eden_memory.runtime.stages.worker import Worker
 from tests.integration.runtime.harness import (
     NOON,
     Asked,

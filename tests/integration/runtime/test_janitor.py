@@ -7,7 +7,7 @@ import pytest
 from eden_memory.domain.consumption import Consumption
 from eden_memory.mongo.consumption import MongoMarks
 from eden_memory.runtime.janitor import Janitor
-from eden_memory.runtime.worker import Worker
+from eden_memory.runtime.stages.worker import Worker
 from tests.integration.runtime.harness import (
     NOON,
     Answered,

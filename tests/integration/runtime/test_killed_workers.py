@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from eden_memory.runtime.publishing import partition_for
+from eden_memory.runtime.stages.publishing import partition_for
 from tests.integration.runtime.harness import PARTITIONS, Bench, asked, in_order, questions, until
 from tests.servers import TestServers
 

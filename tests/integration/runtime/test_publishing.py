@@ -7,7 +7,7 @@ import pytest
 from aiokafka.errors import MessageSizeTooLargeError
 
 from eden_memory.domain.outcome import StoredRecord
-from eden_memory.runtime.publishing import partition_for
+from eden_memory.runtime.stages.publishing import partition_for
 from tests.integration.runtime.harness import Asked, Bench, asked, in_order
 
 pytestmark = pytest.mark.servers

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from eden_memory.domain.stage import Delivery, Outgoing
-from eden_memory.runtime.dead_letters import dead_topic
-from eden_memory.runtime.worker import Worker
+from eden_memory.runtime.dead.dead_letters import dead_topic
+from eden_memory.runtime.stages.worker import Worker
 from tests.integration.runtime.harness import Asked, Bench, answered, asked, running, stage, until
 
 pytestmark = pytest.mark.servers

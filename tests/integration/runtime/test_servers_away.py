@@ -9,7 +9,7 @@ from pymongo.errors import AutoReconnect
 
 from eden_memory.domain.outcome import Outcome
 from eden_memory.domain.stage import Delivery, Outgoing
-from eden_memory.runtime.worker import Worker
+from eden_memory.runtime.stages.worker import Worker
 from tests.integration.runtime.harness import (
     Bench,
     answered,

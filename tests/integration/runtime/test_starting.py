@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from eden_memory.mongo.setup import set_up
+from eden_memory.mongo.setup.setup import set_up
 from eden_memory.settings import Settings
 from tests.integration.formation_trigger.harness import kit_for
 from tests.servers import TestServers

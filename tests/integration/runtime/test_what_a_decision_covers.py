@@ -8,8 +8,8 @@ import pytest
 
 from eden_memory.domain.stage import Decision, Delivery, Retry
 from eden_memory.domain.usage import note
-from eden_memory.runtime.accounting import UsageLog, accounted
-from eden_memory.runtime.worker import Worker
+from eden_memory.runtime.stages.accounting import UsageLog, accounted
+from eden_memory.runtime.stages.worker import Worker
 from schemas.envelope import Envelope
 from schemas.events import ModelCalled
 from tests.integration.runtime.harness import (

@@ -9,14 +9,14 @@ from pymongo import AsyncMongoClient
 
 from eden_memory.domain.outcome import Outcome
 from eden_memory.domain.stage import Delivery
-from eden_memory.domain.windows import Limits
+from eden_memory.domain.windows.windows import Limits
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.controls import MongoControls
 from eden_memory.mongo.outcomes import MongoLedger
-from eden_memory.mongo.trigger_store import MongoTriggerStore
-from eden_memory.mongo.window_texts import MongoWindowTexts
+from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore
+from eden_memory.mongo.trigger.window_texts import MongoWindowTexts
 from eden_memory.runtime import window_texts
-from eden_memory.runtime.codec import Encoder
+from eden_memory.runtime.stages.codec import Encoder
 from eden_memory.runtime.window_texts import WindowTexts, readers_of
 from eden_memory.settings import Settings
 from schemas.documents import WindowTexts as WindowDocument

@@ -19,8 +19,8 @@ from eden_memory.mongo.client import connect
 from eden_memory.mongo.controls import MongoControls, MongoGroupNotes
 from eden_memory.mongo.outcomes import MongoLedger
 from eden_memory.runtime.kafka import client_kwargs
-from eden_memory.runtime.publishing import Publisher, new_producer
-from eden_memory.runtime.worker import Worker
+from eden_memory.runtime.stages.publishing import Publisher, new_producer
+from eden_memory.runtime.stages.worker import Worker
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
 from tests.integration.runtime.harness import Bench, answered, stage
 

@@ -18,7 +18,7 @@ from eden_memory import app
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.ids import encode_id
 from eden_memory.runtime.kafka import client_kwargs
-from eden_memory.runtime.publishing import partition_for
+from eden_memory.runtime.stages.publishing import partition_for
 from eden_memory.settings import Settings
 from schemas.envelope import Envelope
 from schemas.events import MessageRecorded, Watermark, decode

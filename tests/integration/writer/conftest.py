@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.setup import set_up
+from eden_memory.mongo.setup.setup import set_up
 from eden_memory.settings import Settings
 from tests.integration.writer.stage_kit import StageKit, stage_kit
 from tests.integration.writer.writer_kit import Database

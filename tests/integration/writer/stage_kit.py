@@ -12,16 +12,16 @@ from pymongo import AsyncMongoClient
 from eden_memory.domain.stage import Delivery, RetryPolicy, Stage
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.controls import MongoControls, MongoGroupNotes
-from eden_memory.mongo.forgotten import MongoForgetting
-from eden_memory.mongo.memory_store import MongoMemoryStore
+from eden_memory.mongo.memory.forgotten import MongoForgetting
+from eden_memory.mongo.memory.memory_store import MongoMemoryStore
 from eden_memory.mongo.outcomes import MongoLedger
-from eden_memory.mongo.setup import set_up
+from eden_memory.mongo.setup.setup import set_up
+from eden_memory.runtime.contract.topic_admin import apply_topics
+from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.kafka import admin_config, client_kwargs
-from eden_memory.runtime.publishing import Publisher, new_producer, partition_for
-from eden_memory.runtime.slots import Slots
-from eden_memory.runtime.topic_admin import apply_topics
-from eden_memory.runtime.topics import load_topics
-from eden_memory.runtime.worker import Bounds, Surroundings, Worker
+from eden_memory.runtime.stages.publishing import Publisher, new_producer, partition_for
+from eden_memory.runtime.stages.slots import Slots
+from eden_memory.runtime.stages.worker import Bounds, Surroundings, Worker
 from eden_memory.settings import Settings
 from processors import pipeline
 from processors.atlas_writer import AtlasWriter

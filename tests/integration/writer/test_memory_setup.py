@@ -8,8 +8,8 @@ from typer.testing import CliRunner, Result
 
 from eden_memory.cli.main import app
 from eden_memory.domain.errors import EdenError
-from eden_memory.mongo import search_indexes
-from eden_memory.mongo.setup import check, set_up
+from eden_memory.mongo.setup import search_indexes
+from eden_memory.mongo.setup.setup import check, set_up
 from eden_memory.settings import Settings
 from schemas.documents import DOCUMENTS
 from tests.integration.writer.writer_kit import PREFIX, Database, apply, fact_rows, store_of

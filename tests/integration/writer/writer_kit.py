@@ -6,12 +6,12 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.domain.forgotten import Marks
-from eden_memory.domain.memory_batch import memory_batch
+from eden_memory.domain.forgetting.forgotten import Marks
+from eden_memory.domain.projection.memory_batch import memory_batch
+from eden_memory.domain.projection.stored_memory import Applied
 from eden_memory.domain.stage import Delivery
-from eden_memory.domain.stored_memory import Applied
-from eden_memory.mongo.memory_documents import document_of
-from eden_memory.mongo.memory_store import MongoMemoryStore
+from eden_memory.mongo.memory.memory_documents import document_of
+from eden_memory.mongo.memory.memory_store import MongoMemoryStore
 from schemas.documents import Consolidated, Document, Fact, Reflection, Snapshot, StoredBlob
 from tests.unit.projection.memory_in_mind import rows_of
 

@@ -9,7 +9,7 @@ from eden_memory.domain.asking import A, Answered, Asking, Earlier, Prompt
 from eden_memory.domain.consolidating import Because, change_of
 from eden_memory.domain.failures import PermanentError
 from eden_memory.domain.fence import Fence
-from eden_memory.domain.forgotten import Mark, Marks
+from eden_memory.domain.forgetting.forgotten import Mark, Marks
 from eden_memory.domain.stage import Delivery
 from processors.consolidation import Consolidation
 from schemas.answers import ConsolidatedText

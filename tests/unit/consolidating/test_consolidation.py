@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from eden_memory.domain.consolidating import change_of, due, within_limit
 from eden_memory.domain.failures import PermanentError
-from eden_memory.domain.forgotten import Mark
+from eden_memory.domain.forgetting.forgotten import Mark
 from eden_memory.domain.limits import DEFAULTS
 from eden_memory.domain.stage import Dead, Decision, Retry
 from eden_memory.domain.words import CHARACTERS_OF_A_WORD, words_of

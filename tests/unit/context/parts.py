@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from eden_memory.domain.context import Shown
+from eden_memory.domain.context.context import Shown
 from eden_memory.domain.limits import limits_of
 from schemas.documents import BufferedReflection, RecentFact, Snapshot
 from schemas.scopes import Scope

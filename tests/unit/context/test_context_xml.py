@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.domain.context import FactLine, Showing, Shown, age_of, context_xml
+from eden_memory.domain.context.context import FactLine, Showing, Shown, age_of, context_xml
 from schemas.documents import Snapshot
 from schemas.ids import encode
 from schemas.scopes import Scope

@@ -2,7 +2,7 @@
 
 import pytest
 
-from eden_memory.domain.recall import QUERY_CHARACTERS, asks_for_past, query_of, unknown_names
+from eden_memory.domain.context.recall import QUERY_CHARACTERS, asks_for_past, query_of, unknown_names
 
 PAST = [
     "Do you remember my sister's name?",

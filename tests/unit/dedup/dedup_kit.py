@@ -9,13 +9,13 @@ from math import sqrt
 from typing import Any
 
 from eden_memory.domain.asking import A, Answered, Asking, Earlier, Prompt
-from eden_memory.domain.fact_hash import normalised
+from eden_memory.domain.facts.fact_hash import normalised
+from eden_memory.domain.facts.known_facts import KnownFact, Near
+from eden_memory.domain.facts.scope_matrix import matrix_of
 from eden_memory.domain.failures import PermanentError
 from eden_memory.domain.fence import Fence
-from eden_memory.domain.forgotten import Mark, Marks
-from eden_memory.domain.known_facts import KnownFact, Near
+from eden_memory.domain.forgetting.forgotten import Mark, Marks
 from eden_memory.domain.material import DecisionMaterial
-from eden_memory.domain.scope_matrix import matrix_of
 from eden_memory.domain.stage import Decision, Delivery, Emit
 from processors.fact_dedup import FactDedup, Stores
 from schemas.answers import FactDecision, FactDecisions

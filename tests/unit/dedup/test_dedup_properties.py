@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eden_memory.domain.decision_plan import Plan, Shown
-from eden_memory.domain.fact_hash import fact_hash, fact_id
+from eden_memory.domain.facts.decision_plan import Plan, Shown
+from eden_memory.domain.facts.fact_hash import fact_hash, fact_id
 from eden_memory.domain.material import DecisionMaterial
 from eden_memory.domain.stage import Delivery
 from schemas.answers import FactDecision

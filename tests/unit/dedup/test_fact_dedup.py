@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from eden_memory.domain.failures import PermanentError
-from eden_memory.domain.forgotten import Mark
+from eden_memory.domain.forgetting.forgotten import Mark
 from eden_memory.domain.material import DecisionMaterial
 from processors import fact_dedup
 from schemas.answers import FactDecision

@@ -3,7 +3,7 @@
 import pytest
 
 from eden_memory.domain.failures import PermanentError
-from eden_memory.domain.forgotten import Mark
+from eden_memory.domain.forgetting.forgotten import Mark
 from eden_memory.domain.limits import FACT_WORDS
 from eden_memory.domain.material import FactMaterial
 from schemas.answers import ExtractedFacts

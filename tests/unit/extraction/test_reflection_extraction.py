@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from eden_memory.domain.failures import PermanentError
-from eden_memory.domain.forgotten import Mark
+from eden_memory.domain.forgetting.forgotten import Mark
 from eden_memory.domain.limits import REFLECTION_WORDS
 from eden_memory.domain.material import ReflectionMaterial, ScopeBrief
 from schemas.documents import BufferedReflection, Snapshot, Stream

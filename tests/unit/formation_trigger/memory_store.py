@@ -6,9 +6,9 @@ from copy import deepcopy
 from datetime import datetime
 from typing import TypeVar
 
-from eden_memory.domain.trigger import Session, StoredMessage
-from eden_memory.domain.window_request import BatchWrite, SessionWrite, StoredWindow
-from eden_memory.domain.windows import Limits
+from eden_memory.domain.windows.trigger import Session, StoredMessage
+from eden_memory.domain.windows.window_request import BatchWrite, SessionWrite, StoredWindow
+from eden_memory.domain.windows.windows import Limits
 
 T = TypeVar("T")
 

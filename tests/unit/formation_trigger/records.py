@@ -4,10 +4,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from eden_memory.domain.participants import Missing, SessionFacts
 from eden_memory.domain.stage import Decision, Delivery, Emit
-from eden_memory.domain.switched_off import Off
-from eden_memory.domain.trigger_batch import Counts
+from eden_memory.domain.windows.participants import Missing, SessionFacts
+from eden_memory.domain.windows.switched_off import Off
+from eden_memory.domain.windows.trigger_batch import Counts
 from eden_memory.ports import TriggerStore
 from processors.formation_trigger import FormationTrigger
 from schemas.envelope import Envelope

@@ -5,9 +5,9 @@ from contextlib import suppress
 
 import pytest
 
-from eden_memory.domain.participants import Missing, SessionFacts
 from eden_memory.domain.stage import Decision, Delivery, Emit, Erase
-from eden_memory.domain.windows import Limits
+from eden_memory.domain.windows.participants import Missing, SessionFacts
+from eden_memory.domain.windows.windows import Limits
 from processors.formation_trigger import FormationTrigger
 from schemas.events import FormationRequested
 from tests.unit.formation_trigger.memory_store import Crash, MemoryStore

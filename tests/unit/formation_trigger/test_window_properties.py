@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eden_memory.domain.participants import Missing
 from eden_memory.domain.stage import Delivery, Emit
-from eden_memory.domain.windows import Limits
+from eden_memory.domain.windows.participants import Missing
+from eden_memory.domain.windows.windows import Limits
 from schemas.events import Forgotten, FormationRequested, MessageRecorded
 from tests.unit.formation_trigger.memory_store import Crash, MemoryStore
 from tests.unit.formation_trigger.records import (

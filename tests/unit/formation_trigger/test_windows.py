@@ -5,9 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from eden_memory.domain.participants import Missing, SessionFacts
 from eden_memory.domain.stage import Delivery
-from eden_memory.domain.windows import Limits
+from eden_memory.domain.windows.participants import Missing, SessionFacts
+from eden_memory.domain.windows.windows import Limits
 from processors import formation_trigger
 from schemas.events import Forgotten
 from tests.unit.formation_trigger.memory_store import MemoryStore

@@ -8,15 +8,15 @@ from decimal import Decimal
 from eden_memory.domain.asking import Asking, Prompt
 from eden_memory.domain.material import ConsolidationMaterial
 from eden_memory.models.accounts import Accounts
-from eden_memory.models.asking import AskingModel
-from eden_memory.models.budget import CallBudget
+from eden_memory.models.asking.asking import AskingModel
+from eden_memory.models.asking.chat import Chat
+from eden_memory.models.asking.route import Router
 from eden_memory.models.calls import Completion, Finish, Tokens, Turn
-from eden_memory.models.chat import Chat
-from eden_memory.models.embedding import KeptEmbedder
-from eden_memory.models.embedding_calls import EmbeddingCalls
-from eden_memory.models.guard import Guard
-from eden_memory.models.pings import Pings, Works
-from eden_memory.models.route import Router
+from eden_memory.models.embeddings.embedding import KeptEmbedder
+from eden_memory.models.embeddings.embedding_calls import EmbeddingCalls
+from eden_memory.models.guard.budget import CallBudget
+from eden_memory.models.guard.guard import Guard
+from eden_memory.models.guard.pings import Pings, Works
 from schemas.answers import Answer
 from schemas.documents import Answer as KeptAnswer
 

@@ -9,7 +9,7 @@ import pytest
 from eden_memory.domain.asking import unit_of
 from eden_memory.domain.failures import PermanentError, ProviderError
 from eden_memory.domain.usage import CALLS
-from eden_memory.models.asking import AskingModel
+from eden_memory.models.asking.asking import AskingModel
 from eden_memory.models.calls import CallFailed, Turn
 from schemas.answers import ConsolidatedText
 from schemas.events import ModelCalled

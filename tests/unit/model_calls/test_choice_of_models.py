@@ -8,10 +8,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from eden_memory.domain.errors import EdenError
-from eden_memory.models.embedding import KeptEmbedder
+from eden_memory.models.embeddings.embedding import KeptEmbedder
+from eden_memory.models.embeddings.local_embedder import LocalEmbedder
 from eden_memory.models.factory import Models
-from eden_memory.models.local_embedder import LocalEmbedder
-from eden_memory.models.providers import Providers
+from eden_memory.models.providers.providers import Providers
 from eden_memory.settings import ModelsSettings, Settings
 from schemas.answers import ConsolidatedText
 from tests.unit.model_calls.model_fakes import (

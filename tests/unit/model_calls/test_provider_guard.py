@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.domain.failures import PermanentError
-from eden_memory.models.breaker import Breaker, ProviderAway
 from eden_memory.models.calls import CallFailed
-from eden_memory.models.gate import Gate
-from eden_memory.models.guard import Guard
+from eden_memory.models.guard.breaker import Breaker, ProviderAway
+from eden_memory.models.guard.gate import Gate
+from eden_memory.models.guard.guard import Guard
 
 DOWN = CallFailed("provider_error", "503")
 

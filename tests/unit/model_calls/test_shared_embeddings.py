@@ -12,8 +12,8 @@ from eden_memory.domain.failures import PermanentError
 from eden_memory.domain.usage import CALLS
 from eden_memory.models.accounts import CENTS
 from eden_memory.models.calls import CallFailed
-from eden_memory.models.embedding import KeptEmbedder
-from eden_memory.models.shares import shared, shared_cost
+from eden_memory.models.embeddings.embedding import KeptEmbedder
+from eden_memory.models.embeddings.shares import shared, shared_cost
 from schemas.events import ModelCalled
 from schemas.fields import unpack_vector
 from schemas.provenance import Embedding

@@ -3,7 +3,7 @@
 import pytest
 
 from eden_memory.domain.errors import EdenError
-from eden_memory.models.catalogue import (
+from eden_memory.models.providers.catalogue import (
     EMBEDDINGS,
     Choice,
     EmbeddingModel,
@@ -14,8 +14,8 @@ from eden_memory.models.catalogue import (
     provider_name,
     used_for,
 )
-from eden_memory.models.prices import per_million
-from eden_memory.models.providers import Providers
+from eden_memory.models.providers.prices import per_million
+from eden_memory.models.providers.providers import Providers
 from eden_memory.settings import ModelsSettings, Settings
 
 URL = "https://someone:secret@models.example.org/v1"

@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from eden_memory.models.calls import Tokens
-from eden_memory.models.prices import Prices, deprecated, per_million
+from eden_memory.models.providers.prices import Prices, deprecated, per_million
 
 
 def cost(tokens: Tokens, model: str = "gpt-5-mini", provider: str = "openai") -> Decimal:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.models import google_wire, openai_wire
 from eden_memory.models.calls import CallFailed, Completion
+from eden_memory.models.providers import google_wire, openai_wire
 
 KEYS = st.sampled_from(
     [

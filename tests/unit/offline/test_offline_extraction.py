@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eden_memory.domain.extraction.transcript import REMOVED
 from eden_memory.domain.material import FactMaterial, Line, ReflectionMaterial, ScopeBrief
-from eden_memory.domain.transcript import REMOVED
 from schemas.answers import ExtractedFacts, StatedReflections
 from tests.unit.offline.formed_memory import answered, facts_of, lines, reflections_of
 

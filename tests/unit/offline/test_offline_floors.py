@@ -9,7 +9,7 @@ import pytest
 from eden_memory.demo.judgement import judged, read_expectations
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.material import FactMaterial, Line, ScopeBrief
-from eden_memory.models.local_embedder import LocalEmbedder
+from eden_memory.models.embeddings.local_embedder import LocalEmbedder
 from schemas.answers import ExtractedFacts
 from tests.unit.offline.formed_memory import answered, demo_memory
 

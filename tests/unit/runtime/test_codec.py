@@ -5,12 +5,12 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.domain.records import DEAD_HEADERS
+from eden_memory.domain.source.records import DEAD_HEADERS
 from eden_memory.domain.stage import Delivery, Emit, Erase
-from eden_memory.runtime.codec import Encoder, event_id
-from eden_memory.runtime.dead_letters import Cause, dead_letter, original
-from eden_memory.runtime.failures import Failure
-from eden_memory.runtime.records import Record
+from eden_memory.runtime.dead.dead_letters import Cause, dead_letter, original
+from eden_memory.runtime.stages.codec import Encoder, event_id
+from eden_memory.runtime.stages.failures import Failure
+from eden_memory.runtime.stages.records import Record
 from schemas.envelope import Envelope
 from schemas.events.base import Event
 

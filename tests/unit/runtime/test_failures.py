@@ -9,9 +9,9 @@ from pymongo.errors import DocumentTooLarge, NotPrimaryError, OperationFailure
 
 from eden_memory.domain.failures import PermanentError, ProviderError
 from eden_memory.domain.stage import RetryPolicy
-from eden_memory.runtime.deadrate import DeadRate
-from eden_memory.runtime.failures import Failure, Kind, attempts_allowed, backoff, classify, delay
-from eden_memory.runtime.outage import Outage
+from eden_memory.runtime.stages.deadrate import DeadRate
+from eden_memory.runtime.stages.failures import Failure, Kind, attempts_allowed, backoff, classify, delay
+from eden_memory.runtime.stages.outage import Outage
 
 POLICY = RetryPolicy(first=0.5, cap=60, attempts=6)
 

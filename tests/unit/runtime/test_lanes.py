@@ -7,10 +7,10 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eden_memory.runtime.lanes import Again, Lanes, Queued, Unit
-from eden_memory.runtime.offsets import AssignedPartition
-from eden_memory.runtime.records import Record
-from eden_memory.runtime.slots import Slots
+from eden_memory.runtime.stages.lanes import Again, Lanes, Queued, Unit
+from eden_memory.runtime.stages.offsets import AssignedPartition
+from eden_memory.runtime.stages.records import Record
+from eden_memory.runtime.stages.slots import Slots
 
 Step = tuple[int, int]
 """Key and number of a record."""

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.runtime.offsets import AssignedPartition
+from eden_memory.runtime.stages.offsets import AssignedPartition
 
 
 @st.composite

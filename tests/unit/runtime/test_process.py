@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from eden_memory.domain.errors import EdenError
-from eden_memory.runtime.patience import until_there
 from eden_memory.runtime.process import Process, State
+from eden_memory.runtime.stages.patience import until_there
 
 
 class Part:

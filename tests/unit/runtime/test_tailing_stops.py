@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from eden_memory.runtime.tailing import Tailing
+from eden_memory.runtime.tailing.tailing import Tailing
 
 
 class Deaf:

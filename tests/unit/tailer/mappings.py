@@ -6,11 +6,11 @@ from typing import Any
 
 from bson import json_util
 
-from eden_memory.domain.changes import Change, Document
-from eden_memory.domain.inbox_mapping import InboxMapping
-from eden_memory.domain.mapped import Mapped
-from eden_memory.domain.message_mapping import FieldPaths, MessageMapping
-from eden_memory.domain.records import Outgoing
+from eden_memory.domain.source.changes import Change, Document
+from eden_memory.domain.source.inbox_mapping import InboxMapping
+from eden_memory.domain.source.mapped import Mapped
+from eden_memory.domain.source.message_mapping import FieldPaths, MessageMapping
+from eden_memory.domain.source.records import Outgoing
 from eden_memory.mongo.ids import encode_id
 from processors.tailer import Tailer
 from schemas.envelope import Envelope

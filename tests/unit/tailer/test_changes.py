@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eden_memory.domain.changes import Change, Page
-from eden_memory.domain.mapped import Mapped
-from eden_memory.domain.records import EVERYWHERE, EVERYWHERE_ELSE, Outgoing
-from eden_memory.runtime.publishing import partition_for
+from eden_memory.domain.source.changes import Change, Page
+from eden_memory.domain.source.mapped import Mapped
+from eden_memory.domain.source.records import EVERYWHERE, EVERYWHERE_ELSE, Outgoing
+from eden_memory.runtime.stages.publishing import partition_for
 from schemas.envelope import Envelope
 from tests.unit.tailer.mappings import BEGAN, change, mapped, message, recorded, tailer
 
@@ -43,7 +43,7 @@ def test_an_update_of_what_matters_is_recorded(touched: str) -> None:
 
 
 def test_an_update_of_an_outer_field_of_a_mapped_path_matters() -> None:
-    from eden_memory.domain.message_mapping import FieldPaths
+    from eden_memory.domain.source.message_mapping import FieldPaths
     from tests.unit.tailer.mappings import mapping
 
     nested = mapping(FieldPaths("session_id", "role", "body.text", "user_id", "created_at"))

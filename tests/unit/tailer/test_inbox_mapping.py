@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from bson import ObjectId
 
-from eden_memory.domain.records import Outgoing
+from eden_memory.domain.source.records import Outgoing
 from schemas.envelope import Envelope
 from schemas.events import (
     FactCommanded,

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from eden_memory.domain.changes import Page
-from eden_memory.domain.inbox_mapping import InboxMapping
-from eden_memory.domain.records import Outgoing
+from eden_memory.domain.source.changes import Page
+from eden_memory.domain.source.inbox_mapping import InboxMapping
+from eden_memory.domain.source.records import Outgoing
 from eden_memory.mongo.ids import encode_id
-from eden_memory.runtime.known import Known
+from eden_memory.runtime.tailing.known import Known
 from tests.unit.tailer.mappings import BEGAN, SOURCE, message, recorded, tailer
 
 VERSION = "69a42000" + "00000001"

@@ -10,8 +10,8 @@ from bson.datetime_ms import DatetimeMS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.domain.message_fields import Unusable, cut, moment_of, text_of
-from eden_memory.domain.message_mapping import FieldPaths, traceparent, watermark
+from eden_memory.domain.source.message_fields import Unusable, cut, moment_of, text_of
+from eden_memory.domain.source.message_mapping import FieldPaths, traceparent, watermark
 from schemas.envelope import Envelope, rfc3339
 from schemas.events import Watermark, decode
 from schemas.events.chat import MessageRecorded

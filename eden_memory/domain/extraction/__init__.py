@@ -1,0 +1,1 @@
+"""From a window's messages to stated facts and reflections."""

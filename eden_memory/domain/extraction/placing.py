@@ -1,0 +1,122 @@
+"""What a model stated becomes memory of a scope, or is left out: everything is checked against what was shown."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from eden_memory.domain.extraction.demotion import is_personal, names_one_of
+from eden_memory.domain.extraction.transcript import Transcript
+from eden_memory.domain.forgetting.forgotten import Marks
+from eden_memory.domain.limits import label_of
+from eden_memory.domain.words import fitted
+from schemas.answers import StatedFact, StatedReflection
+from schemas.events.formation import Window
+from schemas.provenance import SourceMessage
+from schemas.scopes import Scope, ScopeKind
+
+_NOT_TEXT = re.compile(
+    "[\u0000-\u001f\u007f-\u009f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufffe\uffff\U000e0000-\U000e007f]"
+)
+_OPEN_TO_OTHERS: frozenset[ScopeKind] = frozenset({"agent", "group", "shard"})
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """One item in its scope."""
+
+    text: str
+    scope: Scope
+    sources: tuple[SourceMessage, ...]
+    whole_window: bool
+    demoted_from: ScopeKind | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What holds for the items of one answer."""
+
+    scopes: tuple[Scope, ...]
+    """Those that the prompt showed."""
+    words: Mapping[str, int]
+    """Of one item, by scope key."""
+    most: Mapping[str, int]
+    """By scope key; scopes without an entry hold any number."""
+    most_together: int | None = None
+    names: tuple[str, ...] = ()
+    """People whose names leave what others see; empty unless the stricter setting is on."""
+
+
+@dataclass(slots=True)
+class Placing:
+    """The items of one answer as they are placed one by one; `counts` says what became of the others."""
+
+    window: Window
+    transcript: Transcript
+    rules: Rules
+    fence: str
+    counts: Counter[str] = field(default_factory=Counter[str])
+    """`beyond` a limit of items, `no_scope`, `personal` (dropped), `demoted`, `shortened`, `empty`,
+    `whole_window`, `forgotten`."""
+
+    def place(self, stated: Sequence[StatedFact] | Sequence[StatedReflection], marks: Marks) -> list[Placed]:
+        """What stands, in order; `marks` are those known once the answer was there."""
+        placed: list[Placed] = []
+        taken: Counter[str] = Counter()
+        for one in stated:
+            item = self._one(one, marks)
+            if item is None:
+                continue
+            if self._full(item.scope, taken):
+                self.counts["beyond"] += 1
+                continue
+            taken[item.scope.key] += 1
+            placed.append(item)
+        self.counts["whole_window"] += sum(item.whole_window for item in placed)
+        self.counts["demoted"] += sum(item.demoted_from is not None for item in placed)
+        return placed
+
+    def _one(self, stated: StatedFact | StatedReflection, marks: Marks) -> Placed | None:
+        named = self._scope(stated.scope)
+        if named is None:
+            self.counts["no_scope"] += 1
+            return None
+        text = self._text(stated.text, self.rules.words[named.key])
+        if not text:
+            self.counts["empty"] += 1
+            return None
+        scope = self._home() if self._is_anothers(named, text) else named
+        if scope is None:
+            self.counts["personal"] += 1
+            return None
+        sources, whole = self.transcript.resting_on(stated.messages)
+        if marks.rests_on_nothing(scope, sources, self.window.closed_at):
+            self.counts["forgotten"] += 1
+            return None
+        return Placed(text, scope, sources, whole, named.kind if scope is not named else None)
+
+    def _text(self, stated: str, words: int) -> str:
+        """In one line, without what cannot be seen, within the word limit."""
+        text = " ".join(_NOT_TEXT.sub(" ", stated).replace(self.fence, " ").split())
+        short = fitted(text, words)
+        self.counts["shortened"] += short != text
+        return short
+
+    def _scope(self, label: str) -> Scope | None:
+        return next((one for one in self.rules.scopes if label_of(one).split() == label.split()), None)
+
+    def _is_anothers(self, scope: Scope, text: str) -> bool:
+        """Whether others would see what concerns one person alone."""
+        if scope.kind not in _OPEN_TO_OTHERS:
+            return False
+        return is_personal(text) or names_one_of(text, self.rules.names)
+
+    def _home(self) -> Scope | None:
+        """The user's scope; none in a session with several users."""
+        return next((one for one in self.rules.scopes if one.kind == "user"), None)
+
+    def _full(self, scope: Scope, taken: Counter[str]) -> bool:
+        most, together = self.rules.most.get(scope.key), self.rules.most_together
+        return (most is not None and taken[scope.key] >= most) or (
+            together is not None and taken.total() >= together
+        )

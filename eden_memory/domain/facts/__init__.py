@@ -1,0 +1,1 @@
+"""What new facts mean for what is known."""

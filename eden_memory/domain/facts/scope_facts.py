@@ -1,0 +1,212 @@
+"""A scope's facts as one decision knows them, and the changes that it makes one after the other. Pure."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from eden_memory.domain.facts.known_facts import KnownFact
+from eden_memory.domain.forgetting.forgotten import Marks
+from eden_memory.domain.stage import Delivery
+from schemas.events import CommandRef, Considered, FactChanged
+from schemas.events.facts import Decision
+from schemas.provenance import Call, Embedding, SourceMessage, Statement
+from schemas.scopes import Scope
+
+MOST_SOURCES = 500
+"""Messages that a fact rests on, as far as mere repetition adds to them: a version names them all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What every change says about its making."""
+
+    delivery: Delivery
+    at: datetime
+    """Time of the window or command."""
+    statement: Statement | None = None
+    command: CommandRef | None = None
+    call: Call | None = None
+    considered: tuple[Considered, ...] = ()
+    reason: str | None = None
+
+
+class ScopeFacts:
+    """The newest known version of each fact, without those that are forgotten; `outcome` is the number given.
+
+    Facts may be learned in any order, from the store and from decisions that are not applied yet.
+    """
+
+    def __init__(self, scope: Scope, outcome: int, marks: Marks | None = None) -> None:
+        self.scope, self.outcome = scope, outcome
+        self.changes: list[tuple[Delivery, FactChanged]] = []
+        self._marks = marks or Marks()
+        self._newest: dict[str, KnownFact] = {}
+        self._by_hash: dict[str, set[str]] = {}
+
+    def learn(self, facts: Iterable[KnownFact]) -> None:
+        """Take in what is known; of a fact the highest version counts."""
+        for fact in facts:
+            known = self._newest.get(fact.fact_id)
+            if known is None or known.version < fact.version:
+                self._put(fact)
+
+    def recorded(self, fact_id: str) -> KnownFact | None:
+        """A fact as it is recorded, whatever of it is forgotten."""
+        return self._newest.get(fact_id)
+
+    def newest(self, fact_id: str) -> KnownFact | None:
+        """A fact, retired or not, with the sources that are not forgotten; None if unknown or forgotten."""
+        fact = self._newest.get(fact_id)
+        if fact is None or self._gone(fact):
+            return None
+        return replace(fact, sources=self._marks.left(fact.sources)) if self._marks else fact
+
+    def active(self, fact_id: str | None) -> KnownFact | None:
+        """A fact that holds now."""
+        fact = None if fact_id is None else self.newest(fact_id)
+        return None if fact is None or fact.retired else fact
+
+    def with_hash(self, text_hash: str) -> KnownFact | None:
+        """The active fact that says this; of several the oldest, which is the one that the writer shows."""
+        named = [self.active(fact_id) for fact_id in self._by_hash.get(text_hash, ())]
+        return min((one for one in named if one is not None), key=_age, default=None)
+
+    def add(self, cause: Cause, fact: KnownFact, decision: Decision) -> None:
+        """A fact begins with version 1."""
+        self._record(cause, fact, decision)
+
+    def join(self, cause: Cause, fact: KnownFact, sources: Sequence[SourceMessage]) -> bool:
+        """Its sources grow by those that are new; False, and nothing happens, if none is (or it has plenty)."""
+        new = without(sources, fact.sources)
+        if not new or len(fact.sources) >= MOST_SOURCES:
+            return False
+        self.change(cause, fact, "NONE", sources=(*fact.sources, *new))
+        return True
+
+    def reword(
+        self,
+        cause: Cause,
+        fact: KnownFact,
+        decision: Decision,
+        worded: "Worded",
+        sources: Sequence[SourceMessage] = (),
+        expires_at: datetime | None = None,
+    ) -> None:
+        """The next version says something else."""
+        self.change(
+            cause,
+            fact,
+            decision,
+            text=worded.text,
+            hash=worded.hash,
+            **worded.vector_fields,
+            sources=(*fact.sources, *without(sources, fact.sources)),
+            expires_at=expires_at or fact.expires_at,
+        )
+
+    def retire(
+        self,
+        cause: Cause,
+        fact: KnownFact,
+        decision: Decision,
+        because: str,
+        replaced_by: str | None = None,
+    ) -> None:
+        """The last version of a fact: it holds no longer, and leaves search."""
+        self.change(
+            cause,
+            fact,
+            decision,
+            vector=None,
+            embedding_model=None,
+            embedding_call=None,
+            retired=True,
+            retired_at=cause.at,
+            retired_because=because,
+            replaced_by=replaced_by,
+        )
+
+    def change(self, cause: Cause, fact: KnownFact, decision: Decision, **fields: object) -> None:
+        """The next version of a fact, with some of it changed."""
+        following = replace(fact, version=fact.version + 1, valid_from=cause.at, **fields)  # pyright: ignore[reportArgumentType]
+        self._record(cause, following, decision)
+
+    def _record(self, cause: Cause, fact: KnownFact, decision: Decision) -> None:
+        self._put(fact)
+        self.changes.append((cause.delivery, self._event(cause, fact, decision)))
+
+    def _put(self, fact: KnownFact) -> None:
+        known = self._newest.get(fact.fact_id)
+        if known is not None:
+            self._by_hash[known.hash].discard(fact.fact_id)
+        self._newest[fact.fact_id] = fact
+        self._by_hash.setdefault(fact.hash, set()).add(fact.fact_id)
+
+    def _gone(self, fact: KnownFact) -> bool:
+        return bool(self._marks) and (
+            self._marks.entity_gone("fact", fact.fact_id, fact.version)
+            or self._marks.rests_on_nothing(self.scope, fact.sources, fact.formed_at)
+        )
+
+    def _event(self, cause: Cause, fact: KnownFact, decision: Decision) -> FactChanged:
+        return FactChanged(
+            cause=cause.delivery.id,
+            attempt=cause.delivery.sent_again + 1,
+            fact_id=fact.fact_id,
+            version=fact.version,
+            outcome=self.outcome,
+            scope=self.scope,
+            text=fact.text,
+            hash=fact.hash,
+            embedding=_embedding(fact),
+            decision=decision,
+            reason=cause.reason,
+            statement=cause.statement,
+            command=cause.command,
+            call=cause.call,
+            considered=cause.considered,
+            sources=fact.sources,
+            replaces=fact.replaces,
+            replaced_by=fact.replaced_by,
+            formed_at=fact.formed_at,
+            valid_from=fact.valid_from,
+            expires_at=fact.expires_at,
+            retired_at=fact.retired_at,
+            retired_because=fact.retired_because,  # pyright: ignore[reportArgumentType]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Worded:
+    """A text with its hash and vector."""
+
+    text: str
+    hash: str
+    embedding: Embedding
+
+    @property
+    def vector_fields(self) -> dict[str, object]:
+        """As a KnownFact holds the vector."""
+        made = self.embedding
+        return {"vector": made.vector, "embedding_model": made.model, "embedding_call": made.call_id}
+
+
+def without(sources: Iterable[SourceMessage], known: Iterable[SourceMessage]) -> tuple[SourceMessage, ...]:
+    """Those of the sources whose message (in this version) is not among the known, each once."""
+    seen = {(one.message_id, one.version) for one in known}
+    new: dict[tuple[str, str], SourceMessage] = {}
+    for one in sources:
+        place = (one.message_id, one.version)
+        if place not in seen:
+            new.setdefault(place, one)
+    return tuple(new.values())
+
+
+def _age(fact: KnownFact) -> tuple[datetime, str]:
+    return fact.formed_at, fact.fact_id
+
+
+def _embedding(fact: KnownFact) -> Embedding | None:
+    if fact.vector is None or fact.embedding_model is None:
+        return None
+    return Embedding(model=fact.embedding_model, vector=fact.vector, call_id=fact.embedding_call)

@@ -1,0 +1,1 @@
+"""What is never to be remembered again."""

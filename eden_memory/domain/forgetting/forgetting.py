@@ -1,0 +1,153 @@
+"""What follows from forgetting something: derived marks and tombstones. Pure."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from eden_memory.domain.forgetting.forgotten import Mark, Marks
+from eden_memory.domain.stage import Delivery, Emit, Erase, Outgoing
+from schemas.events import FactChanged, Forgotten, MessageRecorded, ReflectionFormed, ScopeConsolidated
+from schemas.events.forgetting import Forgettable
+from schemas.provenance import SourceMessage
+from schemas.scopes import Scope
+
+REASON = "forgotten"
+
+
+@dataclass(frozen=True, slots=True)
+class Resting:
+    """A stored fact or reflection that names what was forgotten."""
+
+    kind: Forgettable
+    """`fact` or `reflection`."""
+    id: str
+    scope: Scope
+    sources: tuple[SourceMessage, ...]
+    formed_at: datetime
+    versions: int = 1
+    """The highest version of a fact."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A stored message that is forgotten."""
+
+    message_id: str
+    session_id: str
+    version: str
+    """The newest that was stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlobVersion:
+    """One version of a scope's blob."""
+
+    scope: Scope
+    version: int
+
+    @property
+    def name(self) -> str:
+        """`<scope key>@<version>`."""
+        return f"{self.scope.key}@{self.version}"
+
+
+@dataclass(slots=True)
+class Blobs:
+    """For each scope the lowest blob version that holds something forgotten."""
+
+    lowest: dict[str, int] = field(default_factory=dict[str, int])
+    scopes: dict[str, Scope] = field(default_factory=dict[str, Scope])
+    handled: set[str] = field(default_factory=set[str])
+    """Versions of which another Forgotten record has taken care."""
+
+    def holds(self, scope: Scope, version: int) -> None:
+        """A version of the scope's blob absorbed something that is forgotten."""
+        self.scopes[scope.key] = scope
+        self.lowest[scope.key] = min(version, self.lowest.get(scope.key, version))
+
+
+def mark_of(event: Forgotten) -> Mark:
+    """The mark that a Forgotten record asks for."""
+    return Mark(event.kind, event.id, event.reach, event.version, event.until)
+
+
+def gone(resting: Iterable[Resting], marks: Marks) -> list[Resting]:
+    """Those of which no source is left."""
+    return [one for one in resting if marks.rests_on_nothing(one.scope, one.sources, one.formed_at)]
+
+
+def reflections_of(event: Forgotten, resting: Iterable[Resting]) -> dict[str, set[str]]:
+    """The forgotten reflections by scope key."""
+    found: dict[str, set[str]] = {}
+    for one in resting:
+        if one.kind == "reflection":
+            found.setdefault(one.scope.key, set()).add(one.id)
+    if event.kind == "reflection" and event.scope is not None:
+        found.setdefault(event.scope, set()).add(event.id)
+    return found
+
+
+def follows(
+    delivery: Delivery,
+    forgotten: Forgotten,
+    resting: Sequence[Resting],
+    told: Sequence[Told],
+    withdrawn: Sequence[BlobVersion],
+) -> list[Outgoing]:
+    """Derived Forgotten records first, then the tombstones: of messages, facts, reflections, blob versions."""
+    outgoing: list[Outgoing] = [_derived(delivery, forgotten, one.kind, one.id, one.scope) for one in resting]
+    outgoing += [_derived(delivery, forgotten, "blob", one.name, one.scope) for one in withdrawn]
+    outgoing += [_message(one) for one in told]
+    for one in resting:
+        outgoing += _facts(one) if one.kind == "fact" else [_reflection(one)]
+    return outgoing + [_blob(one) for one in withdrawn]
+
+
+def _derived(delivery: Delivery, because: Forgotten, kind: Forgettable, name: str, scope: Scope) -> Emit:
+    event = Forgotten(
+        kind=kind,
+        id=name,
+        reach="for_ever",
+        because="derived",
+        caused_by=delivery.id,
+        scope=scope.key,
+        asked_by=because.asked_by,
+        forgotten_at=because.forgotten_at,
+    )
+    return Emit(event, identity=f"derived/{kind}/{name}")
+
+
+def _message(one: Told) -> Erase:
+    return Erase(
+        MessageRecorded,
+        one.message_id,
+        one.session_id,
+        one.message_id,
+        REASON,
+        entity_version=one.version,
+        scope=one.session_id,
+    )
+
+
+def _facts(one: Resting) -> list[Outgoing]:
+    return [
+        Erase(
+            FactChanged,
+            f"{one.id}@{version}",
+            one.scope.key,
+            one.id,
+            REASON,
+            entity_version=str(version),
+            scope=one.scope.key,
+        )
+        for version in range(1, one.versions + 1)
+    ]
+
+
+def _reflection(one: Resting) -> Erase:
+    return Erase(ReflectionFormed, one.id, one.scope.key, one.id, REASON, scope=one.scope.key)
+
+
+def _blob(one: BlobVersion) -> Erase:
+    key = one.scope.key
+    return Erase(ScopeConsolidated, one.name, key, key, REASON, entity_version=str(one.version), scope=key)

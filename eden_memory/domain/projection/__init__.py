@@ -1,0 +1,1 @@
+"""How the records of memory become documents."""

@@ -1,0 +1,182 @@
+"""What a batch of memory records says of each scope, with what is forgotten taken out. Pure."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from eden_memory.domain.forgetting.forgotten import Marks, ids_of
+from eden_memory.domain.stage import Delivery, Erase
+from schemas.events import Event, FactChanged, ReflectionFormed, ScopeConsolidated, SessionClosed
+from schemas.provenance import SourceMessage
+from schemas.scopes import Scope
+
+REASON = "forgotten"
+Memory = FactChanged | ReflectionFormed | SessionClosed | ScopeConsolidated
+
+
+@dataclass(slots=True)
+class ScopeBatch:
+    """The records of one scope; of one key the last one counts."""
+
+    key: str
+    time: datetime
+    """Of the newest record."""
+    scope: Scope | None = None
+    """None where nothing but tombstones came."""
+    facts: dict[tuple[str, int], FactChanged] = field(default_factory=dict[tuple[str, int], FactChanged])
+    reflections: dict[str, ReflectionFormed] = field(default_factory=dict[str, ReflectionFormed])
+    blobs: dict[int, ScopeConsolidated] = field(default_factory=dict[int, ScopeConsolidated])
+    closed_at: datetime | None = None
+    outcome: int = 0
+    """The highest number of a decision."""
+    gone_facts: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
+    gone_reflections: set[str] = field(default_factory=set[str])
+    gone_blobs: set[int] = field(default_factory=set[int])
+
+    def add(self, event: Memory) -> None:
+        """A record that stands."""
+        self.scope = event.scope
+        match event:
+            case FactChanged():
+                self.facts[event.fact_id, event.version] = event
+                self.gone_facts.discard((event.fact_id, event.version))
+                self.outcome = max(self.outcome, event.outcome)
+            case ReflectionFormed():
+                self.reflections[event.reflection_id] = event
+                self.gone_reflections.discard(event.reflection_id)
+            case ScopeConsolidated():
+                self.blobs[event.version] = event
+            case SessionClosed():
+                self.closed_at = max(self.closed_at or event.closed_at, event.closed_at)
+
+    def remove(self, name: str, key: str) -> None:
+        """What the tombstone of an event `name` under a Kafka key ends; a session's last word leaves nothing."""
+        entity, _, number = key.rpartition("@")
+        version = int(number) if number.isdecimal() else 0
+        match name:
+            case FactChanged.NAME:
+                self.facts.pop((entity, version), None)
+                self.gone_facts.add((entity, version))
+            case ReflectionFormed.NAME:
+                self.reflections.pop(key, None)
+                self.gone_reflections.add(key)
+            case ScopeConsolidated.NAME if version:
+                self.blobs.pop(version, None)
+                self.gone_blobs.add(version)
+            case _:
+                pass
+
+
+@dataclass(slots=True)
+class MemoryBatch:
+    """All scopes of a batch, and the tombstones of what must not stand."""
+
+    scopes: dict[str, ScopeBatch] = field(default_factory=dict[str, ScopeBatch])
+    first: dict[str, int] = field(default_factory=dict[str, int])
+    """Where the first record of a scope is in the batch."""
+    last: dict[str, Delivery] = field(default_factory=dict[str, Delivery])
+    erased: list[Erase] = field(default_factory=list[Erase])
+
+    def take(self, index: int, delivery: Delivery, marks: Marks) -> None:
+        """The next record of the batch."""
+        event, key = delivery.event, delivery.envelope.ordering_key
+        batch = self.scopes.get(key)
+        if batch is None:
+            batch = self.scopes[key] = ScopeBatch(key, delivery.envelope.time)
+            self.first[key] = index
+        batch.time = max(batch.time, delivery.envelope.time)
+        self.last[key] = delivery
+        if not isinstance(event, Memory):
+            batch.remove(delivery.envelope.name, delivery.key)
+        elif is_forgotten(event, marks):
+            batch.scope = event.scope
+            batch.outcome = max(batch.outcome, event.outcome if isinstance(event, FactChanged) else 0)
+            batch.remove(event.NAME, event.key())
+            self.erased.append(_erase(event, delivery))
+        else:
+            batch.add(event)
+
+
+def memory_batch(deliveries: Sequence[Delivery], marks: Marks) -> MemoryBatch:
+    """What the deliveries say, in their order."""
+    batch = MemoryBatch()
+    for index, delivery in enumerate(deliveries):
+        batch.take(index, delivery, marks)
+    return batch
+
+
+def erased_since(before: MemoryBatch, after: MemoryBatch) -> list[Delivery]:
+    """The records that were dropped with more marks known, and not before."""
+    already = {id(one.cause) for one in before.erased}
+    return [one.cause for one in after.erased if one.cause is not None and id(one.cause) not in already]
+
+
+def named_by(events: Iterable[Event | None]) -> set[tuple[str, str]]:
+    """(kind, target) of everything whose forgetting concerns any of the records."""
+    named: set[tuple[str, str]] = set()
+    for event in events:
+        if isinstance(event, Memory):
+            named |= ids_of(event.scope, _sources(event))
+            named.update(_itself(event))
+    return named
+
+
+def is_forgotten(event: Memory, marks: Marks) -> bool:
+    """Whether a record is what was forgotten, or rests on nothing else."""
+    if not marks:
+        return False
+    match event:
+        case FactChanged():
+            return marks.entity_gone("fact", event.fact_id, event.version) or marks.rests_on_nothing(
+                event.scope, event.sources, event.valid_from
+            )
+        case ReflectionFormed():
+            return marks.entity_gone("reflection", event.reflection_id, 1) or marks.rests_on_nothing(
+                event.scope, event.sources, event.formed_at
+            )
+        case SessionClosed():
+            return marks.scope_gone(event.scope, event.closed_at)
+        case ScopeConsolidated():
+            return _blob_gone(event, marks)
+
+
+def _blob_gone(event: ScopeConsolidated, marks: Marks) -> bool:
+    """A blob goes with what it absorbed, and with the version that it was made from."""
+    return (
+        marks.entity_gone("blob", event.scope.key, event.version)
+        or (event.based_on > 0 and marks.entity_gone("blob", event.scope.key, event.based_on))
+        or any(marks.entity_gone("reflection", one, 1) for one in event.absorbed)
+        or marks.scope_gone(event.scope, event.consolidated_at)
+    )
+
+
+def _itself(event: Memory) -> list[tuple[str, str]]:
+    match event:
+        case FactChanged():
+            return [("fact", event.fact_id), ("fact", event.key())]
+        case ReflectionFormed():
+            return [("reflection", event.reflection_id)]
+        case ScopeConsolidated():
+            made_from = f"{event.scope.key}@{event.based_on}"
+            blobs = [("blob", one) for one in (event.scope.key, event.key(), made_from)]
+            return [*blobs, *(("reflection", one) for one in event.absorbed)]
+        case SessionClosed():
+            return []
+
+
+def _sources(event: Memory) -> tuple[SourceMessage, ...]:
+    return event.sources if isinstance(event, FactChanged | ReflectionFormed) else ()
+
+
+def _erase(event: Memory, delivery: Delivery) -> Erase:
+    version = event.version if isinstance(event, FactChanged | ScopeConsolidated) else None
+    return Erase(
+        type(event),
+        event.key(),
+        event.ordering_key(),
+        event.subject(),
+        REASON,
+        entity_version=None if version is None else str(version),
+        scope=event.scope.key,
+        cause=delivery,
+    )

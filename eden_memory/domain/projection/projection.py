@@ -1,0 +1,97 @@
+"""What a batch of records makes of a scope's documents; the same in any order, however often. Pure.
+
+A fact's document is its highest version, with the 20 before it. A blob's is its highest version that is not
+gone. A reflection is absorbed by the lowest stored blob version that lists it, whichever of the two came first.
+The snapshot follows from these; only its revision and its time tell how it came about.
+"""
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from eden_memory.domain.projection.blob_projection import blob_after, reflections_after, versions_after
+from eden_memory.domain.projection.fact_projection import duplicates_among, facts_after
+from eden_memory.domain.projection.memory_batch import ScopeBatch
+from eden_memory.domain.projection.snapshot_projection import snapshot_after
+from eden_memory.domain.projection.stored_memory import Change, Part, Projected, StoredScope
+from schemas.documents import Fact, Reflection, Snapshot
+
+D = TypeVar("D", Fact, Reflection)
+
+
+def project(batch: ScopeBatch, stored: StoredScope) -> Projected:
+    """Apply a scope's records to what is stored of it."""
+    versions = versions_after(batch, stored)
+    facts = facts_after(batch, stored)
+    reflections = reflections_after(batch, stored, versions)
+    touched = bool(batch.blobs or batch.gone_blobs)
+    blob = blob_after(batch, stored, versions) if touched else stored.blob
+    after = snapshot_after(batch, stored, facts, reflections, blob)
+    if not touched and after is not None:
+        after = _with_blob_of(stored.snapshot, after)
+    before = stored.snapshot
+    change = Change(
+        snapshot=after,
+        based_on=None if before is None else before.revision,
+        facts=_changed(stored.facts, facts),
+        gone_facts=tuple(name for name in stored.facts if name not in facts),
+        released=_released(stored.facts, facts),
+        reflections=_changed(stored.reflections, reflections),
+        gone_reflections=tuple(name for name in stored.reflections if name not in reflections),
+        blob=blob if blob != stored.blob else None,
+        blob_gone=stored.blob is not None and blob is None,
+        versions=versions,
+    )
+    change.parts = _parts(before, after, change)
+    duplicates = duplicates_among(facts.values())
+    if not change.parts:
+        return Projected(before, None, duplicates)
+    _number(change, batch)
+    return Projected(change.snapshot, change, duplicates)
+
+
+def _with_blob_of(before: Snapshot | None, after: Snapshot) -> Snapshot:
+    """The blob was not read: what the snapshot says of it stays."""
+    if before is None:
+        return after
+    kept = {name: getattr(before, name) for name in ("blob", "blob_version", "consolidated_at")}
+    return after.model_copy(update=kept)
+
+
+def _changed(before: Mapping[str, D], after: Mapping[str, D]) -> tuple[D, ...]:
+    return tuple(one for name, one in after.items() if before.get(name) != one)
+
+
+def _released(before: Mapping[str, Fact], after: Mapping[str, Fact]) -> tuple[str, ...]:
+    holder = {fact.hash: name for name, fact in before.items() if fact.active}
+    takers = ((name, holder.get(fact.hash)) for name, fact in after.items() if fact.active)
+    return tuple(held for name, held in takers if held is not None and held != name)
+
+
+def _parts(before: Snapshot | None, after: Snapshot | None, change: Change) -> tuple[Part, ...]:
+    """What of a scope is other than before."""
+    applied = after is not None and after.applied != (before.applied if before else 0)
+    closed = after is not None and (after.closed_at, after.closed) != _closing(before)
+    changed: dict[Part, bool] = {
+        "facts": bool(change.facts or change.gone_facts or applied),
+        "reflections": bool(change.reflections or change.gone_reflections or closed),
+        "blob": bool(change.blob or change.blob_gone or change.versions),
+    }
+    return tuple(part for part, other in changed.items() if other)
+
+
+def _closing(snapshot: Snapshot | None) -> tuple[object, bool]:
+    return (None, False) if snapshot is None else (snapshot.closed_at, snapshot.closed)
+
+
+def _number(change: Change, batch: ScopeBatch) -> None:
+    """Give the snapshot and the facts that change the next revision."""
+    if change.snapshot is None:
+        return
+    revision = (change.based_on or 0) + 1
+    update: dict[str, object] = {"revision": revision, "changed_at": batch.time}
+    if change.based_on is not None:
+        update["changed_at"] = max(change.snapshot.changed_at, batch.time)
+    if change.gone_facts or change.gone_reflections or change.blob_gone:
+        update["reset_revision"] = revision
+    change.snapshot = change.snapshot.model_copy(update=update)
+    change.facts = tuple(fact.model_copy(update={"revision": revision}) for fact in change.facts)

@@ -1,0 +1,108 @@
+"""The snapshot of a scope: all that a context needs of it, from what a batch changed and what was there. Pure."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from eden_memory.domain.projection.memory_batch import ScopeBatch
+from eden_memory.domain.projection.stored_memory import StoredScope, scope_fields
+from schemas.documents import (
+    BUFFER,
+    RECENT_FACTS,
+    BufferedReflection,
+    Consolidated,
+    Fact,
+    RecentFact,
+    Reflection,
+    Snapshot,
+)
+
+
+def snapshot_after(
+    batch: ScopeBatch,
+    stored: StoredScope,
+    facts: Mapping[str, Fact],
+    reflections: Mapping[str, Reflection],
+    blob: Consolidated | None,
+) -> Snapshot | None:
+    """The snapshot but for its revision and time; None if nothing is known of the scope."""
+    before = stored.snapshot
+    if before is None and batch.scope is None:
+        return None
+    base = before or _first(batch)
+    closed_at = max((one for one in (base.closed_at, batch.closed_at) if one is not None), default=None)
+    buffer = _buffer(base, stored, reflections)
+    return base.model_copy(
+        update={
+            "blob": blob.content if blob else None,
+            "blob_version": blob.version if blob else 0,
+            "consolidated_at": blob.last_consolidated_at if blob else None,
+            "buffer": buffer,
+            "recent_facts": _recent(base, stored, facts),
+            "active_facts": base.active_facts + _active(facts.values()) - _active(stored.facts.values()),
+            "applied": max(base.applied, batch.outcome - 1),
+            "highest_blob_version": max(
+                base.highest_blob_version, stored.highest, *batch.blobs, *batch.gone_blobs, 0
+            ),
+            "closed_at": closed_at,
+            "closed": _closed(closed_at, buffer),
+        }
+    )
+
+
+def recent_fact(fact: Fact) -> RecentFact:
+    """A fact as a snapshot shows it."""
+    return RecentFact(fact_id=fact.id, version=fact.version, content=fact.content, formed_at=fact.formed_at)
+
+
+def buffered(reflection: Reflection) -> BufferedReflection:
+    """A reflection as a snapshot holds it."""
+    return BufferedReflection(
+        reflection_id=reflection.id,
+        content=reflection.content,
+        formed_at=reflection.formed_at,
+        private=reflection.private,
+        position=reflection.position,
+    )
+
+
+def _first(batch: ScopeBatch) -> Snapshot:
+    scope = batch.scope
+    assert scope is not None
+    return Snapshot(
+        _id=batch.key,
+        **scope_fields(scope),
+        session_id=scope.session_id,
+        audience=scope.audience,
+        revision=0,
+        changed_at=batch.time,
+    )
+
+
+def _recent(base: Snapshot, stored: StoredScope, facts: Mapping[str, Fact]) -> tuple[RecentFact, ...]:
+    touched = {*facts, *stored.facts}
+    known = {one.fact_id: one for one in (*base.recent_facts, *stored.other_facts)}
+    found = [one for name, one in known.items() if name not in touched]
+    found += [recent_fact(fact) for fact in facts.values() if fact.active]
+    found.sort(key=lambda one: one.fact_id)
+    found.sort(key=lambda one: one.formed_at, reverse=True)
+    return tuple(found[:RECENT_FACTS])
+
+
+def _buffer(
+    base: Snapshot, stored: StoredScope, reflections: Mapping[str, Reflection]
+) -> tuple[BufferedReflection, ...]:
+    touched = {*reflections, *stored.reflections}
+    known = {one.reflection_id: one for one in (*base.buffer, *stored.other_reflections)}
+    found = [one for name, one in known.items() if name not in touched]
+    found += [buffered(one) for one in reflections.values() if not one.absorbed]
+    found.sort(key=lambda one: (one.formed_at, one.position, one.reflection_id))
+    return tuple(found[:BUFFER])
+
+
+def _active(facts: Iterable[Fact]) -> int:
+    return sum(fact.active for fact in facts)
+
+
+def _closed(closed_at: datetime | None, buffer: tuple[BufferedReflection, ...]) -> bool:
+    """An ended session is to be consolidated until nothing formed up to its end is left in the buffer."""
+    return closed_at is not None and bool(buffer) and buffer[0].formed_at <= closed_at

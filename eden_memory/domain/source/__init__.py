@@ -1,0 +1,1 @@
+"""What the tailer reads, and the records that it becomes."""

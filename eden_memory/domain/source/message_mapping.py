@@ -1,0 +1,208 @@
+"""One document of the application's messages collection → one record of `chat.messages`.
+
+This is the tailer's hot path (some 10 µs a message in all): the record is written as plain JSON, and a test holds
+it equal to what `schemas.events.MessageRecorded` writes.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from hashlib import blake2b
+from typing import Any, Literal, NamedTuple
+
+import orjson
+
+from eden_memory.domain.source.changes import Document
+from eden_memory.domain.source.message_fields import Unusable, cut, getter, moment_of, text_of
+from eden_memory.domain.source.records import EVERYWHERE, EVERYWHERE_ELSE, Outgoing
+from schemas.envelope import CONTENT_TYPE, SPEC_VERSION, Envelope, data_schema, event_type, rfc3339
+from schemas.events import MessageRecorded, Watermark
+
+TOPIC = "chat.messages"
+ROLES = frozenset({"user", "assistant", "tool", "system", "other"})
+LONGEST_ID = 1_024
+REMEMBERED = 50_000
+"""Sessions and authors whose encoded ids are kept at hand."""
+
+EncodeId = Callable[[Any], str]
+Origin = Literal["stream", "backfill", "merge"]
+Reason = Literal["deleted", "missing", "moved"]
+
+
+class FieldPaths(NamedTuple):
+    """Dotted paths of the fields that make a message."""
+
+    session_id: str
+    role: str
+    content: str
+    user_id: str
+    created_at: str
+
+
+class MessageMapping:
+    """`roles` maps the application's role names to ours; `source` is the `ce_source` of every record."""
+
+    def __init__(
+        self,
+        paths: FieldPaths,
+        source: str,
+        encode_id: EncodeId,
+        *,
+        roles: Mapping[str, str] | None = None,
+        text_limit: int = 8_000,
+    ) -> None:
+        self.paths, self.source = paths, source
+        self._session, self._role = getter(paths.session_id), getter(paths.role)
+        self._content, self._user = getter(paths.content), getter(paths.user_id)
+        self._created_at = getter(paths.created_at)
+        self._roles = {**{role: role for role in ROLES}, **(roles or {})}
+        self._encode_id, self._limit = encode_id, text_limit
+        self._encoded: dict[str, str] = {}
+        self._second: tuple[datetime | None, bytes] = (None, b"")
+        self._fixed = [
+            ("ce_specversion", SPEC_VERSION.encode()),
+            ("ce_type", event_type(MessageRecorded.NAME, MessageRecorded.VERSION).encode()),
+            ("ce_source", source.encode()),
+            ("ce_dataschema", data_schema(MessageRecorded.NAME, MessageRecorded.VERSION).encode()),
+            ("content-type", CONTENT_TYPE.encode()),
+        ]
+
+    def record(self, document: Document, version: str, time: bytes, origin: Origin) -> Outgoing:
+        """The record of a document whose `ce_time` is `time`; Unusable, with the reason, if it cannot be one."""
+        message_id = self._typed(document["_id"], "_id")
+        session_id = self._id(self._session(document), "session_id")
+        author = self._user(document)
+        text = text_of(self._content(document))
+        length = len(text)
+        role = self._role(document)
+        value = orjson.dumps(
+            {
+                "message_id": message_id,
+                "session_id": session_id,
+                "version": version,
+                "role": self._roles.get(role, "other") if isinstance(role, str) else "other",
+                "user_id": None if author is None else self._id(author, "user_id"),
+                "text": text if length <= self._limit else cut(text, self._limit),
+                "characters": length,
+                "truncated": length > self._limit,
+                "created_at": moment_of(self._created_at(document)),
+                "origin": origin,
+            }
+        )
+        event_id = f"{message_id}@{version}"
+        key, ordering_key = message_id.encode(), session_id.encode()
+        headers = [
+            *self._fixed,
+            ("ce_id", event_id.encode()),
+            ("ce_time", time),
+            ("ce_subject", key),
+            ("ce_orderingkey", ordering_key),
+            ("traceparent", traceparent(event_id)),
+        ]
+        return Outgoing(TOPIC, key, value, headers, ordering_key)
+
+    def has_text(self, document: Document) -> bool:
+        """Whether there is anything to remember yet: tool calls and placeholders have no text."""
+        content = self._content(document)
+        return bool(content) and (isinstance(content, str) or text_of(content) != "")
+
+    def written_at(self, document: Document, latest: datetime) -> bytes:
+        """`ce_time` of a document that was read, not streamed: when it was created, never after the read."""
+        created = moment_of(self._created_at(document))
+        return min(created, rfc3339(latest)).encode() if created else self.second(latest)
+
+    def second(self, time: datetime) -> bytes:
+        """`ce_time` of a cluster time; those of one second are written once."""
+        if self._second[0] is not time:
+            self._second = (time, rfc3339(time).encode())
+        return self._second[1]
+
+    def message_id(self, value: Any) -> str:
+        """The typed id of a message's `_id`; Unusable if it can be none."""
+        return self._typed(value, "_id")
+
+    def session_id(self, document: Document | None) -> str | None:
+        """The typed id of the session that a document names, if it names one."""
+        try:
+            return None if document is None else self._id(self._session(document), "session_id")
+        except Unusable:
+            return None
+
+    def tombstone(
+        self,
+        message_id: str,
+        version: str,
+        time: datetime,
+        reason: Reason,
+        *,
+        session_id: str | None = None,
+        partition: int | None = None,
+        moved_to: str | None = None,
+    ) -> Outgoing:
+        """The end of a message: in its session's partition where known, else in `partition`, else everywhere
+        (but for the partition of the session that it `moved_to`).
+        """
+        event_id = f"{message_id}@{version}"
+        envelope = Envelope(
+            id=event_id,
+            name=MessageRecorded.NAME,
+            version=MessageRecorded.VERSION,
+            source=self.source,
+            time=time,
+            subject=message_id,
+            ordering_key=session_id or message_id,
+            traceparent=traceparent(event_id).decode(),
+            entity_version=version,
+            scope=session_id,
+            reason=reason,
+        )
+        if partition is None and session_id is None:
+            partition = EVERYWHERE if moved_to is None else EVERYWHERE_ELSE
+        place = session_id or moved_to or message_id
+        return Outgoing(TOPIC, message_id.encode(), None, envelope.headers(), place.encode(), partition)
+
+    def _id(self, value: Any, field: str) -> str:
+        """The typed id of what comes again and again: a session, an author."""
+        if type(value) is not str:
+            return self._typed(value, field)
+        encoded = self._encoded.get(value)
+        if encoded is None:
+            encoded = self._typed(value, field)
+            if len(self._encoded) >= REMEMBERED:
+                self._encoded.clear()
+            self._encoded[value] = encoded
+        return encoded
+
+    def _typed(self, value: Any, field: str) -> str:
+        if value is None or value == "":
+            raise Unusable(f"it has no {field}")
+        try:
+            encoded = self._encode_id(value)
+        except TypeError as error:
+            raise Unusable(f"{field}: {error}") from None
+        if len(encoded) > LONGEST_ID:
+            raise Unusable(f"{field} is longer than {LONGEST_ID} characters when encoded")
+        return encoded
+
+
+def watermark(partition: int, version: str, time: datetime, source: str) -> Outgoing:
+    """Everything up to a cluster time is published to this partition."""
+    event = Watermark(partition=partition, time=time, version=version)
+    event_id = f"{event.key()}@{version}"
+    envelope = Envelope(
+        id=event_id,
+        name=event.NAME,
+        version=event.VERSION,
+        source=source,
+        time=time,
+        subject=event.subject(),
+        ordering_key=event.ordering_key(),
+        traceparent=traceparent(event_id).decode(),
+    )
+    key = event.key().encode()
+    return Outgoing(TOPIC, key, event.json_bytes(), envelope.headers(), key, partition)
+
+
+def traceparent(event_id: str) -> bytes:
+    """W3C trace context of an event that nothing else caused: the same at every attempt."""
+    digest = blake2b(event_id.encode(), digest_size=24).hexdigest()
+    return f"00-{digest[:32]}-{digest[32:]}-01".encode()

@@ -1,0 +1,1 @@
+"""Sessions, their windows, and what is asked of them."""

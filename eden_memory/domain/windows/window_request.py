@@ -1,0 +1,152 @@
+"""A closed window on its way to being asked for: its texts, its place, and the request once it can be written."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from eden_memory.domain.windows.participants import SessionFacts, generation_of, scopes_of
+from eden_memory.domain.windows.switched_off import Off
+from eden_memory.domain.windows.trigger import OutboxEntry, Session, StoredMessage, formation_id
+from eden_memory.domain.windows.windows import Closed, weighted_tokens
+from schemas.events import FormationRequested
+from schemas.provenance import MessageRef
+
+
+@dataclass(slots=True)
+class StoredWindow:
+    """A document of `memory_windows`."""
+
+    formation_id: str
+    session_id: str
+    seq: int
+    messages: tuple[StoredMessage, ...]
+    closed: Closed
+    traceparent: str | None
+    names: dict[str, str] = field(default_factory=dict[str, str])
+    requested: FormationRequested | None = None
+    """Written once; None while the session waits for a document."""
+    value: bytes | None = None
+    """The request, byte for byte."""
+    left_out: tuple[MessageRef, ...] = ()
+    """Messages of those who are switched off: no text of them is kept."""
+
+    settled: bool = False
+    """It can be published; without a request if nothing was left to ask for."""
+
+
+@dataclass(slots=True)
+class SessionWrite:
+    """What is stored of a session together, or not at all."""
+
+    session: Session
+    messages: list[StoredMessage] = field(default_factory=list[StoredMessage])
+    """Those that the batch touched and that are this session's now."""
+    new: list[StoredWindow] = field(default_factory=list[StoredWindow])
+    """Windows that closed: their members bear the formation from then on."""
+    requested: list[StoredWindow] = field(default_factory=list[StoredWindow])
+    """Windows that waited, and whose request is now written."""
+
+
+@dataclass(slots=True)
+class BatchWrite:
+    """What is stored of a batch of one partition: if nobody else has written to the partition since it was read."""
+
+    partition: int
+    seen: int
+    """The partition's last place, as it was read."""
+    last: int
+    """The last place that the batch gave to a message."""
+    messages: list[StoredMessage] = field(default_factory=list[StoredMessage])
+    sessions: list[Session] = field(default_factory=list[Session])
+    """With `messages`: of sessions that closed nothing; stored together."""
+    closing: list[SessionWrite] = field(default_factory=list[SessionWrite])
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to store."""
+        return not (self.messages or self.sessions or self.closing)
+
+
+def stored_window(
+    session: Session, closed: Closed, members: Sequence[StoredMessage], traceparent: str | None
+) -> StoredWindow:
+    """The next window of a session, in its outbox."""
+    session.seq += 1
+    name = formation_id(session.session_id, session.seq, members)
+    session.outbox.append(OutboxEntry(name, session.seq))
+    return StoredWindow(name, session.session_id, session.seq, tuple(members), closed, traceparent)
+
+
+def leave_out(window: StoredWindow, off: Off) -> None:
+    """Take out of a window what is of those who are switched off; if nothing else is in it, nothing is asked for."""
+    anybody = off.users or window.session_id in off.sessions
+    gone = {one.message_id for one in window.messages if anybody and off.of(window.session_id, one.user_id)}
+    if gone:
+        taken = [one for one in window.messages if one.message_id in gone]
+        window.left_out = (*window.left_out, *_refs(taken))
+        window.messages = tuple(one for one in window.messages if one.message_id not in gone)
+    ended = window.closed.because == "ended" and window.session_id not in off.sessions
+    window.settled = not (window.messages or ended)
+
+
+def request(window: StoredWindow, session: Session, facts: SessionFacts, settings_version: str) -> None:
+    """Write the request: who takes part, and where memory may go, as the application says now."""
+    authors = [one.user_id for one in window.messages if one.user_id is not None]
+    users = facts.users if facts.users is not None else _distinct(*window.closed.users, *authors)
+    participants = _distinct(*users, *authors)
+    generation, session.audiences = generation_of(users, session.audiences)
+    times = [one.time for one in window.messages]
+    window.names = facts.names
+    window.requested = FormationRequested(
+        formation_id=window.formation_id,
+        session_id=window.session_id,
+        seq=window.seq,
+        agent_id=facts.agent_id,
+        group_id=facts.group_id,
+        users=users,
+        participants=participants,
+        private_users=facts.private_users,
+        tier=facts.tier,
+        scopes=scopes_of(
+            facts, window.session_id, users, participants, session.audiences[generation - 1], generation
+        ),
+        messages=_refs(window.messages),
+        characters=sum(one.characters for one in window.messages),
+        weighted_tokens=round(sum(weighted_tokens(one.text or "", one.role) for one in window.messages), 3),
+        first_at=min(times, default=None),
+        last_at=max(times, default=None),
+        closed_because=window.closed.because,
+        closed_at=window.closed.at,
+        control_id=window.closed.control_id,
+        asked_by=window.closed.asked_by,
+        settings_version=settings_version,
+    )
+    window.value, window.settled = window.requested.json_bytes(), True
+
+
+def publishable(session: Session) -> list[str]:
+    """The windows of a session's outbox that can be published: in order, up to the first that waits."""
+    ready: list[str] = []
+    for entry in sorted(session.outbox, key=_seq):
+        if not entry.requested:
+            break
+        ready.append(entry.formation_id)
+    return ready
+
+
+def note_requests(session: Session, windows: Mapping[str, StoredWindow]) -> None:
+    """Say in the outbox which windows can be published."""
+    for entry in session.outbox:
+        window = windows.get(entry.formation_id)
+        entry.requested = entry.requested or (window is not None and window.settled)
+
+
+def _refs(messages: Sequence[StoredMessage]) -> tuple[MessageRef, ...]:
+    return tuple(MessageRef(message_id=one.message_id, version=one.version) for one in messages)
+
+
+def _distinct(*names: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))
+
+
+def _seq(entry: OutboxEntry) -> int:
+    return entry.seq

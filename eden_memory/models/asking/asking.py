@@ -1,0 +1,190 @@
+"""The LanguageModel port over chat providers: an answer that is kept is never paid for again."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, cast
+
+from eden_memory.domain.asking import A, Answered, Asking, Earlier, Prompt
+from eden_memory.domain.failures import PermanentError, ProviderError
+from eden_memory.models.accounts import Accounts, of_kept, with_id
+from eden_memory.models.asking import repair
+from eden_memory.models.asking.answers import AnswerStore
+from eden_memory.models.asking.chain import chain_of, exhausted
+from eden_memory.models.asking.chat import Chat, Request
+from eden_memory.models.asking.judging import REFUSED, TRUNCATED, parsed
+from eden_memory.models.asking.keys import first_key, next_key
+from eden_memory.models.asking.route import Router
+from eden_memory.models.calls import Turn
+from eden_memory.models.guard.budget import CallBudget
+from schemas.answers import Answer
+from schemas.documents import Answer as KeptAnswer
+from schemas.events.usage import CallOutcome
+from schemas.provenance import Call
+
+Check = Callable[[A], str | None]
+OUTCOMES: Mapping[str, CallOutcome] = {TRUNCATED: "truncated", REFUSED: "refused"}
+
+
+@dataclass(slots=True)
+class _Question(Generic[A]):
+    """One question on its way through its answers."""
+
+    prompt: Prompt
+    answer: type[A]
+    asking: Asking
+    check: Check[A] | None
+    unit: str
+    key: str
+    known: dict[str, KeptAnswer]
+    turns: Sequence[Turn]
+    answers: int = 0
+    invalid: int = 0
+    best: Answered[A] | None = None
+    """A valid answer with a shortcoming: taken if nothing better comes."""
+
+    def ask_again(self, kept: KeptAnswer, problem: str, note: str) -> None:
+        """Go on behind an answer that fell short."""
+        text = kept.text or ""
+        self.key = next_key(kept.id, text)
+        self.turns = repair.turns(self.prompt, repair.shown_again(text, problem), note)
+
+
+class AskingModel:
+    """Asks, keeps, judges, and asks again; eden_memory.ports.LanguageModel."""
+
+    def __init__(
+        self,
+        router: Router,
+        chat: Chat,
+        answers: AnswerStore,
+        budget: CallBudget,
+        accounts: Accounts,
+        namespace: str = "live",
+    ) -> None:
+        self._router, self._chat, self._answers = router, chat, answers
+        self._budget, self._accounts = budget, accounts
+        self._prefix = "" if namespace == "live" else f"{namespace}/"
+
+    async def earlier(self, unit: str) -> Earlier | None:
+        """What has arrived for a unit before a crash."""
+        chain = chain_of(await self._answers.of_unit(self._prefix + unit))
+        if not chain:
+            return None
+        return Earlier(chain[0].shown, exhausted=exhausted(chain))
+
+    async def ask(
+        self,
+        prompt: Prompt,
+        answer: type[A],
+        asking: Asking,
+        check: Check[A] | None = None,
+    ) -> Answered[A]:
+        """The answer; ProviderError, PermanentError."""
+        question = await self._question(prompt, answer, asking, check)
+        while True:
+            try:
+                kept, found = await self._next(question)
+                answered = await self._judge(question, kept, again=found)
+            except PermanentError:
+                if question.best is None:
+                    raise
+                answered = question.best
+            if answered is not None:
+                self._budget.settled(question.unit)
+                return answered
+
+    async def _question(
+        self, prompt: Prompt, answer: type[A], asking: Asking, check: Check[A] | None
+    ) -> _Question[A]:
+        """Where to begin: with the answer that the unit has got, else with what the prompt is kept under."""
+        unit = self._prefix + asking.unit
+        known = dict(await self._answers.of_unit(unit))
+        chain = chain_of(known)
+        if chain and chain[0].shown != asking.shown:
+            raise ProviderError("an answer to this question has arrived meanwhile: decided on what that saw")
+        key = chain[0].id if chain else self._first_key(prompt, answer, asking)
+        if not chain:
+            known |= await self._answers.find([key])
+        return _Question(prompt, answer, asking, check, unit, key, known, repair.turns(prompt))
+
+    def _first_key(self, prompt: Prompt, answer: type[A], asking: Asking) -> str:
+        route = self._router.route(asking)
+        return first_key(route.model, prompt, answer, asking.anew, route.parameters)
+
+    async def _next(self, question: _Question[A]) -> tuple[KeptAnswer, bool]:
+        """The next answer of a question, and whether it was kept already."""
+        kept = question.known.get(question.key)
+        if kept is None and question.answers:
+            kept = (await self._answers.find([question.key])).get(question.key)
+        if kept is not None:
+            return kept, True
+        return await self._called(question)
+
+    async def _called(self, question: _Question[A]) -> tuple[KeptAnswer, bool]:
+        """Pay for an answer and keep it; another worker's that was kept first takes its place."""
+        request = Request(
+            key=question.key,
+            unit=question.unit,
+            prompt=question.prompt,
+            turns=question.turns,
+            answer=question.answer,
+            asking=question.asking,
+            repair=question.answers,
+            kept=question.answers,
+        )
+        arrived = await self._chat.call(self._router.route(question.asking), request)
+        try:
+            kept = await self._answers.keep(arrived)
+        except BaseException:
+            self._note(question, arrived, "answered", items=0, again=False)
+            raise
+        if kept == arrived:
+            return kept, False
+        own = with_id(of_kept(arrived, "answered", question.answers, 0), arrived.id)
+        self._accounts.note(own, question.asking)
+        return kept, True
+
+    async def _judge(self, question: _Question[A], kept: KeptAnswer, *, again: bool) -> Answered[A] | None:
+        """The answer if it is one that does; else the question goes on behind it."""
+        value = kept.invalid if kept.invalid in OUTCOMES else parsed(kept.text or "", question.answer)
+        if value is None or isinstance(value, str):
+            await self._invalid(question, kept, value or "", again=again)
+            return None
+        self._note(question, kept, "answered", items=_items(value), again=again)
+        answered = Answered(value, _call(kept))
+        shortcoming = question.check(value) if question.check and question.best is None else None
+        question.answers += 1
+        if shortcoming is None:
+            return answered
+        question.best = answered
+        question.ask_again(kept, shortcoming, repair.shortcoming_note(shortcoming))
+        return None
+
+    async def _invalid(self, question: _Question[A], kept: KeptAnswer, problem: str, *, again: bool) -> None:
+        """Mark it, and go on with a repair; PermanentError if there were enough."""
+        self._note(question, kept, OUTCOMES.get(problem, "invalid"), items=0, again=again)
+        if kept.invalid is None:
+            await self._answers.judged_invalid(kept.id, problem)
+        question.answers += 1
+        question.invalid += problem != TRUNCATED
+        if question.invalid >= repair.INVALID or question.best is not None:
+            raise PermanentError(f"{question.answers} answers, none of them valid; the last: {problem}")
+        question.ask_again(kept, problem, repair.invalid_note(problem))
+
+    def _note(
+        self, question: _Question[A], kept: KeptAnswer, outcome: CallOutcome, *, items: int, again: bool
+    ) -> None:
+        """Note the call that brought an answer, unless that was paid for another question."""
+        if kept.unit == question.unit:
+            ended = of_kept(kept, outcome, question.answers, items)
+            self._accounts.note(ended, question.asking, again=again)
+
+
+def _call(kept: KeptAnswer) -> Call:
+    return Call(call_id=kept.call_id, model=kept.model, prompt=kept.prompt or "", cost_usd=kept.cost_usd)
+
+
+def _items(value: Answer) -> int:
+    """Facts, reflections or decisions in an answer."""
+    lists = [cast("list[object]", one) for one in vars(value).values() if isinstance(one, list)]
+    return len(lists[0]) if lists else 1

@@ -1,0 +1,119 @@
+"""One request to a chat model: guarded, timed, priced, charged to its question; noted at once if it fails."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from eden_memory.domain.asking import Asking, Prompt
+from eden_memory.models.accounts import (
+    Accounts,
+    Cost,
+    Ended,
+    call_id,
+    error_kind,
+    price,
+    unanswered_id,
+)
+from eden_memory.models.asking.judging import cut_short
+from eden_memory.models.asking.route import Route
+from eden_memory.models.calls import Completion, Turn
+from eden_memory.models.guard.breaker import ProviderAway
+from eden_memory.models.guard.budget import CallBudget
+from eden_memory.models.guard.metered import Stopwatch, metered
+from schemas.answers import Answer
+from schemas.documents import Answer as KeptAnswer
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked, for whom, and what its answer is kept under."""
+
+    key: str
+    unit: str
+    prompt: Prompt
+    turns: Sequence[Turn]
+    answer: type[Answer]
+    asking: Asking
+    repair: int = 0
+    kept: int = 0
+    """How many answers to its question are kept already."""
+
+
+class Chat:
+    """Makes requests; the answer that comes back is unjudged, not yet kept and not yet noted."""
+
+    def __init__(
+        self, accounts: Accounts, cost: Cost, budget: CallBudget, *, log_prompts: bool = False
+    ) -> None:
+        self._accounts, self._cost, self._budget = accounts, cost, budget
+        self._log_prompts = log_prompts
+
+    async def call(self, route: Route, request: Request) -> KeptAnswer:
+        """The answer as it is to be kept; CallFailed, PermanentError."""
+        self._budget.check(request.unit, request.kept)
+        completion, watch = await metered(
+            lambda: route.provider.complete(
+                route.model, request.prompt.system, request.turns, request.answer
+            ),
+            lambda send: route.guard.run(route.breaker, request.unit, send),
+            lambda watch, error: self._failed(route, request, watch, error),
+        )
+        self._budget.charge(request.unit, "answered")
+        if self._log_prompts:
+            _log(request, completion)
+        return self._kept(route, request, watch, completion)
+
+    def _failed(self, route: Route, request: Request, watch: Stopwatch, error: BaseException) -> None:
+        outcome, kind = error_kind(error)
+        if outcome != "cancelled" and not isinstance(error, ProviderAway):
+            self._budget.charge(request.unit, outcome)
+        ended = Ended(
+            call_id=unanswered_id(request.key),
+            operation="chat",
+            provider=route.provider.name,
+            model=route.model,
+            outcome=outcome,
+            started_at=watch.started_at,
+            seconds=watch.seconds,
+            prompt=request.prompt.name,
+            repair=request.repair,
+            error=kind,
+        )
+        self._accounts.note(ended, request.asking)
+
+    def _kept(self, route: Route, request: Request, watch: Stopwatch, completion: Completion) -> KeptAnswer:
+        tokens = completion.tokens
+        return KeptAnswer(
+            id=request.key,
+            call_id=call_id(request.key),
+            operation="chat",
+            provider=route.provider.name,
+            model=route.model,
+            response_model=completion.response_model,
+            prompt=request.prompt.name,
+            unit=request.unit,
+            shown=request.asking.shown,
+            text=completion.text,
+            input_tokens=tokens.input,
+            cached_tokens=tokens.cached,
+            output_tokens=tokens.output,
+            reasoning_tokens=tokens.reasoning,
+            cost_usd=price(self._cost, route.provider.name, route.model, tokens),
+            invalid=cut_short(completion),
+            seconds=watch.seconds,
+            answered_at=watch.ended_at,
+        )
+
+
+def _log(request: Request, completion: Completion) -> None:
+    log.debug(
+        "model asked",
+        unit=request.unit,
+        prompt=request.prompt.name,
+        system=request.prompt.system,
+        turns=[turn.text for turn in request.turns],
+        answer=completion.text,
+    )

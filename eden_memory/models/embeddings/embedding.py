@@ -1,0 +1,96 @@
+"""The Embedder port over an embedding provider: kept vectors first, calls shared by requests of the same moment."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from decimal import Decimal
+
+from eden_memory.domain.asking import Asking
+from eden_memory.domain.errors import EdenError
+from eden_memory.models.accounts import Accounts, Ended, of_kept
+from eden_memory.models.asking.keys import text_key
+from eden_memory.models.calls import Tokens
+from eden_memory.models.embeddings.batching import Batching
+from eden_memory.models.embeddings.embedding_calls import EmbeddingCalls, Wish
+from schemas.documents import Answer
+from schemas.provenance import Embedding
+
+LINGER = 0.003
+"""Seconds in which requests join the same call."""
+
+
+class KeptEmbedder:
+    """eden_memory.ports.Embedder; `dimensions` None: as many as the model gives, known after the first text."""
+
+    def __init__(
+        self,
+        calls: EmbeddingCalls,
+        accounts: Accounts,
+        model: str,
+        dimensions: int | None,
+        *,
+        namespace: str = "live",
+        linger: float = LINGER,
+    ) -> None:
+        self._accounts, self._model = accounts, model
+        self._asked, self._dimensions = dimensions, dimensions
+        self._prefix = "" if namespace == "live" else f"{namespace}/"
+        self._wishes: Batching[Wish] = Batching(calls.fulfil, linger)
+
+    @property
+    def model(self) -> str:
+        """Its name, as it stands beside every vector."""
+        return self._model
+
+    @property
+    def dimensions(self) -> int:
+        """Numbers of a vector; EdenError while that is not known."""
+        if self._dimensions is None:
+            raise EdenError(
+                f"how many numbers a vector of {self._model} has is not known yet", "embed one text first"
+            )
+        return self._dimensions
+
+    async def embed(self, texts: Sequence[str], asking: Asking | None = None) -> Sequence[Embedding]:
+        """One vector for each text, in order, each of length 1; ProviderError, PermanentError."""
+        if not texts:
+            return ()
+        keys = [text_key(self._model, self._asked, text) for text in texts]
+        unit = f"{self._prefix}{asking.unit}/embeddings" if asking else None
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        wish = Wish(dict(zip(keys, texts, strict=True)), asking, unit, done)
+        self._wishes.add(wish)
+        try:
+            await done
+        finally:
+            self._note(wish)
+        found = [self._embedding(wish.kept[key]) for key in keys]
+        self._dimensions = len(found[0].vector) // 4
+        return found
+
+    async def close(self) -> None:
+        """End what is under way."""
+        await self._wishes.close()
+
+    def _embedding(self, kept: Answer) -> Embedding:
+        return Embedding(model=self._model, vector=kept.vectors[0], call_id=kept.call_id)
+
+    def _note(self, wish: Wish) -> None:
+        """Note this request's share of each call, also of those that it paid before a crash."""
+        for ended in wish.failed:
+            self._accounts.note(ended, wish.asking)
+        calls: dict[str, list[Answer]] = {}
+        for kept in wish.kept.values():
+            if kept.id in wish.paid or (wish.unit and kept.unit == wish.unit):
+                calls.setdefault(kept.call_id, []).append(kept)
+        for share in calls.values():
+            again = share[0].id not in wish.paid
+            self._accounts.note(_sum(share), wish.asking, again=again)
+
+
+def _sum(share: Sequence[Answer]) -> Ended:
+    """The call of one request's texts."""
+    costs = [one.cost_usd for one in share if one.cost_usd is not None]
+    tokens = Tokens(input=sum(one.input_tokens for one in share))
+    call = of_kept(share[0], "answered", 0, len(share))
+    return replace(call, tokens=tokens, cost=sum(costs, Decimal(0)) if costs else None)

@@ -1,0 +1,1 @@
+"""What every call of a provider goes through."""

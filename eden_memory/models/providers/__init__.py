@@ -1,0 +1,1 @@
+"""Adapters to OpenAI, Google and compatible endpoints."""

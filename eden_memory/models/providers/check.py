@@ -1,0 +1,106 @@
+"""One small call to each configured model: what it supports, how long it takes, what it costs, or what is wrong."""
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from dataclasses import dataclass, replace
+
+from pydantic import ValidationError
+
+from eden_memory.domain.failures import PermanentError
+from eden_memory.models.calls import CallFailed, ChatProvider, Completion, EmbeddingProvider, Turn
+from eden_memory.models.providers.catalogue import OFFLINE, EmbeddingModel, used_for
+from eden_memory.models.providers.compatible import CompatibleChat
+from eden_memory.models.providers.prices import PerMillion, deprecated, per_million
+from eden_memory.models.providers.providers import Providers
+from eden_memory.settings import Settings
+from schemas.answers import Answer
+
+SYSTEM = "This is a check of the connection."
+USER = "Answer with works = true."
+
+
+class Checked(Answer):
+    """What the model is asked for."""
+
+    works: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedModel:
+    """One model."""
+
+    used_for: tuple[str, ...]
+    provider: str
+    model: str | None
+    supports: str | None = None
+    """`schema`, `json` or `text`; of vectors `<n> dimensions`."""
+    seconds: float | None = None
+    price: PerMillion | None = None
+    deprecated: bool = False
+    problem: str | None = None
+
+
+async def check(settings: Settings, base_url: str | None = None) -> list[CheckedModel]:
+    """Every configured model once, side by side; empty where nothing is configured that can be called."""
+    providers = Providers(settings, base_url)
+    try:
+        return list(await asyncio.gather(*_checks(providers, settings)))
+    finally:
+        await providers.close()
+
+
+def _checks(providers: Providers, settings: Settings) -> list[Coroutine[None, None, CheckedModel]]:
+    embeddings, vectors = providers.embeddings, providers.embedding_model
+    checks = [
+        _chat(providers.chat(choice.provider), choice.model, uses)
+        for choice, uses in used_for(settings).items()
+        if choice.provider != OFFLINE
+    ]
+    return [*checks, *([_embeddings(embeddings, vectors)] if embeddings and vectors else [])]
+
+
+async def _chat(provider: ChatProvider, model: str | None, uses: tuple[str, ...]) -> CheckedModel:
+    empty = CheckedModel(uses, provider.name, model)
+    if model is None:
+        return replace(empty, problem="no model is named: set EDEN_MODELS_FAST=…, or URL#model")
+    started = time.perf_counter()
+    try:
+        found = await provider.complete(model, SYSTEM, (Turn("user", USER),), Checked)
+    except (CallFailed, PermanentError) as error:
+        return replace(empty, problem=str(error))
+    seconds = time.perf_counter() - started
+    supports = provider.forms.get(model) if isinstance(provider, CompatibleChat) else "schema"
+    return _priced(replace(empty, supports=supports, seconds=seconds, problem=_problem(found)))
+
+
+async def _embeddings(provider: EmbeddingProvider, model: EmbeddingModel) -> CheckedModel:
+    empty = CheckedModel(("vectors",), provider.name, model.name)
+    started = time.perf_counter()
+    try:
+        vectors, _ = await provider.embed(model.name, [SYSTEM])
+    except (CallFailed, PermanentError) as error:
+        return replace(empty, problem=str(error))
+    seconds, got = time.perf_counter() - started, len(vectors[0])
+    wanted = model.dimensions or got
+    problem = None if got == wanted else f"{got} dimensions, not {wanted}"
+    return _priced(replace(empty, supports=f"{got} dimensions", seconds=seconds, problem=problem))
+
+
+def _problem(found: Completion) -> str | None:
+    if found.finish != "complete":
+        return f"its answer was {found.finish}"
+    try:
+        Checked.model_validate_json(found.text)
+    except ValidationError:
+        return "its answer is not JSON of the shape asked for"
+    return None
+
+
+def _priced(checked: CheckedModel) -> CheckedModel:
+    provider, model = checked.provider, checked.model or ""
+    return replace(
+        checked,
+        price=per_million(provider, model),
+        deprecated=deprecated(provider, model),
+    )

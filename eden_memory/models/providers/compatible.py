@@ -1,0 +1,145 @@
+"""Any endpoint that speaks OpenAI's format: held to JSON as far as it can be, which is found out once."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import httpx2
+from pydantic import ValidationError
+
+from eden_memory.models.calls import Completion, Tokens, Turn
+from eden_memory.models.providers.answer_schema import described
+from eden_memory.models.providers.catalogue import provider_name
+from eden_memory.models.providers.found_json import found_json
+from eden_memory.models.providers.openai import response_format
+from eden_memory.models.providers.openai_wire import Body, InvalidRequest, OpenAIWire
+from eden_memory.settings import Effort
+from schemas.answers import Answer
+
+Form = Literal["schema", "json", "text"]
+FORMS: tuple[Form, ...] = ("schema", "json", "text")
+NO_KEY = "none"
+"""Sent where no key is given: local servers want none, and the SDK wants some."""
+
+
+def wire_to(
+    url: str, api_key: str | None, key_variable: str, pool: httpx2.AsyncClient, seconds: float
+) -> OpenAIWire:
+    """Requests to an endpoint given by its base URL."""
+    key = f"the key in {key_variable}" if api_key else f"a call without a key (none in {key_variable})"
+    return OpenAIWire(provider_name(url), api_key or NO_KEY, key, pool, seconds, url)
+
+
+class CompatibleChat:
+    """A ChatProvider; tries a JSON Schema, then JSON mode, then plain text, and keeps to what worked of a model.
+
+    A form is known to work once an answer in it was of the shape asked for: some endpoints accept a schema and
+    ignore it. `effort` goes to every model as it is: what a compatible endpoint takes is not known.
+    """
+
+    def __init__(self, wire: OpenAIWire, effort: Effort | None = None) -> None:
+        self._wire = wire
+        self._effort: Effort | None = effort
+        self._known: dict[str, Form] = {}
+        self._accepted: dict[str, Form] = {}
+
+    @property
+    def name(self) -> str:
+        """The endpoint's host."""
+        return self._wire.name
+
+    @property
+    def forms(self) -> Mapping[str, Form]:
+        """What has been found out, by model."""
+        return self._known
+
+    async def complete(
+        self, model: str, system: str, turns: Sequence[Turn], answer: type[Answer]
+    ) -> Completion:
+        """One request; until the model's form is known up to three, their tokens added up.
+
+        A repair is one request all the same: a question that no form helps has a bounded number of calls.
+        """
+        form = self._known.get(model) or (self._accepted.get(model) if len(turns) > 1 else None)
+        if form is None:
+            return await self._find_out(model, system, turns, answer)
+        return await self._in_form(form, model, system, turns, answer)
+
+    async def _find_out(
+        self, model: str, system: str, turns: Sequence[Turn], answer: type[Answer]
+    ) -> Completion:
+        refused: InvalidRequest | None = None
+        last, spent = None, Tokens()
+        for form in FORMS:
+            try:
+                last = await self._in_form(form, model, system, turns, answer)
+            except InvalidRequest as error:
+                if error.too_long:
+                    raise
+                refused = error
+                continue
+            self._accepted[model] = form
+            spent = _sum(spent, last.tokens)
+            if last.finish != "complete":
+                break
+            if _fits(last.text, answer):
+                self._known[model] = form
+                break
+        if last is None:
+            raise refused or InvalidRequest("no form of answer is accepted", too_long=False)
+        return Completion(last.text, last.finish, spent, last.response_model)
+
+    async def _in_form(
+        self, form: Form, model: str, system: str, turns: Sequence[Turn], answer: type[Answer]
+    ) -> Completion:
+        told = system if form == "schema" else f"{system}\n\n{described(answer)}"
+        found = await self._wire.chat(model, told, turns, _format(form, answer), self._effort)
+        if found.finish != "complete":
+            return found
+        return Completion(found_json(found.text), found.finish, found.tokens, found.response_model)
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        await self._wire.close()
+
+
+class CompatibleEmbeddings:
+    """An EmbeddingProvider; `dimensions` None: the model's own, and the endpoint is not asked for a number."""
+
+    def __init__(self, wire: OpenAIWire, dimensions: int | None = None) -> None:
+        self._wire, self._dimensions = wire, dimensions
+
+    @property
+    def name(self) -> str:
+        """The endpoint's host."""
+        return self._wire.name
+
+    async def embed(self, model: str, texts: Sequence[str]) -> tuple[list[list[float]], Tokens]:
+        """One request."""
+        return await self._wire.embed(model, texts, self._dimensions)
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        await self._wire.close()
+
+
+def _format(form: Form, answer: type[Answer]) -> Body | None:
+    if form == "schema":
+        return response_format(answer)
+    return {"type": "json_object"} if form == "json" else None
+
+
+def _fits(text: str, answer: type[Answer]) -> bool:
+    try:
+        answer.model_validate_json(text)
+    except ValidationError:
+        return False
+    return True
+
+
+def _sum(one: Tokens, other: Tokens) -> Tokens:
+    return Tokens(
+        one.input + other.input,
+        one.cached + other.cached,
+        one.output + other.output,
+        one.reasoning + other.reasoning,
+    )

@@ -1,0 +1,115 @@
+"""The providers that are asked for, each with a pool of connections of its own. A key alone asks for nothing."""
+
+from collections.abc import Mapping
+
+import httpx2
+
+from eden_memory.domain.errors import EdenError
+from eden_memory.models.calls import ChatProvider, EmbeddingProvider
+from eden_memory.models.providers.api_keys import endpoint_variable, key_in, key_of
+from eden_memory.models.providers.catalogue import (
+    LOCAL,
+    EmbeddingModel,
+    asked_for,
+    chat_providers,
+    embedder_of,
+    embedding_model,
+    is_url,
+    provider_name,
+)
+from eden_memory.models.providers.compatible import CompatibleChat, CompatibleEmbeddings, wire_to
+from eden_memory.models.providers.connections import connections
+from eden_memory.models.providers.google import GoogleChat, GoogleConnection, GoogleEmbeddings
+from eden_memory.models.providers.openai import OpenAIChat, OpenAIEmbeddings
+from eden_memory.models.providers.openai_wire import OpenAIWire
+from eden_memory.settings import Settings
+
+
+class Providers:
+    """Those that the settings name from the start, others when an agent or stream first names them."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        base_url: str | None = None,
+        chats: Mapping[str, ChatProvider] | None = None,
+    ) -> None:
+        """EdenError for a missing key or a name that is none; to be made in the event loop that uses it.
+
+        `base_url` stands in for the providers' own addresses, `chats` for adapters of their own.
+        """
+        self._settings, self._base_url = settings, base_url
+        self._pools: dict[str, httpx2.AsyncClient] = {}
+        self._chats: dict[str, ChatProvider] = dict(chats or {})
+        embedder = embedder_of(settings)
+        self.embedding_model: EmbeddingModel | None = embedding_model(settings)
+        self.embeddings: EmbeddingProvider | None = None if embedder == LOCAL else self._embeddings(embedder)
+        for provider in chat_providers(settings):
+            self.chat(provider)
+
+    def chat(self, provider: str) -> ChatProvider:
+        """The chat models of `openai`, `google` or an endpoint; EdenError for a missing key or no URL."""
+        if provider not in self._chats:
+            self._chats[provider] = self._chat(provider)
+        return self._chats[provider]
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        for one in (*self._chats.values(), self.embeddings):
+            if one is not None:
+                await one.close()
+
+    def _chat(self, provider: str) -> ChatProvider:
+        models = self._settings.models
+        if provider == "openai":
+            pool, seconds = self._pool(provider), models.timeout_seconds
+            return OpenAIChat(key_of(provider), pool, seconds, self._base_url, models.effort)
+        if provider == "google":
+            return GoogleChat(self._google(), models.effort)
+        return CompatibleChat(self._wire("EDEN_LLM", provider), models.effort)
+
+    def _embeddings(self, embedder: str) -> EmbeddingProvider:
+        if embedder == "openai":
+            pool, seconds = self._pool(embedder), self._settings.models.timeout_seconds
+            return OpenAIEmbeddings(key_of(embedder), pool, seconds, base_url=self._base_url)
+        if embedder == "google":
+            dimensions = self.embedding_model.dimensions if self.embedding_model else 0
+            return GoogleEmbeddings(self._google(), dimensions or None)
+        return CompatibleEmbeddings(self._wire("EDEN_EMBEDDER", embedder))
+
+    def _google(self) -> GoogleConnection:
+        seconds = self._settings.models.timeout_seconds
+        return GoogleConnection(key_of("google"), self._pool("google"), seconds, self._base_url)
+
+    def _wire(self, setting: str, url: str) -> OpenAIWire:
+        _check_url(setting, url)
+        variable = self._key_variable(url)
+        seconds = self._settings.models.timeout_seconds
+        return wire_to(url, key_in(variable), variable, self._pool(url), seconds)
+
+    def _key_variable(self, url: str) -> str:
+        """Of this endpoint alone, or the general one, which no endpoint gets that only an agent or stream names."""
+        general = self._settings.models.api_key_env
+        own = endpoint_variable(general, provider_name(url))
+        return general if key_in(own) is None and url in asked_for(self._settings) else own
+
+    def _pool(self, provider: str) -> httpx2.AsyncClient:
+        models = self._settings.models
+        if provider not in self._pools:
+            self._pools[provider] = connections(models.at_once, models.timeout_seconds)
+        return self._pools[provider]
+
+
+def _check_url(setting: str, value: str) -> None:
+    """What is no URL is not shown: it might be a key."""
+    if not is_url(value):
+        first = "offline" if setting == "EDEN_LLM" else "local"
+        raise EdenError(
+            f"{setting} names neither a provider nor a URL",
+            f"It may be {first}, openai, google, or the base URL of an OpenAI-compatible endpoint.",
+        )
+    if "#" in value:
+        raise EdenError(
+            f"{setting} is a URL with a model",
+            "The model's place is EDEN_MODELS_FAST or EDEN_MODELS_EMBEDDINGS.",
+        )

@@ -1,0 +1,1 @@
+"""Ready contexts: read, written, watched."""

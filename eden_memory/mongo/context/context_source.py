@@ -1,0 +1,69 @@
+"""What contexts are made of: the visible scopes' snapshots in one query, and who is present, side by side."""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import structlog
+from pydantic import ValidationError
+from pymongo import ReadPreference
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.read_concern import ReadConcern
+
+from eden_memory.domain.context.visible import Asked, Present, View, broad_scopes, view_of
+from eden_memory.mongo.memory.memory_documents import document_of
+from eden_memory.mongo.trigger.presence import MongoPresence
+from eden_memory.ports import Streams
+from eden_memory.settings import Settings
+from schemas.documents import Snapshot, Stream
+
+log = structlog.get_logger()
+Database = AsyncDatabase[dict[str, Any]]
+
+
+class MongoContextSource:
+    """`source` is the application's database, `memory` our own."""
+
+    def __init__(self, source: Database, memory: Database, settings: Settings, streams: Streams) -> None:
+        self._presence, self._streams = MongoPresence(source, memory, settings), streams
+        self._snapshots = memory.get_collection(
+            settings.mongodb.prefix + Snapshot.COLLECTION,
+            read_preference=ReadPreference.PRIMARY,
+            read_concern=ReadConcern("majority"),
+        )
+
+    async def look_up(self, asked: Sequence[Asked]) -> dict[Asked, View]:
+        """The view of each; who is unknown sees what the agent knows."""
+        if not asked:
+            return {}
+        streams = {one: await self._streams.of(one) for one in {one.agent_id for one in asked}}
+        guesses = {key for one in asked for key in _keys(one, _alone(one), streams[one.agent_id])}
+        sessions = {one.session_id for one in asked if one.session_id is not None}
+        present, stored = await asyncio.gather(self._presence.look_up(asked), self._read(guesses, sessions))
+        visible = {key for one in asked for key in _keys(one, present[one], streams[one.agent_id])}
+        if unread := visible - guesses:
+            stored |= await self._read(unread, ())
+        return {one: view_of(one, present[one], streams[one.agent_id], stored) for one in asked}
+
+    async def _read(self, keys: Iterable[str], sessions: Iterable[str]) -> dict[str, Snapshot]:
+        by_key, by_session = {"_id": {"$in": list(keys)}}, {"session_id": {"$in": list(sessions)}}
+        query: dict[str, Any] = {"$or": [by_key, by_session]} if sessions else by_key
+        found = [_snapshot(row) for row in await self._snapshots.find(query).to_list()]
+        return {one.scope_key: one for one in found if one is not None}
+
+
+def _alone(asked: Asked) -> Present:
+    """As most sessions are: one user, no group."""
+    return Present(frozenset((asked.user_id,) if asked.user_id is not None else ()))
+
+
+def _keys(asked: Asked, present: Present, streams: Mapping[str, Stream]) -> list[str]:
+    return [scope.key for scope in broad_scopes(asked, present, streams)]
+
+
+def _snapshot(row: Mapping[str, Any]) -> Snapshot | None:
+    try:
+        return document_of(Snapshot, row)
+    except ValidationError:
+        log.warning("a snapshot cannot be read and is left out", scope=str(row.get("_id")))
+        return None

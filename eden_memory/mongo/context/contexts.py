@@ -1,0 +1,126 @@
+"""`memory_contexts`: ready contexts, found by the scopes that went into them.
+
+An index with a time to live removes those whose session is no longer active (memory_indexes).
+"""
+
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from pymongo import DeleteOne, InsertOne, ReplaceOne
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import BulkWriteError
+
+from eden_memory.domain.context.ready_contexts import Built, Ready
+from eden_memory.domain.context.visible import Asked
+from eden_memory.mongo.memory.memory_documents import row_of
+from schemas.documents import Context
+
+DUPLICATE_KEY = 11_000
+PAGE = 500
+Row = dict[str, Any]
+FIELDS = {"session_id": 1, "user_id": 1, "agent_id": 1, "built_at": 1, "active_until": 1}
+
+
+class MongoContexts:
+    """`prefix` stands before the collection's name."""
+
+    def __init__(self, database: AsyncDatabase[Row], prefix: str) -> None:
+        self._contexts: AsyncCollection[Row] = database[prefix + Context.COLLECTION]
+
+    async def known(self, asked: Iterable[Asked]) -> dict[Asked, Ready]:
+        """Those of these that there are."""
+        wanted = {Ready(one, datetime.min).name: one for one in asked}
+        rows = await self._contexts.find({"_id": {"$in": list(wanted)}}, FIELDS).to_list() if wanted else []
+        return {wanted[row["_id"]]: _ready(row) for row in rows}
+
+    async def concerned(
+        self, scope_keys: Iterable[str], now: datetime, most: int
+    ) -> dict[str, Sequence[Ready]]:
+        """By scope key, up to `most` active contexts that it went into."""
+        return {
+            key: [_ready(row) for row in await self._find({"scope_keys": key}, now).limit(most).to_list()]
+            for key in scope_keys
+        }
+
+    async def active(
+        self, scope_keys: Iterable[str] | None, now: datetime
+    ) -> AsyncGenerator[Sequence[Ready]]:
+        """All active contexts that any of the scopes went into (None: all there are), page by page."""
+        of: Row = {} if scope_keys is None else {"scope_keys": {"$in": list(scope_keys)}}
+        last = ""
+        while True:
+            found = self._find({**of, "_id": {"$gt": last}}, now).sort("_id").limit(PAGE)
+            rows = await found.to_list()
+            if rows:
+                yield [_ready(row) for row in rows]
+            if len(rows) < PAGE:
+                return
+            last = rows[-1]["_id"]
+
+    async def of_sessions(self, session_ids: Iterable[str], now: datetime) -> Sequence[Ready]:
+        """The active contexts of sessions."""
+        rows = self._find({"session_id": {"$in": list(session_ids)}}, now)
+        return [_ready(row) for row in await rows.to_list()]
+
+    async def put(self, built: Sequence[Built]) -> Sequence[Ready]:
+        """Store each where nobody else has built it meanwhile; those that somebody has are returned."""
+        if not built:
+            return []
+        rows = [_row(one) for one in built]
+        writes = [_write(one, row) for one, row in zip(built, rows, strict=True)]
+        try:
+            result = await self._contexts.bulk_write(writes, ordered=False)
+            if result.matched_count + result.inserted_count == len(built):
+                return []
+        except BulkWriteError as error:
+            if any(one["code"] != DUPLICATE_KEY for one in error.details["writeErrors"]):
+                raise
+        return await self._overtaken(built, rows)
+
+    async def _overtaken(self, built: Sequence[Built], rows: Sequence[Row]) -> list[Ready]:
+        """Those of which something else is stored; from the same revisions comes the same context."""
+        names = {"_id": {"$in": [row["_id"] for row in rows]}}
+        found = self._contexts.find(names, {"built_at": 1, "scopes": 1})
+        stored = {row["_id"]: (row["built_at"], row["scopes"]) async for row in found}
+        ours = {row["_id"]: (row["built_at"], row["scopes"]) for row in rows}
+        return [one.before for one in built if stored.get(one.before.name) != ours[one.before.name]]
+
+    async def remove(self, gone: Sequence[Ready]) -> None:
+        """Their users are no longer in the session."""
+        if gone:
+            await self._contexts.bulk_write([DeleteOne({"_id": one.name}) for one in gone], ordered=False)
+
+    def _find(self, of: Row, now: datetime) -> Any:
+        return self._contexts.find({**of, "active_until": {"$gt": now}}, FIELDS)
+
+
+def _ready(row: Row) -> Ready:
+    asked = Asked(row["agent_id"], row["session_id"], row.get("user_id"))
+    return Ready(asked, row["active_until"], row["built_at"])
+
+
+def _row(one: Built) -> Row:
+    """Later than the building that it replaces, so that the two can be told apart."""
+    before, asked = one.before.built_at, one.before.asked
+    later = before + timedelta(milliseconds=1) if before is not None else one.built_at
+    return row_of(
+        Context(
+            _id=one.before.name,
+            session_id=asked.session_id or "",
+            user_id=asked.user_id,
+            agent_id=asked.agent_id,
+            xml=one.xml,
+            scopes=one.revisions,
+            scope_keys=one.scope_keys,
+            built_at=max(one.built_at, later),
+            active_until=one.active_until,
+        )
+    )
+
+
+def _write(one: Built, row: Row) -> InsertOne[Row] | ReplaceOne[Row]:
+    if one.before.built_at is None:
+        return InsertOne(row)
+    return ReplaceOne({"_id": row["_id"], "built_at": one.before.built_at}, row)

@@ -1,0 +1,1 @@
+"""Memory as documents: facts, reflections, blobs, snapshots, and what is forgotten."""

@@ -1,0 +1,159 @@
+"""Facts by meaning on a plain replica set: exact cosine in the process, over vectors kept side by side.
+
+Each use first reads what the writer has changed since (one query by the scope's revision), so what is found is
+as new as the store. What is found is read whole from the store: a fact that is gone or retired is never returned.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.read_concern import ReadConcern
+
+from eden_memory.domain.facts.known_facts import KnownFact, Near
+from eden_memory.domain.facts.scope_matrix import Hit, ScopeMatrix
+from eden_memory.mongo.memory.fact_documents import FIELDS, known_fact
+from eden_memory.mongo.memory.memory_documents import packed_of
+
+Row = dict[str, Any]
+MOST_BYTES = 512_000_000
+"""Vectors kept in one process; scopes that were not used for the longest time leave first."""
+THREAD_PRODUCTS = 2_000_000
+"""From so many multiplications on they are done beside the event loop."""
+AT_ONCE = 500
+
+
+class _Kept:
+    """One scope's vectors, as of a revision."""
+
+    def __init__(self, dimensions: int) -> None:
+        self.matrix = ScopeMatrix(dimensions)
+        self.revision = -1
+        self.other_model: set[str] = set()
+        """Facts whose vector is another model's: they cannot be compared."""
+        self.lock = asyncio.Lock()
+
+
+class MongoFactSearch:
+    """Port FactSearch over `<prefix>facts` and `<prefix>snapshots`; `model` is the embedder's.
+
+    `skipped` is told how many facts of a scope could not be compared, because another model made their vectors.
+    """
+
+    def __init__(
+        self,
+        database: AsyncDatabase[Row],
+        prefix: str,
+        model: str,
+        *,
+        most_bytes: int = MOST_BYTES,
+        skipped: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        majority = ReadConcern("majority")
+        self._facts = database.get_collection(f"{prefix}facts", read_concern=majority)
+        self._snapshots = database.get_collection(f"{prefix}snapshots", read_concern=majority)
+        self._model, self._most_bytes, self._skipped = model, most_bytes, skipped
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+
+    @property
+    def kept_bytes(self) -> int:
+        """What the vectors take in memory, about."""
+        return sum(one.matrix.size for one in self._kept.values())
+
+    async def nearest(
+        self, scope_key: str, vectors: Sequence[bytes], most: int, least: float
+    ) -> Sequence[Sequence[Near]]:
+        """For each vector the nearest active facts of the scope, best first; exact."""
+        if not vectors:
+            return []
+        kept = self._of(scope_key, len(vectors[0]) // 4)
+        async with kept.lock:
+            await self._refresh(scope_key, kept)
+            while True:
+                hits = await _compared(kept.matrix, vectors, most, least)
+                rows = await self._active({hit.fact_id for found in hits for hit in found})
+                gone = {hit.fact_id for found in hits for hit in found} - rows.keys()
+                if not gone:
+                    break
+                for fact_id in gone:
+                    kept.matrix.remove(fact_id)
+        self._shrink(scope_key)
+        self._skipped(len(kept.other_model))
+        return [[Near(rows[hit.fact_id], hit.similarity) for hit in found] for found in hits]
+
+    async def with_hash(self, scope_key: str, hashes: Iterable[str]) -> Sequence[KnownFact]:
+        """The active facts of the scope whose text has one of these hashes."""
+        wanted = list(set(hashes))
+        if not wanted:
+            return []
+        query = {"scope_key": scope_key, "hash": {"$in": wanted}, "active": True}
+        return [known_fact(row) async for row in self._facts.find(query, FIELDS)]
+
+    async def facts(self, fact_ids: Iterable[str]) -> Mapping[str, KnownFact]:
+        """Facts by id, retired ones included."""
+        wanted = list(set(fact_ids))
+        if not wanted:
+            return {}
+        return {
+            row["_id"]: known_fact(row) async for row in self._facts.find({"_id": {"$in": wanted}}, FIELDS)
+        }
+
+    async def _active(self, fact_ids: set[str]) -> dict[str, KnownFact]:
+        query = {"_id": {"$in": list(fact_ids)}, "active": True}
+        if not fact_ids:
+            return {}
+        return {row["_id"]: known_fact(row) async for row in self._facts.find(query, FIELDS)}
+
+    def _of(self, scope_key: str, dimensions: int) -> _Kept:
+        kept = self._kept.pop(scope_key, None)
+        if kept is None or kept.matrix.dimensions != dimensions:
+            kept = _Kept(dimensions)
+        self._kept[scope_key] = kept
+        return kept
+
+    async def _refresh(self, scope_key: str, kept: _Kept) -> None:
+        """Take in what was written since, in the order of revisions; anew if documents were removed."""
+        marks = await self._snapshots.find_one({"_id": scope_key}, {"revision": 1, "reset_revision": 1})
+        if marks is not None:
+            if marks["revision"] == kept.revision:
+                return
+            if marks["revision"] < kept.revision or marks.get("reset_revision", 0) > kept.revision:
+                kept.matrix, kept.revision, kept.other_model = ScopeMatrix(kept.matrix.dimensions), -1, set()
+        changed = self._facts.find(
+            {"scope_key": scope_key, "revision": {"$gt": kept.revision}},
+            {"embedding": 1, "embedding_model": 1, "active": 1, "revision": 1},
+            batch_size=AT_ONCE,
+        ).sort("revision")
+        newest = kept.revision
+        async for row in changed:
+            self._take_in(kept, row)
+            newest = max(newest, row["revision"])
+        kept.revision = newest if marks is None else marks["revision"]
+
+    def _take_in(self, kept: _Kept, row: Row) -> None:
+        fact_id, vector = row["_id"], packed_of(row.get("embedding"))
+        kept.other_model.discard(fact_id)
+        if not row["active"] or vector is None:
+            kept.matrix.remove(fact_id)
+        elif row.get("embedding_model") != self._model or not kept.matrix.put(fact_id, vector):
+            kept.matrix.remove(fact_id)
+            kept.other_model.add(fact_id)
+
+    def _shrink(self, used: str) -> None:
+        """Let go of scopes until the rest fits; not of the one in use."""
+        size = self.kept_bytes
+        for scope_key in list(self._kept):
+            if size <= self._most_bytes:
+                return
+            if scope_key != used and not self._kept[scope_key].lock.locked():
+                size -= self._kept.pop(scope_key).matrix.size
+
+
+async def _compared(
+    matrix: ScopeMatrix, vectors: Sequence[bytes], most: int, least: float
+) -> list[list[Hit]]:
+    if len(matrix) * matrix.dimensions * len(vectors) < THREAD_PRODUCTS:
+        return matrix.nearest(vectors, most, least)
+    return await asyncio.to_thread(matrix.nearest, vectors, most, least)

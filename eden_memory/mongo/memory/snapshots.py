@@ -1,0 +1,30 @@
+"""Snapshots of scopes: all that a context, a prompt or a consolidation needs of one, in one document."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.read_concern import ReadConcern
+
+from eden_memory.mongo.memory.memory_documents import document_of
+from eden_memory.mongo.memory.shared_reads import SharedReads
+from schemas.documents import Snapshot
+
+Row = dict[str, Any]
+
+
+class MongoSnapshots:
+    """Port Snapshots over `<prefix>snapshots`."""
+
+    def __init__(self, database: AsyncDatabase[Row], prefix: str) -> None:
+        name = prefix + Snapshot.COLLECTION
+        self._snapshots = database.get_collection(name, read_concern=ReadConcern("majority"))
+        self._reads = SharedReads(self._read)
+
+    async def snapshots(self, scope_keys: Iterable[str]) -> dict[str, Snapshot]:
+        """Those that exist, in one query; look-ups of the same moment share it."""
+        return await self._reads.get(scope_keys)
+
+    async def _read(self, keys: list[str]) -> dict[str, Snapshot]:
+        found = self._snapshots.find({"_id": {"$in": keys}})
+        return {row["_id"]: document_of(Snapshot, row) async for row in found}

@@ -1,0 +1,1 @@
+"""Collections, validators and indexes, created and checked."""

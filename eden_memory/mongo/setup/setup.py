@@ -1,0 +1,151 @@
+"""Everything that MongoDB needs before memory is written: collections, validators, indexes, search indexes."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pymongo import IndexModel
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import CollectionInvalid, OperationFailure
+
+from eden_memory.domain.errors import EdenError
+from eden_memory.domain.windows.windows import Limits
+from eden_memory.mongo.answers import MongoAnswers
+from eden_memory.mongo.outcomes import MongoLedger
+from eden_memory.mongo.setup import search_indexes
+from eden_memory.mongo.setup.memory_indexes import MEMORY_INDEXES
+from eden_memory.mongo.setup.validators import VALIDATED, validator_of
+from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore
+from schemas.documents import DOCUMENTS, Answer, Document, Fact, Message, Outcome, SessionState, WindowTexts
+
+Row = dict[str, Any]
+Database = AsyncDatabase[Row]
+
+OTHER_OPTIONS = {85, 86}
+"""IndexOptionsConflict, IndexKeySpecsConflict."""
+STAGES_OWN = (Outcome, Answer, Message, SessionState, WindowTexts)
+"""Collections whose indexes are made by the stores that use them."""
+
+
+async def set_up(
+    database: Database, prefix: str, dimensions: int | None = None, wait_seconds: float = 0.0
+) -> list[str]:
+    """Make what is missing, and say what was made; nothing where all is there already.
+
+    `dimensions`: numbers of a vector; None: no search indexes are made. `wait_seconds`: how long to wait for
+    these to answer; 0: not at all.
+    """
+    made = await _collections(database, prefix)
+    made += await _validators(database, prefix)
+    before = await _indexes(database, prefix)
+    for name, models in MEMORY_INDEXES.items():
+        await _create(database, prefix + name, models)
+    await MongoLedger(database, prefix).prepare()
+    await MongoAnswers(database, prefix).prepare()
+    await MongoTriggerStore(database, prefix, Limits()).create_indexes()
+    made += [f"index {one}" for one in sorted(await _indexes(database, prefix) - before)]
+    if dimensions is not None:
+        made += await _search(database, prefix, dimensions, wait_seconds)
+    return made
+
+
+async def check(database: Database, prefix: str) -> list[str]:
+    """What is missing or differs, a line each; empty when everything is there. Search indexes are left out."""
+    there = set(await database.list_collection_names())
+    missing = [name for name in _names(prefix, MEMORY_INDEXES) if name not in there]
+    problems = [f"collection {name} is missing" for name in missing]
+    for name in _names(prefix, MEMORY_INDEXES):
+        if name in there:
+            lacking = _named(MEMORY_INDEXES[name.removeprefix(prefix)]) - await _of(database, name)
+            problems += [f"index {name}.{one} is missing" for one in sorted(lacking)]
+    validators = await _current_validators(database)
+    problems += [
+        f"validator of {prefix + one.COLLECTION} is missing or old"
+        for one in VALIDATED
+        if prefix + one.COLLECTION in there and validators.get(prefix + one.COLLECTION) != _validation(one)
+    ]
+    return problems
+
+
+async def _collections(database: Database, prefix: str) -> list[str]:
+    there = set(await database.list_collection_names())
+    wanted = dict.fromkeys(
+        [*_names(prefix, MEMORY_INDEXES), *(prefix + one.COLLECTION for one in STAGES_OWN)]
+    )
+    made: list[str] = []
+    for name in wanted:
+        if name not in there:
+            try:
+                await database.create_collection(name)
+            except CollectionInvalid:
+                continue  # another process was first
+            made.append(f"collection {name}")
+    return made
+
+
+async def _validators(database: Database, prefix: str) -> list[str]:
+    there = await _current_validators(database)
+    made: list[str] = []
+    for one in VALIDATED:
+        name, wanted = prefix + one.COLLECTION, _validation(one)
+        if there.get(name) != wanted:
+            await database.command("collMod", name, **wanted)
+            made.append(f"validator of {name}")
+    return made
+
+
+def _validation(document: type[Document]) -> Row:
+    return {
+        "validator": validator_of(document),
+        "validationLevel": "moderate",
+        "validationAction": "error",
+    }
+
+
+async def _current_validators(database: Database) -> dict[str, Row]:
+    found = await (await database.list_collections()).to_list()
+    fields = ("validator", "validationLevel", "validationAction")
+    return {
+        one["name"]: {name: one["options"][name] for name in fields if name in one["options"]}
+        for one in found
+    }
+
+
+async def _create(database: Database, name: str, models: Sequence[IndexModel]) -> None:
+    try:
+        await database[name].create_indexes(list(models))
+    except OperationFailure as error:
+        if error.code not in OTHER_OPTIONS:
+            raise
+        reason = str(error).partition(", full error")[0]
+        raise EdenError(
+            f"an index of {name} is there with other options: {reason}",
+            f'Drop it (db["{name}"].dropIndex(…)) and run `eden setup` again.',
+        ) from None
+
+
+async def _search(database: Database, prefix: str, dimensions: int, wait_seconds: float) -> list[str]:
+    facts = database[prefix + Fact.COLLECTION]
+    made = await search_indexes.make(facts, dimensions)
+    if made is None:
+        return []
+    if wait_seconds:
+        await search_indexes.wait_until_queryable(facts, wait_seconds)
+    return [f"search index {facts.name}.{name}" for name in made]
+
+
+async def _indexes(database: Database, prefix: str) -> set[str]:
+    """`<collection>.<index>` of everything that there is."""
+    names = dict.fromkeys(prefix + one.COLLECTION for one in DOCUMENTS)
+    return {f"{name}.{one}" for name in names for one in await _of(database, name) if one != "_id_"}
+
+
+async def _of(database: Database, name: str) -> set[str]:
+    return set(await database[name].index_information())
+
+
+def _names(prefix: str, short: Iterable[str]) -> list[str]:
+    return [prefix + name for name in short]
+
+
+def _named(models: Iterable[IndexModel]) -> set[str]:
+    return {str(model.document["name"]) for model in models}

@@ -1,0 +1,1 @@
+"""The application's collections and the inbox, followed by a change stream."""

@@ -1,0 +1,242 @@
+"""One change stream over some collections of a database, read as whole batches by plain commands.
+
+`watch()` costs a task switch and several objects an event; a cursor that is read command by command gives the
+server's batch as it is, and the position after it (`postBatchResumeToken`) also when nothing has happened.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+
+from bson import Timestamp, decode  # pyright: ignore[reportUnknownVariableType]
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.raw_bson import RawBSONDocument
+from pymongo import AsyncMongoClient
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.errors import OperationFailure, PyMongoError
+
+from eden_memory.domain.source.changes import Change, ChangeBatch, version_of
+from eden_memory.mongo.source.tokens import token_time
+from eden_memory.ports import PositionLost, SourceFailed
+
+PLAIN: CodecOptions[dict[str, Any]] = CodecOptions(
+    tz_aware=False,
+    uuid_representation=4,
+    unicode_decode_error_handler="replace",
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO,
+)
+RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
+"""Answers are taken apart only as far as is needed to ask for the next one."""
+LOST_CODES = frozenset({260, 280, 286, 40585, 50811})
+"""InvalidResumeToken, ChangeStreamFatalError, ChangeStreamHistoryLost, and what older servers say for them."""
+FAILED_TO_PARSE, TYPE_MISMATCH, OVERFLOW = 9, 14, 15
+ASSERTIONS_FROM = 20_000
+"""Codes from here on are assertions inside the server, such as the many ways to fail at decoding a token."""
+ANSWER_SECONDS = 15.0
+"""A server that does not answer for so long is taken for frozen."""
+
+
+class ChangeStream:
+    """Reads changes of `fields` (dotted paths) of the collections named, in the stream's order."""
+
+    def __init__(
+        self,
+        client: AsyncMongoClient[dict[str, Any]],
+        database: str,
+        fields: Mapping[str, Sequence[str]],
+        *,
+        kept_before: Sequence[str] = (),
+        batch: int = 4_000,
+        wait_seconds: float = 1.0,
+    ) -> None:
+        self._client, self._database = client, client.get_database(database, codec_options=PLAIN)
+        self._collections = list(fields)
+        self._project = _projection(fields, kept_before)
+        self._batch, self._wait_ms = batch, int(wait_seconds * 1000)
+        self._session: AsyncClientSession | None = None
+        self._cursor: tuple[int, str] | None = None
+        self._position: str | None = None
+
+    async def now(self) -> ChangeBatch:
+        """The position of this moment, without changes: everything older is before it."""
+        await self.close()
+        batch = await self._aggregate({})
+        await self.close()
+        return batch._replace(decoded=tuple)
+
+    async def next(self, after: str) -> ChangeBatch:
+        """The batch after a position; empty when nothing happened for a while. Opens or reopens as needed."""
+        if self._cursor is None or self._position != after:
+            await self.close()
+            batch = await self._resume(after)
+        else:
+            batch = await self._get_more(*self._cursor)
+        self._position = batch.position
+        return batch
+
+    async def close(self) -> None:
+        """Give the cursor back; a later `next` opens another."""
+        cursor, self._cursor = self._cursor, None
+        session, self._session = self._session, None
+        if session is None:
+            return
+        try:
+            if cursor is not None:
+                async with asyncio.timeout(2):
+                    await self._database.command(
+                        "killCursors", cursor[1], cursors=[cursor[0]], session=session
+                    )
+            await session.end_session()
+        except (PyMongoError, TimeoutError):
+            return
+
+    async def _resume(self, after: str) -> ChangeBatch:
+        try:
+            return await self._aggregate({"resumeAfter": {"_data": after}})
+        except SourceFailed as error:
+            code = getattr(error.__cause__, "code", None) or 0
+            if code in (FAILED_TO_PARSE, TYPE_MISMATCH, OVERFLOW) or code >= ASSERTIONS_FROM:
+                raise PositionLost(f"MongoDB cannot read the change stream's position: {error}") from error
+            raise
+
+    async def _aggregate(self, resume: dict[str, Any]) -> ChangeBatch:
+        stage = {
+            "fullDocument": "updateLookup",
+            "fullDocumentBeforeChange": "whenAvailable",
+            **resume,
+        }
+        named = {"$or": [{"ns.coll": {"$in": self._collections}}, {"to.coll": {"$in": self._collections}}]}
+        everything_gone = {"operationType": {"$in": ["dropDatabase", "invalidate"]}}
+        pipeline = [
+            {"$changeStream": stage},
+            {"$match": {"$or": [named, everything_gone]}},
+            {"$project": self._project},
+        ]
+        self._session = self._client.start_session(causal_consistency=False)
+        return await self._command(
+            {
+                "aggregate": 1,
+                "pipeline": pipeline,
+                "cursor": {"batchSize": self._batch},
+                "readConcern": {"level": "majority"},
+            }
+        )
+
+    async def _get_more(self, cursor: int, collection: str) -> ChangeBatch:
+        return await self._command(
+            {
+                "getMore": cursor,
+                "collection": collection,
+                "batchSize": self._batch,
+                "maxTimeMS": self._wait_ms,
+            }
+        )
+
+    async def _command(self, command: dict[str, Any]) -> ChangeBatch:
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                reply = await self._database.command(command, session=self._session, codec_options=RAW)
+        except OperationFailure as error:
+            await self.close()
+            raise _what_it_means(error) from error
+        except (PyMongoError, TimeoutError) as error:
+            self._cursor = None
+            await self.close()
+            raise SourceFailed(f"change stream: {error or 'no answer'}") from error
+        except asyncio.CancelledError:
+            self._cursor = None
+            raise
+        cursor = reply["cursor"]
+        if cursor["id"]:
+            self._cursor = cursor["id"], cursor["ns"].partition(".")[2]
+        else:
+            self._cursor = None
+        events = cursor["firstBatch"] if "firstBatch" in cursor else cursor["nextBatch"]
+        position: str = cursor["postBatchResumeToken"]["_data"]
+        seconds, counter = token_time(position)
+        return ChangeBatch(
+            decoded=lambda: [self._change(decode(event.raw, PLAIN)) for event in events],
+            position=position,
+            version=version_of(seconds, max(counter - 1, 0)),
+            time=datetime.fromtimestamp(seconds, UTC),
+        )
+
+    def _change(self, event: dict[str, Any]) -> Change:
+        moment: Timestamp = event["clusterTime"]
+        seconds = moment.time
+        key = event.get("documentKey")
+        return Change(
+            event["operationType"],
+            self._concerned(event),
+            key["_id"] if key else None,
+            event.get("fullDocument"),
+            event.get("fullDocumentBeforeChange"),
+            event.get("touched"),
+            f"{seconds:08x}{moment.inc:08x}",
+            _moment(seconds),
+        )
+
+    def _concerned(self, event: dict[str, Any]) -> str:
+        """The collection; of a rename the one of ours, be it the old name or the new; "" of the database."""
+        name: str = event["ns"].get("coll", "") if "ns" in event else ""
+        return event["to"]["coll"] if "to" in event and name not in self._collections else name
+
+
+def _what_it_means(error: OperationFailure) -> Exception:
+    labels = error.has_error_label("ResumableChangeStreamError") or error.has_error_label(
+        "TransientTransactionError"
+    )
+    if error.code in LOST_CODES and not labels:
+        return PositionLost(f"MongoDB no longer has the change stream's position: {_said(error)}")
+    return SourceFailed(f"change stream: {_said(error)}")
+
+
+def _said(error: OperationFailure) -> str:
+    """The server's words, without the reply's times and signatures."""
+    return str((error.details or {}).get("errmsg") or error)
+
+
+@lru_cache(maxsize=16)
+def _moment(seconds: int) -> datetime:
+    """One object a second: what is derived from it can be kept as well."""
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def _projection(fields: Mapping[str, Sequence[str]], kept_before: Sequence[str]) -> dict[str, Any]:
+    """Only what is mapped crosses the wire: other fields, however large, stay in the server."""
+    wanted = sorted({path for paths in fields.values() for path in paths} | {"_id"})
+    before = sorted(set(kept_before) | {"_id"})
+    names: dict[str, Any] = {
+        "$concatArrays": [
+            _keys("$updateDescription.updatedFields"),
+            {"$ifNull": ["$updateDescription.removedFields", []]},
+            {
+                "$map": {
+                    "input": {"$ifNull": ["$updateDescription.truncatedArrays", []]},
+                    "in": "$$this.field",
+                }
+            },
+        ]
+    }
+    return {
+        "operationType": 1,
+        "clusterTime": 1,
+        "documentKey._id": 1,
+        "ns.coll": 1,
+        "to.coll": 1,
+        **{f"fullDocument.{path}": 1 for path in _without_nested(wanted)},
+        **{f"fullDocumentBeforeChange.{path}": 1 for path in _without_nested(before)},
+        "touched": {"$cond": [{"$eq": ["$operationType", "update"]}, names, "$$REMOVE"]},
+    }
+
+
+def _keys(document: str) -> dict[str, Any]:
+    pairs: dict[str, Any] = {"$objectToArray": {"$ifNull": [document, {}]}}
+    return {"$map": {"input": pairs, "in": "$$this.k"}}
+
+
+def _without_nested(paths: Sequence[str]) -> list[str]:
+    """A projection may not name both a field and something inside it: the outer one is enough."""
+    return [path for path in paths if not any(path.startswith(outer + ".") for outer in paths)]

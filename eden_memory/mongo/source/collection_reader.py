@@ -1,0 +1,160 @@
+"""The messages collection read as a whole, in (created_at, _id) order, resumable page by page."""
+
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import structlog
+from bson import Timestamp
+from pymongo import ASCENDING, AsyncMongoClient
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.errors import PyMongoError
+from pymongo.read_concern import ReadConcern
+
+from eden_memory.domain.source.changes import Document, Page, version_of
+from eden_memory.mongo.ids import decode_id, encode_id
+from eden_memory.mongo.source.change_stream import PLAIN
+from eden_memory.ports import SourceFailed
+
+log = structlog.get_logger("eden.tailer")
+
+
+class CollectionReader:
+    """Pages of `fields` of a collection; `created_at` is the path that orders it, `since` the oldest wanted."""
+
+    def __init__(
+        self,
+        client: AsyncMongoClient[dict[str, Any]],
+        database: str,
+        collection: str,
+        fields: Iterable[str],
+        created_at: str,
+        *,
+        since: datetime | None = None,
+        page: int = 4_000,
+    ) -> None:
+        self._client = client
+        self._collection = client.get_database(database, codec_options=PLAIN).get_collection(
+            collection, read_concern=ReadConcern("majority")
+        )
+        self._project = dict.fromkeys(fields, 1)
+        self._created_at, self._page = created_at, page
+        self._wanted: dict[str, Any] = {} if since is None else {created_at: {"$gte": since}}
+
+    @property
+    def index(self) -> list[tuple[str, int]]:
+        """The index that makes reading in order cheap."""
+        return [(self._created_at, ASCENDING), ("_id", ASCENDING)]
+
+    async def count(self) -> int:
+        """About how many documents there are; exact when only some are wanted."""
+        try:
+            if self._wanted:
+                return await self._collection.count_documents(self._wanted)
+            return await self._collection.estimated_document_count()
+        except PyMongoError as error:
+            raise SourceFailed(f"counting {self._collection.full_name}: {error}") from error
+
+    async def pages(self, after: Any) -> AsyncGenerator[Page, None]:
+        """All pages after `after` (a page's `last`; None: from the first document on)."""
+        try:
+            if await self._indexed():
+                async for page in self._by_index(after):
+                    yield page
+            else:
+                name = self._collection.full_name
+                log.warning(
+                    "backfill sorts the whole collection", collection=name, wants_index=dict(self.index)
+                )
+                async for page in self._sorted(after):
+                    yield page
+        except PyMongoError as error:
+            raise SourceFailed(f"reading {self._collection.full_name}: {error}") from error
+
+    async def _indexed(self) -> bool:
+        indexes = await self._collection.index_information()
+        return any(
+            [(name, int(order)) for name, order in index["key"]] == self.index
+            and "partialFilterExpression" not in index
+            and not index.get("sparse")
+            for index in indexes.values()
+        )
+
+    async def _by_index(self, after: Any) -> AsyncGenerator[Page, None]:
+        """One query a page: each is a read of its own, after its own cluster time."""
+        while True:
+            async with self._client.start_session(causal_consistency=True) as session:
+                moment = await self._cluster_time(session)
+                cursor = self._collection.find(
+                    self._wanted, self._project, hint=self.index, limit=self._page + 1, session=session
+                ).batch_size(self._page + 1)
+                if after is not None:
+                    cursor = cursor.min([(self._created_at, after[0]), ("_id", after[1])])
+                found = await cursor.to_list()
+            documents = [one for one in found if after is None or one["_id"] != after[1]]
+            if documents:
+                after = self._place(documents[-1])
+                yield self._paged(documents, moment)
+            if len(found) <= self._page:
+                return
+
+    async def _sorted(self, after: Any) -> AsyncGenerator[Page, None]:
+        """One sorted query, however many pages: the time before it counts for all of them."""
+        wanted = self._wanted if after is None else {"$and": [self._wanted, self._beyond(after)]}
+        async with self._client.start_session(causal_consistency=True) as session:
+            moment = await self._cluster_time(session)
+            cursor = self._collection.find(wanted, self._project, sort=self.index, session=session)
+            documents: list[Document] = []
+            async for document in cursor.allow_disk_use(True).batch_size(self._page):
+                documents.append(document)
+                if len(documents) == self._page:
+                    yield self._paged(documents, moment)
+                    documents = []
+            if documents:
+                yield self._paged(documents, moment)
+
+    def _beyond(self, after: Any) -> dict[str, Any]:
+        created, identity = {"$literal": after[0]}, {"$literal": after[1]}
+        field = {"$ifNull": [f"${self._created_at}", None]}
+        return {
+            "$expr": {
+                "$or": [
+                    {"$gt": [field, created]},
+                    {"$and": [{"$eq": [field, created]}, {"$gt": ["$_id", identity]}]},
+                ]
+            }
+        }
+
+    async def _cluster_time(self, session: AsyncClientSession) -> Timestamp:
+        """The server's time now; the session makes later reads see at least everything up to it."""
+        await self._client.admin.command("ping", session=session)
+        moment = session.operation_time
+        if moment is None:
+            raise SourceFailed("the server gives no operation time: it is no replica set")
+        return moment
+
+    def _paged(self, documents: Sequence[Document], moment: Timestamp) -> Page:
+        version = version_of(moment.time, moment.inc)
+        return Page(documents, self._place(documents[-1]), version, datetime.fromtimestamp(moment.time, UTC))
+
+    def _place(self, document: Document) -> list[Any]:
+        value: Any = document
+        for name in self._created_at.split("."):
+            value = cast(Document, value).get(name) if isinstance(value, dict) else None
+        return [value, document["_id"]]
+
+    async def originals(self, ids: Sequence[Any]) -> Sequence[Document]:
+        """Whole documents by id; those that are gone are left out."""
+        try:
+            return await self._collection.find({"_id": {"$in": list(ids)}}).to_list()
+        except PyMongoError as error:
+            raise SourceFailed(f"reading {self._collection.full_name}: {error}") from error
+
+    async def existing(self, encoded_ids: Sequence[str]) -> set[str]:
+        """Which of these typed ids still have a document."""
+        ids = [decode_id(one) for one in encoded_ids]
+        try:
+            found = await self._collection.find({"_id": {"$in": ids}}, {"_id": 1}).to_list()
+        except PyMongoError as error:
+            raise SourceFailed(f"reading {self._collection.full_name}: {error}") from error
+        return {encode_id(document["_id"]) for document in found}

@@ -1,0 +1,1 @@
+"""formation-trigger's state: sessions, messages, texts of windows."""

@@ -1,0 +1,197 @@
+"""formation-trigger's state as documents (schemas/documents/formation.py), there and back."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from eden_memory.domain.windows.trigger import OutboxEntry, Session, StoredMessage
+from eden_memory.domain.windows.window_request import StoredWindow
+from eden_memory.domain.windows.windows import Closed, Limits
+from schemas.events import FormationRequested
+from schemas.provenance import MessageRef
+
+Row = dict[str, Any]
+
+
+def message_row(one: StoredMessage) -> Row:
+    """A document of `memory_messages`."""
+    return {
+        "_id": one.message_id,
+        "session_id": one.session_id,
+        "version": one.version,
+        "time": one.time,
+        "role": one.role,
+        "user_id": one.user_id,
+        "text": one.text,
+        "characters": one.characters,
+        "truncated": one.truncated,
+        "formation_id": one.formation_id,
+        "deleted": one.deleted,
+        "changed_after_formation": one.changed_after_formation,
+        "opted_out": one.opted_out,
+        "place": one.place,
+        "since": one.since,
+        "created_at": one.created_at,
+    }
+
+
+def message_of(row: Row) -> StoredMessage:
+    """A message as stored."""
+    return StoredMessage(
+        message_id=row["_id"],
+        session_id=row["session_id"],
+        version=row["version"],
+        time=_aware(row["time"]),
+        role=row["role"],
+        user_id=row["user_id"],
+        text=row["text"],
+        characters=row["characters"],
+        truncated=row["truncated"],
+        formation_id=row["formation_id"],
+        deleted=row["deleted"],
+        changed_after_formation=row["changed_after_formation"],
+        opted_out=row["opted_out"],
+        place=row["place"],
+        since=_moment(row["since"]),
+        created_at=_moment(row.get("created_at")),
+    )
+
+
+def session_row(one: Session) -> tuple[Row, list[str]]:
+    """A document of `memory_sessions`, and the fields that it loses."""
+    row: Row = {
+        "_id": one.session_id,
+        "partition": one.partition,
+        "seq": one.seq,
+        "formed_to": one.formed_to,
+        "outbox": [
+            {"formation_id": entry.formation_id, "seq": entry.seq, "requested": entry.requested}
+            for entry in one.outbox
+        ],
+        "waits_for": one.waits_for,
+        "controls": one.controls,
+        "audiences": one.audiences,
+        "users": list(one.users),
+    }
+    due, unpublished = one.pending.due(), bool(one.outbox)
+    if due is not None:
+        row["due_at"] = due
+    if unpublished:
+        row["unpublished"] = True
+    return row, [name for name in ("due_at", "unpublished") if name not in row]
+
+
+def session_of(row: Row, limits: Limits, waiting: Iterable[StoredMessage]) -> Session:
+    """A session as stored, with the messages that wait in it, in order."""
+    due = row.get("due_at")
+    return Session(
+        session_id=row["_id"],
+        partition=row["partition"],
+        limits=limits,
+        stored=True,
+        seq=row["seq"],
+        formed_to=row["formed_to"],
+        held={one.message_id: one for one in waiting},
+        outbox=[OutboxEntry(one["formation_id"], one["seq"], one["requested"]) for one in row["outbox"]],
+        waits_for=row["waits_for"],
+        controls=row["controls"],
+        audiences=row["audiences"],
+        users=tuple(row["users"]),
+        due_at=None if due is None else _aware(due),
+    )
+
+
+def window_row(one: StoredWindow) -> Row:
+    """A document of `memory_windows`."""
+    closed = one.closed
+    return {
+        "_id": one.formation_id,
+        "session_id": one.session_id,
+        "seq": one.seq,
+        "messages": member_rows(one),
+        "left_out": left_out_rows(one),
+        "closed": {
+            "because": closed.because,
+            "at": closed.at,
+            "control_id": closed.control_id,
+            "asked_by": closed.asked_by,
+            "users": list(closed.users),
+        },
+        "traceparent": one.traceparent,
+        "names": one.names,
+        "requested": request_text(one),
+        "completed_at": None,
+        "erase_after": None,
+        "erased_at": erased_at(one),
+    }
+
+
+def erased_at(one: StoredWindow) -> datetime | None:
+    """A window of which nothing is asked for has no texts from the beginning."""
+    return one.closed.at if one.settled and one.requested is None else None
+
+
+def member_rows(one: StoredWindow) -> list[Row]:
+    """The messages of a window with their texts."""
+    return [
+        {
+            "message_id": message.message_id,
+            "version": message.version,
+            "role": message.role,
+            "user_id": message.user_id,
+            "text": message.text,
+            "characters": message.characters,
+            "truncated": message.truncated,
+            "time": message.time,
+            "created_at": message.created_at,
+        }
+        for message in one.messages
+    ]
+
+
+def left_out_rows(one: StoredWindow) -> list[Row]:
+    """The messages of a window of which nothing is kept."""
+    return [{"message_id": ref.message_id, "version": ref.version} for ref in one.left_out]
+
+
+def window_of(row: Row) -> StoredWindow:
+    """A closed window as stored."""
+    closed, requested = row["closed"], row["requested"]
+    return StoredWindow(
+        formation_id=row["_id"],
+        session_id=row["session_id"],
+        seq=row["seq"],
+        messages=tuple(_member_of(row["session_id"], one) for one in row["messages"]),
+        closed=Closed(
+            (),
+            closed["because"],
+            _aware(closed["at"]),
+            closed["control_id"],
+            closed["asked_by"],
+            tuple(closed["users"]),
+        ),
+        traceparent=row["traceparent"],
+        names=row["names"],
+        requested=FormationRequested.model_validate_json(requested, extra="ignore") if requested else None,
+        value=requested.encode() if requested else None,
+        left_out=tuple(MessageRef(**one) for one in row["left_out"]),
+        settled=requested is not None,
+    )
+
+
+def _member_of(session_id: str, row: Row) -> StoredMessage:
+    fields: Row = {**row, "time": _aware(row["time"]), "created_at": _moment(row.get("created_at"))}
+    return StoredMessage(session_id=session_id, **fields)
+
+
+def request_text(one: StoredWindow) -> str | None:
+    """The value of a window's FormationRequested, byte for byte; None while there is none."""
+    return None if one.value is None else one.value.decode()
+
+
+def _moment(value: datetime | None) -> datetime | None:
+    return None if value is None else _aware(value)
+
+
+def _aware(moment: datetime) -> datetime:
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -1,0 +1,331 @@
+"""formation-trigger's state in MongoDB: messages, sessions, windows, and how far each partition is."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from pymongo import ASCENDING, UpdateMany, UpdateOne
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import BulkWriteError
+
+from eden_memory.domain.windows.trigger import Session, StoredMessage
+from eden_memory.domain.windows.window_request import BatchWrite, SessionWrite, StoredWindow
+from eden_memory.domain.windows.windows import Limits
+from eden_memory.mongo.trigger import trigger_documents as documents
+from eden_memory.mongo.trigger.trigger_documents import Row
+
+DUPLICATE_KEY = 11_000
+TOGETHER = 500
+"""Sessions that close windows and are stored in one transaction, at most; each could have one of its own."""
+TOGETHER_CHARACTERS = 4_000_000
+"""Of the texts that one transaction moves, roughly."""
+CLAUSES = 200
+"""Sessions whose waiting messages one query looks for from a place of their own on."""
+
+Operation = UpdateOne | UpdateMany
+
+
+class _Changed(Exception):  # noqa: N818 - a direction: read anew
+    """Something is no longer as it was read."""
+
+
+@dataclass(slots=True)
+class SessionsTogether:
+    """One transaction of a batch."""
+
+    messages: list[StoredMessage] = field(default_factory=list[StoredMessage])
+    sessions: list[Session] = field(default_factory=list[Session])
+    new: list[StoredWindow] = field(default_factory=list[StoredWindow])
+    requested: list[StoredWindow] = field(default_factory=list[StoredWindow])
+    characters: int = 0
+
+    def add(self, one: SessionWrite) -> None:
+        """A session that closed windows, or whose windows can be asked for now."""
+        self.messages += one.messages
+        self.sessions.append(one.session)
+        self.new += one.new
+        self.requested += one.requested
+        self.characters += sum(message.characters for window in one.new for message in window.messages)
+
+
+@dataclass(slots=True)
+class Writes:
+    """What one collection gets in a transaction: new documents, updates, and how many those are to find."""
+
+    new: list[Row] = field(default_factory=list[Row])
+    updates: list[Operation] = field(default_factory=list[Operation])
+    found: int = 0
+
+    def update(self, operation: Operation, found: int = 1) -> None:
+        """One more update."""
+        self.updates.append(operation)
+        self.found += found
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One collection's part of a transaction."""
+
+    collection: AsyncCollection[Row]
+    writes: Writes
+
+    async def take(self, transaction: AsyncClientSession) -> None:
+        """Write; _Changed if a new document is there already, or an update found less than it should."""
+        new, updates = self.writes.new, self.writes.updates
+        try:
+            if new:
+                await self.collection.insert_many(new, ordered=False, session=transaction)
+            if updates:
+                done = await self.collection.bulk_write(updates, ordered=False, session=transaction)
+                if done.matched_count != self.writes.found:
+                    raise _Changed
+        except BulkWriteError as error:
+            _only_duplicates(error)
+            raise _Changed from error
+
+
+class MongoTriggerStore:
+    """`prefix` stands before the collections' names."""
+
+    def __init__(self, database: AsyncDatabase[Row], prefix: str, limits: Limits) -> None:
+        self._client = database.client
+        self._messages: AsyncCollection[Row] = database[prefix + "messages"]
+        self._sessions: AsyncCollection[Row] = database[prefix + "sessions"]
+        self._windows: AsyncCollection[Row] = database[prefix + "windows"]
+        self._partitions: AsyncCollection[Row] = database[prefix + "partitions"]
+        self._limits = limits
+
+    async def create_indexes(self) -> None:
+        """What is looked up: sessions by when they go cold, those with something unpublished; what is forgotten."""
+        await self._sessions.create_index(
+            [("partition", ASCENDING), ("due_at", ASCENDING)],
+            partialFilterExpression={"due_at": {"$exists": True}},
+        )
+        await self._sessions.create_index(
+            [("partition", ASCENDING), ("unpublished", ASCENDING), ("_id", ASCENDING)],
+            partialFilterExpression={"unpublished": True},
+        )
+        await self._messages.create_index([("session_id", ASCENDING), ("place", ASCENDING)])
+        await self._messages.create_index([("user_id", ASCENDING)])
+        await self._windows.create_index([("session_id", ASCENDING), ("seq", ASCENDING)])
+        await self._windows.create_index([("messages.message_id", ASCENDING)])
+        await self._windows.create_index(
+            [("erase_after", ASCENDING)], partialFilterExpression={"erased_at": None}
+        )
+        await self._partitions.create_index("_id")  # so that it is there before a transaction writes to it
+
+    async def sessions(self, ids: Iterable[str], partition: int) -> dict[str, Session]:
+        """The sessions with the messages that wait in them; one that has no document is of `partition`."""
+        wanted = list(ids)
+        rows = await self._sessions.find({"_id": {"$in": wanted}}).to_list() if wanted else []
+        found = {row["_id"]: row for row in rows}
+        waiting = await self._waiting(
+            {name: found[name]["formed_to"] if name in found else 0 for name in wanted}
+        )
+        return {name: self._session(name, partition, found.get(name), waiting[name]) for name in wanted}
+
+    async def _waiting(self, formed_to: Mapping[str, int]) -> Mapping[str, list[StoredMessage]]:
+        """What waits in sessions, each in order: messages with a place behind the last window's."""
+        unformed = [name for name, place in formed_to.items() if place == 0]
+        formed = [(name, place) for name, place in formed_to.items() if place]
+        clauses: list[Row] = [{"session_id": {"$in": unformed}, "place": {"$gt": 0}}] if unformed else []
+        for start in range(0, len(formed), CLAUSES):
+            some = formed[start : start + CLAUSES]
+            clauses.append({"$or": [{"session_id": name, "place": {"$gt": place}} for name, place in some]})
+        found: defaultdict[str, list[StoredMessage]] = defaultdict(list)
+        for clause in clauses:
+            for row in await self._messages.find(clause).to_list():
+                if row["formation_id"] is None:
+                    found[row["session_id"]].append(documents.message_of(row))
+        for messages in found.values():
+            messages.sort(key=_place)
+        return found
+
+    async def due(self, partition: int, time: datetime, most: int) -> list[str]:
+        """Sessions of a partition that have gone cold or stale by `time`, the longest ago first."""
+        cold = {"partition": partition, "due_at": {"$lte": time}}
+        rows = await self._sessions.find(cold, {"_id": 1}, sort={"due_at": 1}, limit=most).to_list()
+        return [row["_id"] for row in rows]
+
+    async def unpublished(self, partition: int, after: str, most: int) -> list[str]:
+        """Sessions of a partition with something in the outbox, by id, from behind the id `after` on."""
+        left = {"partition": partition, "unpublished": True, "_id": {"$gt": after}}
+        rows = await self._sessions.find(left, {"_id": 1}, sort={"_id": 1}, limit=most).to_list()
+        return [row["_id"] for row in rows]
+
+    async def waiting(self, partition: int) -> int:
+        """How many sessions of a partition wait for a document."""
+        return await self._sessions.count_documents(
+            {"partition": partition, "unpublished": True, "waits_for": {"$ne": None}}
+        )
+
+    async def messages(self, ids: Iterable[str]) -> dict[str, StoredMessage]:
+        """Those of the messages that are known."""
+        wanted = list(dict.fromkeys(ids))
+        rows = await self._messages.find({"_id": {"$in": wanted}}).to_list() if wanted else []
+        return {row["_id"]: documents.message_of(row) for row in rows}
+
+    async def windows(self, formation_ids: Iterable[str]) -> dict[str, StoredWindow]:
+        """Closed windows whose texts are still kept."""
+        wanted = list(formation_ids)
+        rows = await self._windows.find({"_id": {"$in": wanted}}).to_list() if wanted else []
+        return {row["_id"]: documents.window_of(row) for row in rows if _kept(row)}
+
+    async def place(self, partition: int) -> int:
+        """The last place given to a message of a partition."""
+        row = await self._partitions.find_one({"_id": partition})
+        return 0 if row is None else int(row["place"])
+
+    async def put(self, write: BatchWrite) -> int | None:
+        """Store a batch in transactions that each move the partition's place on; its last place now, or None."""
+        seen, last = write.seen, write.last
+        for part in _parts(write):
+            last += 1
+            if not await self._transaction(_fence(write.partition, seen, last), part):
+                return None
+            seen = last
+        return seen
+
+    async def published(self, entries: Sequence[tuple[str, str]]) -> None:
+        """Clear (session id, formation id) from the outboxes: they are confirmed."""
+        confirmed: dict[str, list[str]] = {}
+        for session, name in entries:
+            confirmed.setdefault(session, []).append(name)
+        names = [name for _, name in entries]
+        alone: Row = {"_id": {"$in": list(confirmed)}, "outbox": {"$size": 1}}
+        alone["outbox.formation_id"] = {"$in": names}
+        cleared = await self._sessions.update_many(
+            alone, {"$set": {"outbox": []}, "$unset": {"unpublished": ""}}
+        )
+        if cleared.modified_count == len(confirmed):
+            return
+        pulls: list[Operation] = [
+            UpdateOne({"_id": session}, {"$pull": {"outbox": {"formation_id": {"$in": of}}}})
+            for session, of in confirmed.items()
+        ]
+        empty: Row = {"_id": {"$in": list(confirmed)}, "outbox": [], "unpublished": True}
+        pulls.append(UpdateMany(empty, {"$unset": {"unpublished": ""}}))
+        await self._sessions.bulk_write(pulls, ordered=True)
+
+    async def _transaction(self, fence: Writes, part: SessionsTogether) -> bool:
+        """One part of a batch, if the partition is where it was seen."""
+        steps = (
+            Step(self._partitions, fence),
+            Step(self._messages, _messages(part)),
+            Step(self._sessions, _sessions(part)),
+            Step(self._windows, _windows(part)),
+        )
+
+        async def put(transaction: AsyncClientSession) -> None:
+            for step in steps:
+                await step.take(transaction)
+
+        try:
+            async with self._client.start_session() as session:
+                await session.with_transaction(put)
+        except _Changed:
+            return False
+        return True
+
+    def _session(
+        self, name: str, partition: int, row: Row | None, waiting: Sequence[StoredMessage]
+    ) -> Session:
+        if row is None:
+            return Session(name, partition, self._limits, held={one.message_id: one for one in waiting})
+        return documents.session_of(row, self._limits, waiting)
+
+
+def _parts(write: BatchWrite) -> Iterator[SessionsTogether]:
+    """What is stored in one transaction each: all that closes nothing; then sessions that close windows."""
+    if write.messages or write.sessions:
+        yield SessionsTogether(write.messages, write.sessions)
+    part = SessionsTogether()
+    for one in write.closing:
+        part.add(one)
+        if len(part.sessions) >= TOGETHER or part.characters >= TOGETHER_CHARACTERS:
+            yield part
+            part = SessionsTogether()
+    if part.sessions:
+        yield part
+
+
+def _only_duplicates(error: BulkWriteError) -> None:
+    details: Mapping[str, Any] = error.details or {}
+    failed: list[Mapping[str, Any]] = details.get("writeErrors", [])
+    if details.get("writeConcernErrors") or any(one["code"] != DUPLICATE_KEY for one in failed):
+        raise error
+
+
+def _fence(partition: int, seen: int, last: int) -> Writes:
+    if seen == 0:
+        return Writes([{"_id": partition, "place": last}])
+    return Writes([], [UpdateOne({"_id": partition, "place": seen}, {"$set": {"place": last}})], 1)
+
+
+def _messages(part: SessionsTogether) -> Writes:
+    """What the batch touched, then what windows took."""
+    writes = Writes()
+    for one in part.messages:
+        row = documents.message_row(one)
+        if one.replaces is None:
+            writes.new.append(row)
+        else:
+            unchanged = {"_id": row["_id"], "version": one.replaces, "formation_id": row["formation_id"]}
+            writes.update(UpdateOne(unchanged, {"$set": row}))
+    for window in part.new:
+        if members := [one.message_id for one in (*window.messages, *window.left_out)]:
+            writes.update(_claim(window, members), len(members))
+    return writes
+
+
+def _sessions(part: SessionsTogether) -> Writes:
+    writes = Writes()
+    for one in part.sessions:
+        row, removed = documents.session_row(one)
+        if not one.stored:
+            writes.new.append(row)
+            continue
+        change: Row = {"$set": row}
+        if removed:
+            change["$unset"] = dict.fromkeys(removed, "")
+        writes.update(UpdateOne({"_id": one.session_id}, change))
+    return writes
+
+
+def _windows(part: SessionsTogether) -> Writes:
+    writes = Writes([documents.window_row(one) for one in part.new])
+    for one in part.requested:
+        writes.update(_put_request(one))
+    return writes
+
+
+def _claim(window: StoredWindow, members: Sequence[str]) -> UpdateMany:
+    free = {
+        "_id": {"$in": members},
+        "session_id": window.session_id,
+        "formation_id": None,
+        "deleted": False,
+    }
+    return UpdateMany(free, {"$set": {"formation_id": window.formation_id, "text": None}}, hint={"_id": 1})
+
+
+def _put_request(one: StoredWindow) -> UpdateOne:
+    unwritten = {"_id": one.formation_id, "requested": None}
+    change: Row = {"requested": documents.request_text(one), "names": one.names}
+    if one.left_out:
+        change |= {"messages": documents.member_rows(one), "left_out": documents.left_out_rows(one)}
+    change["erased_at"] = documents.erased_at(one)
+    return UpdateOne(unwritten, {"$set": change})
+
+
+def _kept(row: Row) -> bool:
+    """Whether a window still has its texts, or never had any."""
+    return row["erased_at"] is None or not row["messages"]
+
+
+def _place(one: StoredMessage) -> int:
+    return one.place or 0

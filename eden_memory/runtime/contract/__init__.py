@@ -1,0 +1,1 @@
+"""Topics and the pages and documents generated from them."""

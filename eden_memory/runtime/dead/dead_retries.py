@@ -1,0 +1,91 @@
+"""Dead letters tried again inside the stage that failed, in the lane they belong to."""
+
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
+from typing import Any
+
+import structlog
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from eden_memory.domain.control import Controls, DeadRetry
+from eden_memory.runtime.dead.dead_letters import original
+from eden_memory.runtime.stages.lanes import Queued
+from eden_memory.runtime.stages.offsets import AssignedPartition
+from eden_memory.runtime.stages.records import Record
+
+log = structlog.get_logger()
+READ_SECONDS = 10.0
+
+
+class DeadRetries:
+    """Takes the retries asked of one stage whose original partition is held here."""
+
+    def __init__(
+        self, stage: str, client: dict[str, Any], controls: Controls, queue: Callable[[Queued], None]
+    ) -> None:
+        self._stage = stage
+        self._client = client
+        self._controls = controls
+        self._queue = queue
+        self._items: dict[Queued, DeadRetry] = {}
+        self._under_way: dict[str, tuple[DeadRetry, AssignedPartition]] = {}
+
+    async def look(self, homes: Mapping[TopicPartition, AssignedPartition]) -> None:
+        """Queue what is asked for and not under way in the current assignment."""
+        for asked in await self._controls.dead_retries():
+            home = homes.get(TopicPartition(asked.topic, asked.partition))
+            if asked.stage != self._stage or home is None or home.revoked:
+                continue
+            under_way = self._under_way.get(asked.id)
+            if under_way is not None and under_way[0].times == asked.times and under_way[1] is home:
+                continue
+            self._under_way[asked.id] = (asked, home)
+            try:
+                await self._take(asked, home)
+            except BaseException:
+                self._under_way.pop(asked.id, None)
+                raise
+
+    async def finished(self, item: Queued, *, dead: bool) -> None:
+        """Note how a retry ended."""
+        asked = self._items.pop(item, None)
+        if asked is not None:
+            self._under_way.pop(asked.id, None)
+            await self._controls.dead_retry_done(asked, "dead again" if dead else "published")
+
+    async def _take(self, asked: DeadRetry, home: AssignedPartition) -> None:
+        tp = TopicPartition(asked.dead_topic, asked.dead_partition)
+        record = await read_at(self._client, tp, asked.dead_offset)
+        if record is None:
+            log.error("dead letter is gone", stage=self._stage, id=asked.id)
+            await self._controls.dead_retry_done(asked, "gone")
+        elif not home.revoked:
+            item = Queued(original(record), home, record.size, retry=_number(asked), times=asked.times)
+            self._items[item] = asked
+            self._queue(item)
+
+
+def _number(asked: DeadRetry) -> int:
+    """What tells this retry from every other one, also of the dead letter that an earlier one left."""
+    return int.from_bytes(blake2b(f"{asked.id}#{asked.times}".encode(), digest_size=6).digest()) or 1
+
+
+async def read_at(client: dict[str, Any], tp: TopicPartition, offset: int) -> Record | None:
+    """One record by its offset; None if the broker does not hold it any more."""
+    consumer: Any = AIOKafkaConsumer(**client, enable_auto_commit=False, auto_offset_reset="earliest")
+    await consumer.start()
+    try:
+        consumer.assign([tp])
+        consumer.seek(tp, offset)
+        fetched = await consumer.getmany(tp, timeout_ms=int(READ_SECONDS * 1000), max_records=1)
+    finally:
+        await consumer.stop()
+    for one in fetched.get(tp, []):
+        if one.offset == offset:
+            return as_record(one)
+    return None
+
+
+def as_record(one: Any) -> Record:
+    """A record of aiokafka's as ours."""
+    return Record(one.topic, one.partition, one.offset, one.key, one.value, tuple(one.headers), one.timestamp)

@@ -1,0 +1,1 @@
+"""A stage in a process: lanes, decisions, failures, offsets."""

@@ -1,0 +1,89 @@
+"""Records to deliveries, and what a handler returned to records, byte for byte the same at every repeat."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from eden_memory.domain.outcome import StoredRecord
+from eden_memory.domain.stage import Delivery, Emit, Erase, Outgoing
+from eden_memory.runtime.stages.records import Record
+from schemas.envelope import Envelope
+from schemas.events import Event
+
+TopicOf = Callable[[type[Event]], str]
+Decode = Callable[[str, int, bytes], Event]
+
+
+def event_id(cause: str, stage: str, index: int, retry: int = 0) -> str:
+    """The deterministic id of a stage's `index`-th event out of `cause`: 32 hexadecimal digits."""
+    parts = f"{cause}\x00{stage}\x00{index}" + (f"\x00{retry}" if retry else "")
+    return blake2b(parts.encode(), digest_size=16).hexdigest()
+
+
+def delivery(record: Record, envelope: Envelope, decode: Decode, *, attempt: int, times: int) -> Delivery:
+    """What the handler sees of a record; a SchemaViolation if its value is not what its type promises."""
+    event = None if record.value is None else decode(envelope.name, envelope.version, record.value)
+    key = (record.key or b"").decode(errors="replace")
+    return Delivery(envelope, event, record.topic, key, record.partition, attempt, times)
+
+
+@dataclass(frozen=True, slots=True)
+class Encoder:
+    """Turns what a stage's handler returned into records."""
+
+    stage: str
+    topic_of: TopicOf
+
+    def records(
+        self, outgoing: Sequence[Outgoing], unit: Sequence[Delivery], retry: int = 0
+    ) -> tuple[StoredRecord, ...]:
+        """The records of a decision over `unit` (not empty), in order."""
+        return tuple(self._record(one, index, unit[-1], retry) for index, one in enumerate(outgoing))
+
+    def _record(self, one: Outgoing, index: int, last: Delivery, retry: int) -> StoredRecord:
+        if isinstance(one, Event):
+            one = Emit(one)
+        cause = one.cause or last
+        identity = event_id(cause.id, self.stage, index, retry)
+        if isinstance(one, Erase):
+            return self._tombstone(one, cause, identity)
+        identity = one.identity or identity
+        event = one.event
+        envelope = Envelope(
+            id=identity,
+            name=event.NAME,
+            version=event.VERSION,
+            source=self.stage,
+            time=one.time or cause.envelope.time,
+            subject=event.subject(),
+            ordering_key=event.ordering_key(),
+            traceparent=one.traceparent or cause.envelope.traceparent,
+        )
+        return self._stored(type(event), envelope, event.key(), one.value or event.json_bytes())
+
+    def _tombstone(self, one: Erase, cause: Delivery, identity: str) -> StoredRecord:
+        envelope = Envelope(
+            id=one.identity or identity,
+            name=one.of.NAME,
+            version=one.of.VERSION,
+            source=self.stage,
+            time=one.time or cause.envelope.time,
+            subject=one.subject,
+            ordering_key=one.ordering_key,
+            traceparent=cause.envelope.traceparent,
+            entity_version=one.entity_version,
+            scope=one.scope,
+            reason=one.reason,
+        )
+        return self._stored(one.of, envelope, one.key, None)
+
+    def _stored(self, of: type[Event], envelope: Envelope, key: str, value: bytes | None) -> StoredRecord:
+        ordering = envelope.ordering_key.encode()
+        return StoredRecord(self.topic_of(of), ordering, key.encode(), value, tuple(envelope.headers()))
+
+
+def kind_of(one: Outgoing) -> str:
+    """The name of the event that is published or erased."""
+    if isinstance(one, Emit):
+        return one.event.NAME
+    return one.of.NAME if isinstance(one, Erase) else one.NAME

@@ -1,0 +1,53 @@
+"""Steps on our own servers, repeated until they work: what was decided is paid for."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import structlog
+
+from eden_memory.domain.errors import EdenError
+from eden_memory.domain.stage import RetryPolicy
+from eden_memory.runtime.stages.failures import Kind, backoff, classify
+
+log = structlog.get_logger()
+T = TypeVar("T")
+SERVERS = RetryPolicy(first=0.1, cap=5.0)
+"""How long storing and publishing wait between two attempts; there is no last one."""
+
+
+async def until_done(step: Callable[[], Awaitable[T]]) -> T:
+    """Repeat a step on our own servers until it works; only what no repeat can cure is raised."""
+    attempts = 0
+    while True:
+        try:
+            return await step()
+        except Exception as error:
+            if classify(error) not in (Kind.AWAY, Kind.TRANSIENT):
+                raise
+            attempts += 1
+            log.warning(
+                "server away, tried again", error=f"{type(error).__name__}: {error}", attempt=attempts
+            )
+            await asyncio.sleep(backoff(SERVERS, attempts))
+
+
+async def until_there(step: Callable[[], Awaitable[T]], server: str, seconds: float, hint: str) -> T:
+    """Repeat a process's first step on a server until it is there; an EdenError with the hint after `seconds`.
+
+    At the start of a deployment everything comes up at once.
+    """
+    loop = asyncio.get_running_loop()
+    until, attempts = loop.time() + seconds, 0
+    while True:
+        try:
+            return await step()
+        except Exception as error:
+            if classify(error) not in (Kind.AWAY, Kind.TRANSIENT):
+                raise
+            attempts += 1
+            pause = 0.2 + backoff(SERVERS, attempts)
+            if loop.time() + pause >= until:
+                raise EdenError(f"{server} does not answer: {type(error).__name__}: {error}", hint) from error
+            log.warning("waits for it", server=server, error=type(error).__name__, seconds=round(pause, 1))
+            await asyncio.sleep(pause)

@@ -1,0 +1,100 @@
+"""Announces scopes again that are over their threshold and may have no event left that says so."""
+
+import asyncio
+from collections.abc import AsyncIterable, Callable
+
+import structlog
+
+from eden_memory.domain.consolidating import change_of
+from eden_memory.domain.outcome import StoredRecord
+from eden_memory.runtime.ending import end
+from eden_memory.runtime.process import State
+from eden_memory.runtime.stages.codec import TopicOf
+from eden_memory.runtime.stages.tools import Publishing
+from schemas.documents import Snapshot
+from schemas.envelope import Envelope
+from schemas.events import ScopeChanged
+
+log = structlog.get_logger()
+TOGETHER = 200
+AGAIN_SECONDS = 5.0
+
+
+class Waking:
+    """Once, at the start: the scopes that are due are announced; then it waits to be stopped."""
+
+    name = "consolidation-waking"
+
+    def __init__(
+        self,
+        due: Callable[[], AsyncIterable[Snapshot]],
+        publisher: Publishing,
+        topic_of: TopicOf,
+        source: str,
+    ) -> None:
+        self._due, self._publisher, self._topic_of, self._source = due, publisher, topic_of, source
+        self._stopping = asyncio.Event()
+        self._announced: int | None = None
+
+    async def run(self) -> None:
+        """Until `stop`."""
+        work = asyncio.create_task(self._announce())
+        await self._stopping.wait()
+        await end([work])
+
+    def stop(self) -> None:
+        """End `run`."""
+        self._stopping.set()
+
+    def state(self) -> State:
+        """Never in the way of readiness."""
+        done = "looks for scopes that are due" if self._announced is None else f"announced {self._announced}"
+        return State(True, done)
+
+    async def _announce(self) -> None:
+        while self._announced is None:
+            try:
+                changes = (change_of(one) async for one in self._due())
+                self._announced = await announce(changes, self._publisher, self._topic_of, self._source)
+            except Exception as error:  # noqa: BLE001 - the edge of a task of its own: it tries again
+                log.warning("scopes that are due not found", reason=f"{type(error).__name__}: {error}")
+                await asyncio.sleep(AGAIN_SECONDS)
+
+
+async def announce(
+    changes: AsyncIterable[ScopeChanged], publisher: Publishing, topic_of: TopicOf, source: str
+) -> int:
+    """Publish a ScopeChanged for each; how many there were.
+
+    The record's id follows from the scope's revision: announced twice, it is decided once.
+    """
+    waiting: list[StoredRecord] = []
+    announced = 0
+    async for change in changes:
+        waiting.append(_record(change, topic_of, source))
+        announced += 1
+        if len(waiting) == TOGETHER:
+            await publisher.publish(waiting)
+            waiting = []
+    if waiting:
+        await publisher.publish(waiting)
+    return announced
+
+
+def _record(change: ScopeChanged, topic_of: TopicOf, source: str) -> StoredRecord:
+    envelope = Envelope(
+        id=f"due/{change.scope.key}@{change.revision}",
+        name=change.NAME,
+        version=change.VERSION,
+        source=source,
+        time=change.committed_at,
+        subject=change.subject(),
+        ordering_key=change.ordering_key(),
+    )
+    return StoredRecord(
+        topic_of(ScopeChanged),
+        envelope.ordering_key.encode(),
+        change.key().encode(),
+        change.json_bytes(),
+        tuple(envelope.headers()),
+    )

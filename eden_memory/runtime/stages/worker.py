@@ -1,0 +1,223 @@
+"""One stage in one process: records in from Kafka, through the lanes, events out, offsets committed."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+from aiokafka import TopicPartition
+from aiokafka.errors import KafkaError
+
+from eden_memory.domain.control import Controls, GroupNotes, Pause, PauseKind
+from eden_memory.domain.ledger import Ledger
+from eden_memory.domain.stage import Stage
+from eden_memory.runtime import metrics
+from eden_memory.runtime.dead.dead_retries import DeadRetries
+from eden_memory.runtime.ending import end
+from eden_memory.runtime.process import State
+from eden_memory.runtime.stages.codec import TopicOf
+from eden_memory.runtime.stages.consuming import Fetched, Membership
+from eden_memory.runtime.stages.deciding import Deciding
+from eden_memory.runtime.stages.failures import Kind, classify
+from eden_memory.runtime.stages.lanes import Lanes, Queued
+from eden_memory.runtime.stages.records import Record
+from eden_memory.runtime.stages.slots import Slots
+from eden_memory.runtime.stages.standing import Standing
+from eden_memory.runtime.stages.tools import Publishing, Tools
+from schemas.registry import Registry
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much of one partition waits in memory, and how often things are done."""
+
+    records: int = 2_000
+    bytes: int = 16_000_000
+    poll_records: int = 500
+    poll_seconds: float = 0.2
+    commit_seconds: float = 1.0
+    stop_seconds: float = 25.0
+    """What runs when the stage is told to stop has so long to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all stages of a process share."""
+
+    client: dict[str, Any]
+    """Connection arguments of aiokafka."""
+    topic_of: TopicOf
+    group_of: Callable[[str], str]
+    registry: Registry
+    publisher: Publishing
+    ledger: Ledger
+    notes: GroupNotes
+    controls: Controls
+    slots: Slots
+    bounds: Bounds = Bounds()
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+
+class Worker:
+    """A stage's consumer. `run` returns when it was told to stop, and raises when it cannot go on."""
+
+    def __init__(self, stage: Stage, around: Surroundings) -> None:
+        self.stage = stage
+        self._around = around
+        self._bounds = around.bounds
+        group = around.group_of(stage.name)
+        tools = Tools(around.topic_of, around.registry, around.publisher, around.ledger, around.clock, group)
+        self.standing = Standing(
+            stage.name, stage.dead_share, around.clock, announce=self._announce, finished=self._finished
+        )
+        self.lanes = Lanes(
+            Deciding(stage, tools, self.standing),
+            at_once=stage.at_once,
+            together=stage.batch or stage.together,
+            slots=around.slots,
+        )
+        self.standing.control(self.lanes)
+        topics = list(dict.fromkeys(around.topic_of(event) for event in stage.reads))
+        self.membership = Membership(
+            around.client, group, topics, around.notes, self.lanes.drop_revoked, self._on_assigned
+        )
+        self._retries = DeadRetries(stage.name, around.client, around.controls, self._queue_retry)
+        self._stopping = asyncio.Event()
+        self._paused: set[TopicPartition] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def run(self, deadline: float | None = None) -> None:
+        """Work until `stop`; then commit, leave the group, and give what runs `deadline` seconds."""
+        jobs: list[asyncio.Future[Any]] = [self.lanes.crashed, asyncio.ensure_future(self._stopping.wait())]
+        try:
+            await self.membership.start()
+            log.info("stage runs", stage=self.stage.name)
+            work = (self._poll(), self._commit_regularly(), self._follow_controls())
+            jobs += [asyncio.create_task(job) for job in work]
+            await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ended = [job for job in jobs if job.done()]
+            await end(jobs)
+            await self._end(self._bounds.stop_seconds if deadline is None else deadline)
+        for job in ended:
+            job.result()
+
+    @property
+    def name(self) -> str:
+        """The stage's name."""
+        return self.stage.name
+
+    def stop(self) -> None:
+        """End `run`."""
+        self._stopping.set()
+
+    def state(self) -> State:
+        """Ready while it holds partitions and nothing keeps it from working."""
+        pauses = self.standing.pauses.values()
+        if pauses:
+            return State(False, "paused: " + "; ".join(f"{one.kind}, {one.reason}" for one in pauses))
+        held = len(self.membership.homes)
+        waiting = f"{self.lanes.running} running, {self.lanes.queued} waiting"
+        return State(held > 0, f"{held} partitions, {waiting}" if held else "no partition assigned")
+
+    async def _end(self, deadline: float) -> None:
+        with suppress(KafkaError):
+            await self.membership.leave()
+        finished = await self.lanes.stop(deadline)
+        await self.standing.stop()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        log.info("stage stopped", stage=self.stage.name, all_finished=finished)
+
+    async def _poll(self) -> None:
+        while True:
+            fetched = await self.membership.fetch(self._bounds.poll_seconds, self._bounds.poll_records)
+            for tp, records in fetched.items():
+                self._take(tp, records)
+            self._balance()
+
+    def _take(self, tp: TopicPartition, records: Fetched) -> None:
+        home = self.membership.homes.get(tp)
+        if home is None:
+            return
+        for one in records:
+            record = Record(
+                one.topic, one.partition, one.offset, one.key, one.value, tuple(one.headers), one.timestamp
+            )
+            if home.take(record.offset, record.size):
+                self.lanes.add(self._lane(record), Queued(record, home, record.size))
+
+    def _lane(self, record: Record) -> bytes:
+        return b"%d" % record.partition if self.stage.batch else record.ordering_key
+
+    def _balance(self) -> None:
+        """Fetch no more of a partition whose bound is full, until half of it is free again."""
+        for tp, home in self.membership.homes.items():
+            full = home.count >= self._bounds.records or home.bytes >= self._bounds.bytes
+            half = home.count <= self._bounds.records // 2 and home.bytes <= self._bounds.bytes // 2
+            if full and tp not in self._paused:
+                self.membership.pause(tp)
+                self._paused.add(tp)
+            elif half and tp in self._paused:
+                self.membership.resume(tp)
+                self._paused.discard(tp)
+
+    async def _commit_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(self._bounds.commit_seconds)
+            metrics.STAGE_RUNNING.labels(self.name).set(self.lanes.running)
+            metrics.STAGE_WAITING.labels(self.name).set(self.lanes.queued)
+            try:
+                await self.membership.commit()
+            except KafkaError as error:
+                log.warning("not committed", stage=self.stage.name, error=f"{type(error).__name__}: {error}")
+
+    def _on_assigned(self) -> None:
+        self._paused.clear()
+        self._spawn(self._retries.look(self.membership.homes))
+
+    async def _follow_controls(self) -> None:
+        async for _ in self._around.controls.changes():
+            try:
+                await self._obey()
+            except Exception as error:
+                if classify(error) not in (Kind.AWAY, Kind.TRANSIENT):
+                    raise
+                log.warning("controls not read", stage=self.stage.name, error=str(error))
+
+    async def _obey(self) -> None:
+        pauses = await self._around.controls.pauses()
+        asked: Mapping[PauseKind, Pause] = {
+            pause.kind: pause for pause in pauses if pause.stage == self.stage.name
+        }
+        self.standing.replace(asked)
+        await self._retries.look(self.membership.homes)
+
+    def _announce(self, pause: Pause | None) -> None:
+        """Let the stage's other copies stand still, or go on, with this one."""
+        controls = self._around.controls
+        if pause is not None:
+            self._spawn(controls.pause(pause))
+        else:
+            self._spawn(controls.resume(self.stage.name, "dead-letters"))
+
+    def _queue_retry(self, item: Queued) -> None:
+        self.lanes.add(self._lane(item.record), item)
+
+    def _finished(self, item: Queued, dead: bool) -> None:
+        if item.retry:
+            self._spawn(self._retries.finished(item, dead=dead))
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.warning("control not carried out", stage=self.stage.name, error=str(task.exception()))

@@ -1,0 +1,1 @@
+"""The tailing loop: one leader, reading in, following, transactions."""

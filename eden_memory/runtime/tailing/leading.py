@@ -1,0 +1,144 @@
+"""One leadership of the tailer: its place in the stream, and the order in which things become final.
+
+records → Kafka's commit → position → inbox documents erased. Whatever dies in between is done again, from the
+position, by the next leader; a record that comes twice is the same record.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+import structlog
+
+from eden_memory.domain.source.changes import Change, Document, Page
+from eden_memory.domain.source.mapped import Mapped, Unmapped
+from eden_memory.domain.source.message_mapping import Origin, Reason
+from eden_memory.domain.source.records import Outgoing
+from eden_memory.ports import ChangeSource, Inbox, Messages, Position, Positions, SourceFailed
+from eden_memory.runtime import metrics
+from eden_memory.runtime.tailing.transactions import TransactionalPublisher
+
+log = structlog.get_logger("eden.tailer")
+
+DEAD_TOGETHER = 10
+"""Originals of dead letters held in memory at once: each may have 16 MB."""
+
+
+class Mapping(Protocol):
+    """The pure part (processors/tailer.py)."""
+
+    def changes(self, changes: Sequence[Change]) -> Mapped:
+        """Records of a batch of changes."""
+        ...
+
+    def page(self, page: Page, origin: Origin) -> Mapped:
+        """Records of a page of messages."""
+        ...
+
+    def carry(self, mapped: Mapped, document: Document, version: str, time: datetime) -> None:
+        """Add what an inbox document asks for."""
+        ...
+
+    def dead(self, mapped: Mapped, originals: Sequence[Document], time: datetime) -> list[Outgoing]:
+        """Dead letters of the documents that could not be mapped."""
+        ...
+
+    def key(self, document: Document) -> bytes | None:
+        """The Kafka key of a message's document; None if its id can be none."""
+        ...
+
+    def ended(self, key: bytes, version: str, time: datetime, reason: Reason, partition: int) -> Outgoing:
+        """The tombstone of a message in a partition where it stands."""
+        ...
+
+    def watermark(self, partition: int, version: str, time: datetime) -> Outgoing:
+        """Everything up to a cluster time is published to a partition."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a leadership reads, and where it keeps its place."""
+
+    changes: ChangeSource
+    messages: Messages
+    inbox: Inbox
+    positions: Positions
+
+
+class Leading:
+    """What the phases of a leadership share: publishing, and making final what was published."""
+
+    def __init__(
+        self,
+        epoch: int,
+        source: Source,
+        mapping: Mapping,
+        publisher: TransactionalPublisher,
+        commit_seconds: float,
+        stopping: asyncio.Event,
+    ) -> None:
+        self._epoch, self._commit_seconds = epoch, commit_seconds
+        self.source, self.mapping, self.publisher = source, mapping, publisher
+        self.stopping = stopping
+        self.position: Position | None = None
+        self._saved: Position | None = None
+        self._committed = time.monotonic()
+        self._carried: list[Any] = []
+
+    async def claim(self) -> None:
+        """Shut out older leaders, in Kafka and in MongoDB, and take over the position."""
+        await self.publisher.start()
+        self.position = self._saved = await self.source.positions.claim(self._epoch)
+
+    async def publish(self, mapped: Mapped, now: datetime, origin: str) -> None:
+        """Send what a batch became; the documents that became nothing go to the dead letters, whole."""
+        if mapped.unmapped:
+            await self._bury(mapped.unmapped, now)
+        await self.publisher.send(mapped.records)
+        self._carried.extend(mapped.carried)
+        metrics.TAILER_RECORDS.labels(origin).inc(len(mapped.records) + len(mapped.unmapped))
+        metrics.TAILER_EMPTY.inc(mapped.empty)
+
+    async def _bury(self, unmapped: Sequence[Unmapped], now: datetime) -> None:
+        metrics.TAILER_UNMAPPED.inc(len(unmapped))
+        for one in unmapped[:3]:
+            identity = repr(one.document["_id"])[:80]
+            log.warning("document cannot be used", collection=one.collection, id=identity, reason=one.reason)
+        for start in range(0, len(unmapped), DEAD_TOGETHER):
+            some = Mapped(unmapped=list(unmapped[start : start + DEAD_TOGETHER]))
+            ids = [one.document["_id"] for one in some.unmapped]
+            originals = await self.source.messages.originals(ids)
+            await self.publisher.send(self.mapping.dead(some, originals, now))
+
+    async def advance(self, position: Position) -> None:
+        """Everything before `position` was handed to `publish`; made final when it is time."""
+        self.position = position
+        if time.monotonic() - self._committed >= self._commit_seconds:
+            await self.settle()
+
+    async def settle(self) -> None:
+        """Make final what was published: commit, save the position, erase the inbox documents carried."""
+        if self.publisher.dirty:
+            await self.publisher.commit()
+            metrics.TAILER_COMMITS.inc()
+        self._committed = time.monotonic()
+        try:
+            await self._save()
+        except SourceFailed as error:  # it stays behind, which is safe, and is saved the next time
+            log.warning("position not saved", reason=error.what)
+
+    async def _save(self) -> None:
+        if self.position is not None and self.position != self._saved:
+            await self.source.positions.save(self._epoch, self.position)
+            self._saved = self.position
+        if self._carried:
+            await self.source.inbox.erase(self._carried)
+            self._carried.clear()
+
+    def erase_later(self, ids: Sequence[Any]) -> None:
+        """Inbox documents that are already carried, to be erased at the next settling."""
+        self._carried.extend(ids)

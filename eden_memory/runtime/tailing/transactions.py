@@ -1,0 +1,166 @@
+"""The tailer's way into Kafka: whole record batches in one long transaction that is committed now and then.
+
+The fixed `transactional.id` fences off an old leader that wakes up; the records are visible to
+read_uncommitted consumers (ours) at once, so the commit costs no latency. After any error the publisher is
+done for: close it, start another, and go on from the last position that was saved.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+
+from eden_memory.domain.errors import EdenError
+from eden_memory.domain.source.records import EVERYWHERE, EVERYWHERE_ELSE, Outgoing
+from eden_memory.runtime.contract.topics import DEAD, Topics
+from eden_memory.runtime.stages.publishing import partition_for
+
+BATCH_BYTES = 900_000
+ANSWER_SECONDS = 20.0
+"""A broker that does not confirm for so long is taken for frozen."""
+STOP_SECONDS = 0.7
+"""For aborting, and for disconnecting: a frozen broker must not hold up a stop."""
+
+
+class PublishFailed(EdenError):  # noqa: N818 - reads as what happened
+    """Kafka refused or did not answer; what was sent since the last commit has to be sent again."""
+
+
+class TransactionalPublisher:
+    """One leader's producer; `client` holds the connection's arguments (runtime/kafka.py)."""
+
+    def __init__(self, client: dict[str, Any], transactional_id: str, topics: Topics) -> None:
+        self._topics = topics
+        self._producer: Any = AIOKafkaProducer(
+            **client,
+            transactional_id=transactional_id,
+            compression_type="zstd",
+            max_batch_size=BATCH_BYTES,
+            linger_ms=0,
+            request_timeout_ms=int(ANSWER_SECONDS * 1000),
+        )
+        self._open = False
+        self._building: dict[tuple[str, int], Any] = {}
+        self._sent: set[asyncio.Future[Any]] = set()
+        self._failed: BaseException | None = None
+        self._partitions: dict[str, tuple[str, int]] = {}
+
+    @property
+    def dirty(self) -> bool:
+        """Whether anything was sent since the last commit."""
+        return self._open
+
+    async def start(self) -> None:
+        """Connect, and shut out every older holder of the transactional id."""
+        await self._answered(self._producer.start(), "starting")
+
+    async def stop(self) -> None:
+        """Disconnect; an open transaction is aborted."""
+        for future in self._sent:
+            future.cancel()
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                if self._open:
+                    await self._producer.abort_transaction()
+        except (KafkaError, TimeoutError, AssertionError):
+            pass  # the next holder of the id aborts it
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                await self._producer.stop()
+        except (KafkaError, TimeoutError):
+            return
+
+    async def partitions(self, topic: str) -> int:
+        """How many partitions a topic has."""
+        return (await self._place(topic))[1]
+
+    async def send(self, records: Sequence[Outgoing]) -> None:
+        """Hand records over, in order per partition; returns when there is room, not when confirmed."""
+        if self._failed is not None:
+            raise PublishFailed(f"publishing: {self._failed!r}") from self._failed
+        if not records:
+            return
+        if not self._open:
+            await self._answered(self._producer.begin_transaction(), "beginning a transaction")
+            self._open = True
+        for record in records:
+            topic, count = self._partitions.get(record.topic) or await self._place(record.topic)
+            for partition in _partitions_of(record, count):
+                await self._append(topic, partition, record)
+        for topic, partition in list(self._building):
+            await self._ship(topic, partition)
+
+    async def commit(self) -> None:
+        """Wait until everything sent is confirmed, and commit it."""
+        if not self._open:
+            return
+        sent, self._sent = self._sent, set()
+        await self._answered(asyncio.gather(*sent), "publishing")
+        await self._answered(self._producer.commit_transaction(), "committing")
+        self._open = False
+
+    async def _append(self, topic: str, partition: int, record: Outgoing) -> None:
+        place = topic, partition
+        builder = self._building.get(place)
+        if builder is None:
+            builder = self._building[place] = self._producer.create_batch()
+        fields: dict[str, Any] = {
+            "timestamp": None,
+            "key": record.key,
+            "value": record.value,
+            "headers": record.headers,
+        }
+        if builder.append(**fields) is None:
+            await self._ship(topic, partition)
+            builder = self._building[place] = self._producer.create_batch()
+            if builder.append(**fields) is None:
+                raise PublishFailed(f"a record of {len(record.value or b'')} bytes does not fit into {topic}")
+
+    async def _ship(self, topic: str, partition: int) -> None:
+        builder = self._building.pop((topic, partition))
+        sending = self._producer.send_batch(builder, topic, partition=partition)
+        confirmed: asyncio.Future[Any] = await self._answered(sending, "publishing")
+        self._sent.add(confirmed)
+        confirmed.add_done_callback(self._done)
+
+    def _done(self, confirmed: "asyncio.Future[Any]") -> None:
+        if confirmed.cancelled():
+            return
+        error = confirmed.exception()
+        if error is None:
+            self._sent.discard(confirmed)
+        elif self._failed is None:
+            self._failed = error
+
+    async def _place(self, topic: str) -> tuple[str, int]:
+        if topic not in self._partitions:
+            name = self._name(topic)
+            found = await self._answered(self._producer.partitions_for(name), f"looking up {name}")
+            if not found:
+                raise PublishFailed(f"topic {name} does not exist", "Create it: eden topics apply")
+            self._partitions[topic] = name, len(found)
+        return self._partitions[topic]
+
+    def _name(self, topic: str) -> str:
+        alive = topic.removesuffix(DEAD)
+        return self._topics.name(alive) if alive == topic else self._topics.dead_of(self._topics.name(alive))
+
+    async def _answered(self, asked: Any, doing: str) -> Any:
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return await asked
+        except (KafkaError, TimeoutError) as error:
+            raise PublishFailed(f"Kafka, {doing}: {error!r}") from error
+
+
+def _partitions_of(record: Outgoing, count: int) -> Iterable[int]:
+    if record.partition is None:
+        return (partition_for(record.ordering_key, count),)
+    if record.partition == EVERYWHERE:
+        return range(count)
+    if record.partition == EVERYWHERE_ELSE:
+        own = partition_for(record.ordering_key, count)
+        return (number for number in range(count) if number != own)
+    return (record.partition,)
