@@ -5,15 +5,12 @@ with 1 when anything was lost, doubled or paid for again. The same seed draws th
 how they interleave is up to the machine.
 """
 
-import argparse
 import asyncio
-import logging
 import sys
-import tempfile
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +25,13 @@ from eden_memory.runtime.lag import Lag
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
 from processors import pipeline
 from tests.chaos import formation_process
+from tests.chaos.command import parser, run_and_show
 from tests.chaos.formation_chat import DATABASE, POISON, Chat
 from tests.chaos.formation_faults import FormationFaults, plan
 from tests.chaos.formation_judging import FORMED, Judged, judge
 from tests.chaos.formation_process import Place
 from tests.chaos.formation_verdict import markers
-from tests.chaos.report import show
+from tests.chaos.report import Outcome
 from tests.chaos.servers import Servers, private_servers
 from tests.chaos.stages_reader import Arrivals
 from tests.chaos.stages_workers import Workers
@@ -63,20 +61,6 @@ class Options:
     workers: int = 2
     pace: float = 8.0
     poisoned: int = 4
-
-
-@dataclass
-class Outcome:
-    """What a run found."""
-
-    violations: dict[str, list[str]]
-    figures: dict[str, object]
-    faults: dict[str, int] = field(default_factory=dict[str, int])
-
-    @property
-    def clean(self) -> bool:
-        """Whether nothing was violated."""
-        return not any(self.violations.values())
 
 
 @dataclass(frozen=True)
@@ -313,20 +297,9 @@ async def _cancelled(task: asyncio.Task[Any]) -> None:
 
 def main(arguments: list[str]) -> int:
     """One run, shown; 0 when nothing was violated."""
-    parser = argparse.ArgumentParser(
-        prog="tests.chaos.formation", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("--faults", type=int, default=80)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--folder", type=Path, help="keep data, logs and diaries there")
-    given = parser.parse_args(arguments)
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
-    with tempfile.TemporaryDirectory(prefix="eden-chaos-") as temporary:
-        folder = (given.folder or Path(temporary)).absolute()
-        folder.mkdir(parents=True, exist_ok=True)
-        outcome = asyncio.run(run(Options(given.faults, given.seed), folder, Path(".eden/jars").absolute()))
-    show("formation", outcome.figures, outcome.faults, outcome.violations)
-    return 0 if outcome.clean else 1
+    given = parser("formation", __doc__, faults=80).parse_args(arguments)
+    options = Options(given.faults, given.seed)
+    return run_and_show("formation", given.folder, lambda folder, jars: run(options, folder, jars))
 
 
 if __name__ == "__main__":

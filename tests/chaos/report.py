@@ -1,6 +1,7 @@
 """What a fault run shows: a table for people, and one JSON object as the last line."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from statistics import median
 
 import orjson
@@ -8,6 +9,22 @@ from rich.console import Console
 from rich.table import Table
 
 MOST_LINES = 20
+Violations = dict[str, list[str]]
+"""By what should not have happened; kinds of which nothing was found too."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run found."""
+
+    violations: Violations
+    figures: dict[str, object]
+    faults: dict[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing was violated."""
+        return not any(self.violations.values())
 
 
 def takeover(seconds: Sequence[float]) -> dict[str, float]:
@@ -15,31 +32,26 @@ def takeover(seconds: Sequence[float]) -> dict[str, float]:
     return {"p50": round(median(seconds), 2), "max": round(max(seconds), 2)} if seconds else {}
 
 
-def show(
-    name: str,
-    figures: Mapping[str, object],
-    faults: Mapping[str, int],
-    violations: Mapping[str, Sequence[str]],
-) -> None:
-    """Print a run; `violations` by kind, empty ones too."""
+def show(name: str, outcome: Outcome) -> None:
+    """Print a run."""
     console = Console(width=120)
     table = Table(title=f"faults: {name}", title_justify="left")
     table.add_column("figure")
     table.add_column("value", justify="right")
-    for label, value in figures.items():
+    for label, value in outcome.figures.items():
         table.add_row(label, str(value))
-    for label, count in sorted(faults.items()):
+    for label, count in sorted(outcome.faults.items()):
         table.add_row(f"fault: {label}", str(count))
-    for label, lines in violations.items():
+    for label, lines in outcome.violations.items():
         table.add_row(label, f"[{'red' if lines else 'green'}]{len(lines)}")
     console.print(table)
-    for label, lines in violations.items():
+    for label, lines in outcome.violations.items():
         for line in lines[:MOST_LINES]:
             console.print(f"{label}: {line}", markup=False, highlight=False, soft_wrap=True)
     summary = {
         "chaos": name,
-        "figures": figures,
-        "faults": faults,
-        "violations": {label: len(lines) for label, lines in violations.items()},
+        "figures": outcome.figures,
+        "faults": outcome.faults,
+        "violations": {label: len(lines) for label, lines in outcome.violations.items()},
     }
     console.print(orjson.dumps(summary).decode(), markup=False, highlight=False, soft_wrap=True)

@@ -19,7 +19,7 @@ from pydantic import SecretStr
 
 from eden_memory.runtime.stages.publishing import partition_for
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
-from tests.chaos.report import show
+from tests.chaos.report import Outcome, show
 from tests.chaos.servers import private_servers
 from tests.chaos.waiting import until
 from tests.integration.runtime import worker_process
@@ -119,7 +119,7 @@ def main(arguments: list[str]) -> int:
         figures = asyncio.run(measure(given.call, Path(temporary), Path(".eden/jars").absolute()))
     longest = figures["longest stop of a partition, s"]
     late = [f"{longest} s"] if isinstance(longest, float) and longest > LIMIT else []
-    show("rolling restart", figures, {}, {f"longer than {LIMIT:.0f} s": late})
+    show("rolling restart", Outcome({f"longer than {LIMIT:.0f} s": late}, figures))
     return 1 if late else 0
 
 

@@ -5,15 +5,12 @@ when anything was lost, doubled, reordered or asked again. The same seed draws t
 interleave is up to the machine.
 """
 
-import argparse
 import asyncio
-import logging
 import sys
-import tempfile
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +22,8 @@ from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.kafka import admin_config, client_kwargs
 from eden_memory.runtime.stages.publishing import Publisher, new_producer
 from tests.chaos import stages_verdict as verdict
-from tests.chaos.report import show
+from tests.chaos.command import parser, run_and_show
+from tests.chaos.report import Outcome, Violations
 from tests.chaos.servers import Servers, private_servers
 from tests.chaos.stages_events import IN, KEPT, OUT, PARTITIONS
 from tests.chaos.stages_faults import RESTARTS, Faults, plan
@@ -42,7 +40,6 @@ COMPACTED = (IN, KEPT, CHAT, FORMATIONS)
 the cleaner meets the followers first (docs/benchmarks.md, faults of the stages)."""
 QUIET_SECONDS = 60.0
 DEAD = {IN: f"{IN}.dead", OUT: f"{OUT}.dead", CHAT: f"{CHAT}.dead"}
-Violations = dict[str, list[str]]
 
 
 @dataclass(frozen=True)
@@ -53,20 +50,6 @@ class Options:
     seed: int
     workers: int = 3
     sessions: int = 60
-
-
-@dataclass
-class Outcome:
-    """What a run found."""
-
-    violations: Violations
-    figures: dict[str, object]
-    faults: dict[str, int] = field(default_factory=dict[str, int])
-
-    @property
-    def clean(self) -> bool:
-        """Whether nothing was violated."""
-        return not any(self.violations.values())
 
 
 @dataclass(frozen=True)
@@ -285,18 +268,9 @@ async def _cancelled(task: asyncio.Task[Any]) -> None:
 
 def main(arguments: list[str]) -> int:
     """One run, shown; 0 when nothing was violated."""
-    parser = argparse.ArgumentParser(prog="tests.chaos.stages", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--faults", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--folder", type=Path, help="keep data, logs and diaries there")
-    given = parser.parse_args(arguments)
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
-    with tempfile.TemporaryDirectory(prefix="eden-chaos-") as temporary:
-        folder = (given.folder or Path(temporary)).absolute()
-        folder.mkdir(parents=True, exist_ok=True)
-        outcome = asyncio.run(run(Options(given.faults, given.seed), folder, Path(".eden/jars").absolute()))
-    show("stages", outcome.figures, outcome.faults, outcome.violations)
-    return 0 if outcome.clean else 1
+    given = parser("stages", __doc__, faults=200).parse_args(arguments)
+    options = Options(given.faults, given.seed)
+    return run_and_show("stages", given.folder, lambda folder, jars: run(options, folder, jars))
 
 
 if __name__ == "__main__":

@@ -5,15 +5,12 @@ JSON object, and ends with 1 when anything is missing, out of order or wrong. Th
 the same operations; how they interleave is up to the machine.
 """
 
-import argparse
 import asyncio
-import logging
 import sys
-import tempfile
 import time
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +20,12 @@ from eden_memory.runtime.kafka import admin_config
 from eden_memory.settings import KafkaSettings
 from tests.chaos import verdict
 from tests.chaos.application import DATABASE, Application
+from tests.chaos.command import parser, run_and_show
 from tests.chaos.compaction import compacted
 from tests.chaos.faults import TAKEOVER, Faults, plan
 from tests.chaos.lost_position import WAYS, lose
 from tests.chaos.reader import Reader, read_whole
-from tests.chaos.report import show, takeover
+from tests.chaos.report import Outcome, Violations, takeover
 from tests.chaos.servers import Servers, private_servers
 from tests.chaos.tailers import Tailers
 from tests.chaos.waiting import NotInTime, until
@@ -46,7 +44,6 @@ SETTINGS = {
     "EDEN_TAILER_WATERMARK_SECONDS": "2",
     "EDEN_TAILER_BATCH_MESSAGES": "200",  # pages and batches end often
 }
-Violations = dict[str, list[str]]
 
 
 @dataclass(frozen=True)
@@ -72,20 +69,6 @@ class Options:
     def pre_images(self) -> bool:
         """In half of the seeds the collection keeps pre-images."""
         return self.seed % 2 == 0
-
-
-@dataclass
-class Outcome:
-    """What a run found."""
-
-    violations: Violations
-    figures: dict[str, object]
-    faults: dict[str, int] = field(default_factory=dict[str, int])
-
-    @property
-    def clean(self) -> bool:
-        """Whether nothing was violated."""
-        return not any(self.violations.values())
 
 
 @dataclass(frozen=True)
@@ -260,31 +243,19 @@ async def _cancelled(task: asyncio.Task[Any]) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-def _options(arguments: list[str]) -> tuple[Options, Path | None]:
-    parser = argparse.ArgumentParser(prog="tests.chaos.tailer", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--faults", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--then-seed", type=int, help="as many faults again, drawn from this one")
-    parser.add_argument("--replica-set", action="store_true", help="three mongods; step-downs are faults too")
-    parser.add_argument("--lose-position", choices=WAYS, help="halfway through")
-    parser.add_argument("--folder", type=Path, help="keep data and logs there")
-    given = parser.parse_args(arguments)
-    options = Options(
-        given.faults, given.seed, given.replica_set, given.lose_position, then_seed=given.then_seed
-    )
-    return options, given.folder
-
-
 def main(arguments: list[str]) -> int:
     """One run, shown; 0 when nothing was violated."""
-    options, kept = _options(arguments)
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
-    with tempfile.TemporaryDirectory(prefix="eden-chaos-") as temporary:
-        outcome = asyncio.run(
-            run(options, (kept or Path(temporary)).absolute(), Path(".eden/jars").absolute())
-        )
-    show("tailer", outcome.figures, outcome.faults, outcome.violations)
-    return 0 if outcome.clean else 1
+    options = parser("tailer", __doc__, faults=200)
+    options.add_argument("--then-seed", type=int, help="as many faults again, drawn from this one")
+    options.add_argument(
+        "--replica-set", action="store_true", help="three mongods; step-downs are faults too"
+    )
+    options.add_argument("--lose-position", choices=WAYS, help="halfway through")
+    given = options.parse_args(arguments)
+    wanted = Options(
+        given.faults, given.seed, given.replica_set, given.lose_position, then_seed=given.then_seed
+    )
+    return run_and_show("tailer", given.folder, lambda folder, jars: run(wanted, folder, jars))
 
 
 if __name__ == "__main__":

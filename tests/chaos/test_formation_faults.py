@@ -16,5 +16,5 @@ async def test_no_memory_is_lost_doubled_or_paid_twice_after_faults(
     jars_folder: Path, tmp_path: Path
 ) -> None:
     outcome = await run(Options(8, FIXED, poisoned=1), tmp_path, jars_folder)
-    show("formation", outcome.figures, outcome.faults, outcome.violations)
+    show("formation", outcome)
     assert outcome.clean, f"python -m tests.chaos.formation --faults 8 --seed {FIXED}: {outcome.violations}"

@@ -19,5 +19,5 @@ async def test_nothing_is_lost_doubled_reordered_or_asked_again_after_faults(
     seed: int, jars_folder: Path, tmp_path: Path
 ) -> None:
     outcome = await run(Options(6, seed, sessions=12), tmp_path, jars_folder)
-    show("stages", outcome.figures, outcome.faults, outcome.violations)
+    show("stages", outcome)
     assert outcome.clean, f"python -m tests.chaos.stages --faults 6 --seed {seed}: {outcome.violations}"
