@@ -15,6 +15,7 @@ from eden_memory.domain.forgetting.forgetting import Blobs, BlobVersion, Resting
 from eden_memory.domain.forgetting.forgotten import Mark, Marks
 from eden_memory.domain.projection.memory_batch import ScopeBatch
 from eden_memory.domain.projection.stored_memory import Applied
+from eden_memory.domain.search.candidates import Ranked, When
 from eden_memory.domain.source.changes import ChangeBatch, Document, Page
 from eden_memory.domain.windows.participants import Missing, SessionFacts
 from eden_memory.domain.windows.switched_off import Off
@@ -286,6 +287,26 @@ class FactSearch(Protocol):
 
     async def facts(self, fact_ids: Iterable[str]) -> Mapping[str, KnownFact]:
         """Facts by id, retired ones included."""
+        ...
+
+
+class FactLists(Protocol):
+    """Facts to rank: those of the named scopes, and of no other, by meaning or by words.
+
+    One list for each vector or query, over all scopes together, best first, at most `most` with a score of at least
+    `least`; the same fact is in a list once. Scores: semantic (1 + cosine) / 2; textual as each store documents.
+    """
+
+    async def semantic(
+        self, scope_keys: Sequence[str], vectors: Sequence[bytes], most: int, least: float, when: When
+    ) -> Sequence[Sequence[Ranked]]:
+        """Near packed float32 vectors of the embedder's model; a fact of another model's vector is left out."""
+        ...
+
+    async def textual(
+        self, scope_keys: Sequence[str], queries: Sequence[str], most: int, least: float, when: When
+    ) -> Sequence[Sequence[Ranked]]:
+        """By the words of each query: data, never syntax."""
         ...
 
 

@@ -1,0 +1,1 @@
+"""Search, decided: candidates, and how lists of them become one answer. Pure."""

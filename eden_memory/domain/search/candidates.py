@@ -1,0 +1,53 @@
+"""What the stores of facts hand to ranking: facts with a score, best first."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """Which facts are searched: those that hold now, unless said otherwise."""
+
+    as_of: datetime | None = None
+    """What was known then: the version of each fact that held at this time (aware); None: now."""
+    include_retired: bool = False
+    """Retired facts too, as they last were."""
+
+    @property
+    def is_now(self) -> bool:
+        """Whether only facts that hold now are wanted: what stores keep warm."""
+        return self.as_of is None and not self.include_retired
+
+
+NOW = When()
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A fact that a search found, in the version that `When` asks for."""
+
+    fact_id: str
+    scope_key: str
+    text: str
+    formed_at: datetime
+    """When it was first stated."""
+    valid_from: datetime
+    """When this version of it was stated."""
+    version: int
+    retired_at: datetime | None = None
+    vector: bytes | None = None
+    """Packed float32 (schemas.fields.pack_vector), where the store has it at hand."""
+    session_ids: tuple[str, ...] = ()
+    replaces: str | None = None
+    """The fact that this one contradicted and replaced."""
+    replaced_by: str | None = None
+    expires_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A candidate of one list."""
+
+    fact: Candidate
+    score: float
+    """Semantic: (1 + cosine) / 2. Textual: the store's own scale, see docs/search.md."""
