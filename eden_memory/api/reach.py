@@ -1,0 +1,98 @@
+"""Which sessions a caller may reach: those of its agents whose users are all among its own."""
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+from pymongo.asynchronous.database import AsyncDatabase
+
+from eden_memory.api.access import Caller, Refused, Right
+from eden_memory.domain.source.message_fields import getter
+from eden_memory.domain.windows.participants import DEFAULT_AGENT
+from eden_memory.mongo.ids import decode_id, encode_id
+from eden_memory.settings import Settings
+from schemas.documents import SessionState
+
+Database = AsyncDatabase[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSession:
+    """A session as far as it is known; None: not known, nobody, or not usable."""
+
+    agent_id: str | None
+    users: frozenset[str] | None
+
+
+class SessionReach:
+    """`source` is the application's database, `memory` our own; `settings` say what is mapped."""
+
+    def __init__(self, source: Database, memory: Database, settings: Settings) -> None:
+        self._source, self._mapped = source, settings.sessions
+        self._states = memory[settings.mongodb.prefix + SessionState.COLLECTION]
+
+    async def demand(
+        self,
+        caller: Caller,
+        right: Right,
+        agent_id: str,
+        session_id: str | None,
+        user_id: str | None,
+        *,
+        new: bool = False,
+    ) -> None:
+        """Refused, unless the caller may do this with agent, user and session (ids typed).
+
+        `new`: the session may be one that the application does not have yet, which the caller is about to make.
+        """
+        caller.demand(right, agent_id, user_id)
+        if session_id is None or (caller.agents is None and caller.users is None):
+            return
+        known = await self.known(session_id)
+        if known is None:
+            if not new:
+                raise _refused()
+        elif not _within(caller, agent_id, known):
+            raise _refused()
+
+    async def known(self, session_id: str) -> KnownSession | None:
+        """What is known of a session; None if there is none (where sessions are mapped), or none was seen yet.
+
+        Where sessions are not mapped, a session comes to be by its first message: there it is never None.
+        """
+        if self._mapped.collection is None:
+            return KnownSession(DEFAULT_AGENT, await self._authors(session_id))
+        row = await self._source[self._mapped.collection].find_one({"_id": decode_id(session_id)})
+        if row is None:
+            return None
+        listed, agent = getter(self._mapped.users)(row), getter(self._mapped.agent_id)(row)
+        users = _ids(cast("list[Any]", listed)) if isinstance(listed, list) else None
+        if not isinstance(listed, list):
+            users = await self._authors(session_id)
+        return KnownSession(DEFAULT_AGENT if agent is None else _id(agent), users)
+
+    async def _authors(self, session_id: str) -> frozenset[str] | None:
+        """Whose messages formation-trigger has seen; none of a session that is new, None where it knows of none."""
+        row = await self._states.find_one({"_id": session_id}, {"users": 1})
+        return frozenset[str]() if row is None else frozenset(row.get("users", ())) or None
+
+
+def _within(caller: Caller, agent_id: str, session: KnownSession) -> bool:
+    if caller.agents is not None and (session.agent_id != agent_id or agent_id not in caller.agents):
+        return False
+    return caller.users is None or (session.users is not None and session.users <= caller.users)
+
+
+def _refused() -> Refused:
+    return Refused("this key does not reach this session", "Its agent and all its users must be the key's.")
+
+
+def _ids(values: list[Any]) -> frozenset[str] | None:
+    found = [_id(value) for value in values]
+    return None if None in found else frozenset(one for one in found if one is not None) or None
+
+
+def _id(value: Any) -> str | None:
+    try:
+        return encode_id(value)
+    except TypeError:
+        return None
