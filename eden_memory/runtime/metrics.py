@@ -191,3 +191,47 @@ class GuardMetrics:
     def away(self, provider: str, model: str, away: bool) -> None:
         """A model of it went away, or answers again."""
         PROVIDER_AWAY.labels(provider, model).set(away)
+
+
+USAGE_CALLS = Counter(
+    "eden_usage_calls", "Model calls counted in the stored totals, each once", ["stage", "model"]
+)
+USAGE_COST = Counter(
+    "eden_usage_cost_usd", "Cost in the stored totals, of calls whose price is known", ["stage", "model"]
+)
+USAGE_UNPRICED = Counter(
+    "eden_usage_unpriced_calls", "Calls in the stored totals whose price is not known", ["stage", "model"]
+)
+USAGE_REPEATED = Counter(
+    "eden_usage_repeated_calls", "Records of calls that were in the totals already: not counted again"
+)
+BUDGET_LIMIT = Gauge(
+    "eden_budget_limit_usd",
+    "What a budget allows in its period; those of single users stand together",
+    ["budget", "per"],
+)
+BUDGET_SPENT = Gauge("eden_budget_spent_usd", "What was spent of a budget in its period", ["budget", "per"])
+BUDGET_RESERVED = Gauge(
+    "eden_budget_reserved_usd",
+    "Estimates of windows that were published under a budget and are not complete",
+    ["budget", "per"],
+)
+BUDGET_REACHED = Gauge(
+    "eden_budget_reached", "Budgets that held a window back when they were asked last", ["budget", "per"]
+)
+BUDGET_HELD_BACK = Counter(
+    "eden_budget_held_back_windows", "Windows that a budget held back, each when it was held back first"
+)
+BUDGET_UNPRICED = Counter(
+    "eden_budget_unpriced_windows", "Windows published under a budget though no price is known for them"
+)
+BUDGET_ESTIMATE = Histogram(
+    "eden_budget_estimate_ratio",
+    "What windows under a budget cost, as a share of what was estimated",
+    buckets=(0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2, 4, 10),
+)
+BUDGET_WAITING = Gauge(
+    "eden_budget_waiting_windows",
+    "Closed windows that a budget holds back, as of the last watermark",
+    ["partition"],
+)
