@@ -19,6 +19,7 @@ from eden_memory.cli import (
     servers,
     sessions,
     setup,
+    tap,
     topics,
     watch,
 )
@@ -43,6 +44,7 @@ app.command("resume")(pause.resume)
 app.add_typer(dead.app, name="dead")
 app.add_typer(groups.app, name="groups")
 app.add_typer(models.app, name="models")
+app.command("tap")(tap.tap)
 app.command("watch")(watch.watch)
 app.command("windows")(sessions.windows)
 app.add_typer(sessions.app, name="session")

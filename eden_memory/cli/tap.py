@@ -1,0 +1,102 @@
+"""`eden tap TOPIC`: the records of a topic as they lie there, on a terminal or as JSON lines."""
+
+import asyncio
+import json
+from contextlib import aclosing, suppress
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from eden_memory.domain.errors import EdenError
+from eden_memory.domain.tap import Filter, Tapped, as_json, line
+from eden_memory.local.servers import endpoints
+from eden_memory.runtime.contract.topics import load_topics
+from eden_memory.runtime.kafka import client_kwargs
+from eden_memory.runtime.tapping import Start, tapping
+from eden_memory.settings import Settings
+
+Topic = Annotated[str, typer.Argument(help="a topic without prefix, as `eden topics describe` lists them")]
+Scope = Annotated[
+    list[str] | None,
+    typer.Option(help="only this scope key or session id; * and ? may stand in it; repeatable"),
+]
+Type = Annotated[
+    list[str] | None, typer.Option("--type", help="only these events: FactChanged, FactChanged.v1, tombstone")
+]
+Since = Annotated[str | None, typer.Option(help="only records of this time (ISO, UTC) or later")]
+Until = Annotated[str | None, typer.Option(help="only records before this time (ISO, UTC)")]
+From = Annotated[
+    str, typer.Option("--from", help="where to begin: start, end, or when the broker got it (ISO)")
+]
+UntilEnd = Annotated[bool, typer.Option("--until-end", help="stop at the end that the topic has now")]
+AsJson = Annotated[bool, typer.Option("--json", help="one JSON object a line, everything in it")]
+
+
+def tap(
+    topic: Topic,
+    scope: Scope = None,
+    kind: Type = None,
+    since: Since = None,
+    until: Until = None,
+    begin: From = "start",
+    until_end: UntilEnd = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show the records of a topic, until Ctrl-C. Joins no consumer group and commits nothing.
+
+    Examples:
+
+      eden tap memory.facts --until-end --json
+
+      eden tap memory.facts --scope 'user:*' --type FactChanged --from end
+
+      eden tap chat.messages --type tombstone --since 2026-01-31
+    """
+    wanted = Filter(tuple(scope or ()), tuple(kind or ()), _moment(since), _moment(until))
+    start: Start = begin if begin in ("start", "end") else _time(begin)
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_tap(Settings(), topic, start, wanted, until_end=until_end, json_lines=as_json))
+
+
+async def _tap(
+    settings: Settings, topic: str, start: Start, wanted: Filter, *, until_end: bool, json_lines: bool
+) -> None:
+    client = client_kwargs(settings.kafka, endpoints(settings).kafka)
+    name = _full_name(settings, topic)
+    async with tapping(client, name, start, until_end=until_end) as records, aclosing(records):
+        async for record in records:
+            if wanted.matches(record):
+                _show(record, json_lines=json_lines)
+
+
+def _show(record: Tapped, *, json_lines: bool) -> None:
+    if json_lines:
+        typer.echo(json.dumps(as_json(record)))  # ASCII: what a terminal would obey is spelled out
+        return
+    at, what, said = line(record)
+    typer.echo(f"{typer.style(at, dim=True)} {typer.style(what, fg='cyan')} {said}")
+
+
+def _full_name(settings: Settings, topic: str) -> str:
+    topics = load_topics(settings.kafka)
+    names = [one.name for one in topics]
+    for name in (topic, topics.prefix + topic):
+        if name in names:
+            return name
+    short = ", ".join(topics.file.topics)
+    raise EdenError(
+        f"topics.yaml declares no topic {topic}", f"There are: {short}; each with `.dead` behind it."
+    )
+
+
+def _moment(text: str | None) -> datetime | None:
+    return None if text is None else _time(text)
+
+
+def _time(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise EdenError(f"{text!r} is no time", "Give an ISO date or time, as 2026-01-31T09:00.") from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

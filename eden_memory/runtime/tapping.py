@@ -1,0 +1,90 @@
+"""Reads a topic as it lies there, for people: in no consumer group, and nothing is committed."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any, Literal
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+
+from eden_memory.domain.errors import EdenError
+from eden_memory.domain.tap import Tapped
+from eden_memory.runtime.partitions import partitions_of
+
+Start = Literal["start", "end"] | datetime
+"""From the first record kept, from the next one written, or from the broker's time."""
+POLL_MS = 500
+
+
+@asynccontextmanager
+async def tapping(
+    client: dict[str, Any], topic: str, start: Start, *, until_end: bool = False
+) -> AsyncGenerator[AsyncGenerator[Tapped]]:
+    """The records of a topic (whole name), in order per partition, uncommitted transactions included.
+
+    The block is entered once every partition's place is fixed. `until_end`: only what was there then; else
+    until the block is left. An EdenError where there is no such topic.
+    """
+    consumer: Any = AIOKafkaConsumer(**client, enable_auto_commit=False, auto_offset_reset="earliest")
+    partitions = await _partitions(client, topic)
+    await consumer.start()
+    try:
+        consumer.assign(partitions)
+        ends: Mapping[TopicPartition, int] = await consumer.end_offsets(partitions)
+        await _seek(consumer, partitions, ends, start)
+        yield _until(consumer, ends) if until_end else _following(consumer)
+    finally:
+        await consumer.stop()
+
+
+async def _partitions(client: dict[str, Any], topic: str) -> list[TopicPartition]:
+    admin: Any = AIOKafkaAdminClient(**client)
+    await admin.start()
+    try:
+        found = await partitions_of(admin, [topic])
+    finally:
+        await admin.close()
+    if not found:
+        raise EdenError(f"there is no topic {topic} on this broker", "`eden topics apply` creates ours.")
+    return found
+
+
+async def _seek(
+    consumer: Any, partitions: Sequence[TopicPartition], ends: Mapping[TopicPartition, int], start: Start
+) -> None:
+    places: dict[TopicPartition, int] = dict(ends)
+    if start == "start":
+        places = await consumer.beginning_offsets(partitions)
+    elif isinstance(start, datetime):
+        milliseconds = int(start.timestamp() * 1000)
+        found = await consumer.offsets_for_times(dict.fromkeys(partitions, milliseconds))
+        places |= {tp: one.offset for tp, one in found.items() if one is not None}
+    for tp, offset in places.items():
+        consumer.seek(tp, offset)
+
+
+async def _following(consumer: Any) -> AsyncGenerator[Tapped]:
+    while True:
+        for fetched in (await consumer.getmany(timeout_ms=POLL_MS)).values():
+            for one in fetched:
+                yield _tapped(one)
+
+
+async def _until(consumer: Any, ends: Mapping[TopicPartition, int]) -> AsyncGenerator[Tapped]:
+    """By the consumer's positions, not by records: markers of transactions take offsets, too."""
+    while await _behind(consumer, ends):
+        for tp, fetched in (await consumer.getmany(timeout_ms=POLL_MS)).items():
+            for one in fetched:
+                if one.offset < ends[tp]:
+                    yield _tapped(one)
+
+
+async def _behind(consumer: Any, ends: Mapping[TopicPartition, int]) -> bool:
+    positions = await asyncio.gather(*(consumer.position(tp) for tp in ends))
+    return any(position < end for position, end in zip(positions, ends.values(), strict=True))
+
+
+def _tapped(one: Any) -> Tapped:
+    return Tapped.of((one.topic, one.partition, one.offset), one.key, one.value, one.headers, one.timestamp)
