@@ -199,6 +199,24 @@ class HttpSettings(Group):
     port: int | None = Field(None, ge=1, le=65_535, description="unset: not served")
 
 
+class ServeSettings(Group):
+    """The doors of `eden serve`: HTTP API, gateway and MCP."""
+
+    host: str = Field("127.0.0.1", description="anything but loopback needs an API key to exist")
+    port: int = Field(8_787, ge=0, le=65_535)
+    hosts: tuple[str, ...] = Field(
+        (), description="names beside localhost under which it may be asked for without a key"
+    )
+    require_key: bool = Field(default=False, description="also on loopback nobody is let in without a key")
+    cors_origins: tuple[str, ...] = Field((), description="origins whose pages may ask; none: CORS is off")
+    max_body_bytes: PositiveInt = Field(1_000_000, description="of a request")
+    requests_per_minute: PositiveInt | None = Field(
+        None, description="of a caller whose key sets no limit of its own; unset: no limit"
+    )
+    subscriptions: PositiveInt = Field(16, description="event streams that one caller may hold open")
+    heartbeat_seconds: PositiveFloat = Field(15.0, description="an event stream is never silent for longer")
+
+
 class RunSettings(Group):
     """What a process gives its stages."""
 
@@ -243,6 +261,7 @@ class Settings(BaseSettings):
     models: ModelsSettings = ModelsSettings()  # pyright: ignore[reportCallIssue]
     memory: MemorySettings = MemorySettings()  # pyright: ignore[reportCallIssue]
     http: HttpSettings = HttpSettings()  # pyright: ignore[reportCallIssue]
+    serve: ServeSettings = ServeSettings()  # pyright: ignore[reportCallIssue]
     run: RunSettings = RunSettings()  # pyright: ignore[reportCallIssue]
     tailer: TailerSettings = TailerSettings()  # pyright: ignore[reportCallIssue]
     local: LocalSettings = LocalSettings()  # pyright: ignore[reportCallIssue]

@@ -1,0 +1,108 @@
+"""Who is let in at a door of a server: whoever shows a key, and without one only this machine itself."""
+
+from collections.abc import Iterable
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from eden_memory.api.access import LOCAL, ApiKeys, Caller
+from eden_memory.api.rates import Rates
+from eden_memory.domain.errors import EdenError
+from eden_memory.settings import ServeSettings
+
+LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
+
+
+class Turned(EdenError):  # noqa: N818 - a decision, no fault
+    """Not let in; `status` as HTTP says it: 401, 403 or 429."""
+
+    status = 403
+
+
+class Unknown(Turned):
+    """Neither a valid key, nor allowed without one."""
+
+    status = 401
+
+
+class TooMany(Turned):
+    """Over the caller's limit; `seconds` until the next request is let through."""
+
+    status = 429
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__("too many requests", f"Again in {seconds:.1f} s.")
+        self.seconds = seconds
+
+
+class Admission:
+    """The same for every door of a process, so that a caller's limit is one for all of them."""
+
+    def __init__(self, keys: ApiKeys, settings: ServeSettings, rates: Rates | None = None) -> None:
+        self._keys, self._settings = keys, settings
+        self._rates = Rates(settings.requests_per_minute) if rates is None else rates
+        self._names = LOOPBACK | {one.lower() for one in settings.hosts}
+
+    async def admit(self, secret: str | None, host: str | None, origin: str | None) -> Caller:
+        """Who asks, by the key shown (None: none) and the headers Host and Origin; counted. Turned if not let in."""
+        caller = await self._caller(secret, host, origin)
+        if wait := self._rates.wait_of(caller):
+            raise TooMany(wait)
+        return caller
+
+    async def _caller(self, secret: str | None, host: str | None, origin: str | None) -> Caller:
+        if secret is not None:
+            found = await self._keys.caller_of(secret)
+            if found is None:
+                raise Unknown("this key is not valid", "`eden keys create` makes one.")
+            return found
+        if self._settings.require_key or not is_loopback(self._settings.host):
+            raise Unknown(
+                "a key is needed", "Send it as `Authorization: Bearer eden_…` or `X-Eden-Key: eden_…`."
+            )
+        self._demand_own_names(host, origin)
+        return LOCAL
+
+    def _demand_own_names(self, host: str | None, origin: str | None) -> None:
+        """A web page in a browser here reaches this machine, too: under a name, or from an origin, of its own."""
+        if host is None or host_name(host) not in self._names:
+            raise Turned(
+                "this Host is not served without a key", "Ask for localhost, or set EDEN_SERVE_HOSTS."
+            )
+        if origin is None or origin in self._settings.cors_origins:
+            return
+        if (
+            urlsplit(origin).scheme not in ("http", "https")
+            or urlsplit(origin).netloc.lower() != host.lower()
+        ):
+            raise Turned(
+                "this Origin is not let in without a key", "EDEN_SERVE_CORS_ORIGINS names those that are."
+            )
+
+
+def host_name(host: str) -> str:
+    """The name in a Host header, without the port, in small letters; "" if it cannot be read."""
+    try:
+        return (urlsplit(f"//{host}").hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches what listens there."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def secret_of(headers: Iterable[tuple[bytes, bytes]], *, bearer: bool = True) -> str | None:
+    """The key in an ASGI request: X-Eden-Key, or else (`bearer`) Authorization; None: none is shown."""
+    found = {name.lower(): value.decode("latin-1").strip() for name, value in headers}
+    if b"x-eden-key" in found:
+        return found[b"x-eden-key"]
+    scheme, _, token = found.get(b"authorization", "").partition(" ")
+    if not bearer or not scheme:
+        return None
+    return token.strip() if scheme.lower() == "bearer" else ""
