@@ -11,6 +11,7 @@ from eden_memory.cli import (
     doctor,
     forget,
     groups,
+    keys,
     models,
     pause,
     reembed,
@@ -43,6 +44,7 @@ app.command("reembed")(reembed.reembed)
 app.command("resume")(pause.resume)
 app.add_typer(dead.app, name="dead")
 app.add_typer(groups.app, name="groups")
+app.add_typer(keys.app, name="keys")
 app.add_typer(models.app, name="models")
 app.command("tap")(tap.tap)
 app.command("watch")(watch.watch)

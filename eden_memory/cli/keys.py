@@ -1,0 +1,133 @@
+"""`eden keys`: the API keys that open the doors of `eden serve`."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Annotated, Any, cast
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from eden_memory.api.access import RIGHTS, SHORTEST, ApiKeys, Right
+from eden_memory.api.typed_text import typed_id_of
+from eden_memory.domain.errors import EdenError
+from eden_memory.local.servers import endpoints
+from eden_memory.mongo.client import connect
+from eden_memory.settings import Settings
+from schemas.documents import ApiKey
+
+app = typer.Typer(help="API keys of `eden serve`: only their hashes are kept.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="what people call it; free of other valid keys")]
+Agents = Annotated[list[str] | None, typer.Option("--agent", help="only this agent (again: several)")]
+Users = Annotated[list[str] | None, typer.Option("--user", help="only this user (again: several)")]
+Rights = Annotated[
+    list[str] | None,
+    typer.Option("--right", help="read, write or admin (again: several); unset: read, write"),
+]
+Limit = Annotated[int | None, typer.Option("--requests-per-minute", min=1, help="unset: as the server says")]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output")]
+Everything = Annotated[bool, typer.Option("--all", help="also those that were revoked")]
+Named = Annotated[str, typer.Argument(help=f"its name, or {SHORTEST} or more characters of its hash")]
+
+
+@app.command(epilog="eden keys create my-app --agent support --user s.ada --right read")
+def create(
+    name: Name,
+    agents: Agents = None,
+    users: Users = None,
+    rights: Rights = None,
+    requests_per_minute: Limit = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a key and show it, this once. Ids: plain text, or typed (s.TEXT, i.5, u.UUID, o.OBJECTID)."""
+
+    async def work(keys: ApiKeys) -> tuple[str, ApiKey]:
+        return await keys.create(
+            name,
+            agents=_typed(agents, "agent"),
+            users=_typed(users, "user"),
+            rights=_rights(rights),
+            requests_per_minute=requests_per_minute,
+        )
+
+    secret, key = asyncio.run(_with_keys(work))
+    if as_json:
+        typer.echo(json.dumps(_shown(key) | {"secret": secret}))
+        return
+    typer.echo(secret)
+    typer.echo("This is the only time that the key is shown. Send it as `Authorization: Bearer …`.", err=True)
+
+
+@app.command("list", epilog="eden keys list --all --json")
+def list_(everything: Everything = False, as_json: AsJson = False) -> None:
+    """List the keys, oldest first; `--json` shows all that is known of them."""
+
+    async def work(keys: ApiKeys) -> list[ApiKey]:
+        return [one for one in await keys.list() if everything or one.revoked_at is None]
+
+    found = asyncio.run(_with_keys(work))
+    if as_json:
+        typer.echo(json.dumps([_shown(one) for one in found]))
+        return
+    table = Table(
+        "hash", "name", "rights", "agents", "users", "per minute", "created", "last used", "revoked"
+    )
+    for one in found:
+        table.add_row(*_cells(one))
+    Console().print(table if found else "no keys")
+
+
+@app.command(epilog="eden keys revoke my-app")
+def revoke(named: Named) -> None:
+    """End a key; servers that run notice within seconds."""
+
+    async def work(keys: ApiKeys) -> ApiKey:
+        return await keys.revoke(named)
+
+    typer.echo(f"{asyncio.run(_with_keys(work)).name} is revoked")
+
+
+async def _with_keys(work: Any) -> Any:
+    async with _connected() as keys:
+        return await work(keys)
+
+
+@asynccontextmanager
+async def _connected() -> AsyncGenerator[ApiKeys]:
+    settings = Settings()
+    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
+        yield ApiKeys(client[settings.mongodb.database], settings.mongodb.prefix)
+
+
+def _typed(ids: Sequence[str] | None, name: str) -> list[str] | None:
+    return [typed_id_of(one, name) for one in ids] if ids else None
+
+
+def _rights(given: Sequence[str] | None) -> list[Right]:
+    wanted = given or ["read", "write"]
+    if unknown := sorted(set(wanted) - set(RIGHTS)):
+        raise EdenError(f"there is no right to {', '.join(unknown)}", f"One of: {', '.join(RIGHTS)}.")
+    return cast("list[Right]", wanted)
+
+
+def _shown(key: ApiKey) -> dict[str, Any]:
+    return {"hash": key.id} | key.model_dump(mode="json", exclude={"id"})
+
+
+def _cells(key: ApiKey) -> list[str]:
+    return [
+        key.id[:SHORTEST],
+        key.name,
+        ", ".join(key.rights),
+        "all" if key.agents is None else ", ".join(key.agents),
+        "all" if key.users is None else ", ".join(key.users),
+        *map(_time, (key.last_used_at, key.revoked_at)),
+    ]
+
+
+def _time(at: datetime | None) -> str:
+    return "" if at is None else f"{at:%Y-%m-%d %H:%M}"
