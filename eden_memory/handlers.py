@@ -9,7 +9,6 @@ from typing import Any
 from pymongo import AsyncMongoClient
 
 from eden_memory import prompts
-from eden_memory.domain.context.context import Showing
 from eden_memory.domain.fence import Fence
 from eden_memory.domain.stage import Handler
 from eden_memory.domain.windows.windows import Limits
@@ -18,6 +17,7 @@ from eden_memory.models.providers.prices import Prices
 from eden_memory.mongo.answers import MongoAnswers
 from eden_memory.mongo.context.context_source import MongoContextSource
 from eden_memory.mongo.context.contexts import MongoContexts
+from eden_memory.mongo.context.showing import showing_of
 from eden_memory.mongo.memory.blobs_decided import MongoBlobsDecided
 from eden_memory.mongo.memory.decided import MongoDecided
 from eden_memory.mongo.memory.fact_search import MongoFactSearch
@@ -35,13 +35,14 @@ from eden_memory.runtime.metrics import (
     ConsolidationMetrics,
     DedupMetrics,
     ExtractionMetrics,
+    FreshnessMetrics,
     GuardMetrics,
     TriggerMetrics,
 )
 from eden_memory.runtime.stages.accounting import UsageLog, accounted
 from eden_memory.runtime.stages.codec import TopicOf
 from eden_memory.runtime.stages.tools import Publishing
-from eden_memory.settings import MemorySettings, Settings
+from eden_memory.settings import Settings
 from processors.atlas_writer import AtlasWriter
 from processors.consolidation import Consolidation
 from processors.context_cache import ContextCache
@@ -95,7 +96,9 @@ async def models_of(settings: Settings, client: MongoClient) -> Models:
     """The models that the settings ask for, with the store of their answers."""
     answers = MongoAnswers(client[settings.mongodb.database], settings.mongodb.prefix)
     await answers.prepare()
-    return Models(settings, answers, Prices().cost, calls=CallMetrics(), guards=GuardMetrics())
+    return Models(
+        settings, answers, Prices().cost, calls=CallMetrics(settings.metrics.agents), guards=GuardMetrics()
+    )
 
 
 class Handlers:
@@ -171,6 +174,7 @@ class Handlers:
             showing_of(memory),
             timedelta(minutes=memory.active_minutes),
             lambda: datetime.now(UTC),
+            watch=FreshnessMetrics(),
         )
 
     def _formation_trigger(self) -> FormationTrigger:
@@ -200,16 +204,6 @@ class Handlers:
             similar=memory.similar,
             dedup=memory.dedup,
         )
-
-
-def showing_of(memory: MemorySettings) -> Showing:
-    """What contexts hold, as settings say."""
-    return Showing(
-        always_in_context=memory.always_in_context,
-        facts_in_context=memory.facts_in_context,
-        facts=memory.context_facts,
-        age=timedelta(days=memory.context_days),
-    )
 
 
 def window_limits(settings: Settings) -> Limits:

@@ -115,7 +115,7 @@ async def cold(service: MemoryService, session: str, reads: int) -> list[float]:
     """Milliseconds of each read with nothing kept."""
     taken: list[float] = []
     for _ in range(reads):
-        service._cache.clear()  # pyright: ignore[reportPrivateUsage]
+        service.memory.contexts.cache.clear()
         start = time.perf_counter()
         assert await service.get_memory_context(session, "ada")
         taken.append((time.perf_counter() - start) * 1e3)

@@ -134,7 +134,7 @@ async def test_what_a_message_changes_in_a_sessions_state_leaves_the_cache_warm(
     async with plain.service() as service:
         await service.ready()
         await service.get_memory_context("one", "ada")
-        kept = service._cache._kept  # pyright: ignore[reportPrivateUsage]
+        kept = service.memory.contexts.cache._kept  # pyright: ignore[reportPrivateUsage]
         (before,) = kept.values()
         await plain.authors("one", "ada")
         await plain.put(Scope.of_user("s.a", "s.other"), blob="x")
@@ -223,12 +223,13 @@ async def test_nothing_is_kept_beyond_its_time_to_live(kit: Kit) -> None:
     async with kit.service(clock=lambda: time[0]) as service:
         await service.ready()
         await service.get_memory_context("one", "ada")
-        service._changed = lambda changed: None  # pyright: ignore # nobody tells
-        watching = service._watching  # pyright: ignore[reportPrivateUsage]
+        contexts = service.memory.contexts
+        contexts.changed = lambda changed: None  # nobody tells
+        watching = contexts.watching
         assert watching is not None
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
-        service._cache.live = True  # pyright: ignore[reportPrivateUsage]
+        contexts.cache.live = True
         await kit.put(ADA, blob="Prefers trains.")
         await service.get_memory_context("one", "ada")
         time[0] += timedelta(minutes=5)
@@ -240,7 +241,7 @@ async def test_without_its_change_stream_every_read_asks_the_database(kit: Kit) 
     async with kit.service() as service:
         await service.ready()
         await service.get_memory_context("one", "ada")
-        service._heard(False)  # pyright: ignore[reportPrivateUsage]
+        service.memory.contexts.heard(False)
         for number in range(5):
             await kit.put(ADA, blob=f"version {number}")
             assert f"version {number}" in await service.get_memory_context("one", "ada")

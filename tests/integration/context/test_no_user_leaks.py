@@ -119,7 +119,7 @@ async def test_no_context_ever_holds_what_its_user_may_not_see(kit: Kit) -> None
                 await kit.session(session.name, session.users, group_id=session.group)
                 await remember_session(kit, session, dice)
             await kit.put(Scope.of_agent("s.marker"), blob=str(cases))
-            service._cache.clear()  # pyright: ignore[reportPrivateUsage] # how fast changes are heard is tested elsewhere
+            service.memory.contexts.cache.clear()  # how fast changes are heard is tested elsewhere
             for session in sessions:
                 for user in [*session.users, *dice.sample(USERS, 5)]:
                     xml = await service.get_memory_context(session.name, user)

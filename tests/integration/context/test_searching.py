@@ -82,7 +82,7 @@ async def filled(kit: Kit) -> Kit:
 
 
 async def test_only_facts_of_visible_scopes_are_found(filled: Kit) -> None:
-    async with filled.service(finder=finder(filled)) as service:
+    async with filled.service(engine=finder(filled)) as service:
         alone = await service.search_facts("Turin?", session="one", user="ada")
         assert [one.content for one in alone] == ["Ada lives in Turin."]
         assert await service.search_facts("Turin?", session="both", user="ada") == []
@@ -92,7 +92,7 @@ async def test_only_facts_of_visible_scopes_are_found(filled: Kit) -> None:
 
 
 async def test_several_queries_share_one_result_best_first(filled: Kit) -> None:
-    async with filled.service(finder=finder(filled)) as service:
+    async with filled.service(engine=finder(filled)) as service:
         found = await service.search_facts(["the dog", "Lyon", "Lyon budget"], session="one", user="ada")
         assert {one.content for one in found[:2]} == {"Ada has a dog.", "The office is in Lyon."}
         assert len(await service.search_facts(["dog", "Lyon"], session="one", user="ada", top_k=1)) == 1
@@ -101,7 +101,7 @@ async def test_several_queries_share_one_result_best_first(filled: Kit) -> None:
 
 
 async def test_a_question_about_the_past_adds_what_a_search_finds(filled: Kit) -> None:
-    async with filled.service(finder=finder(filled)) as service:
+    async with filled.service(engine=finder(filled)) as service:
         asked = await service.get_memory_context("one", "ada", "What did I say about my dog?")
         assert "<RetrievedFacts>" in asked
         assert "[user] Ada has a dog." in asked
@@ -113,7 +113,7 @@ async def test_a_question_about_the_past_adds_what_a_search_finds(filled: Kit) -
 async def test_a_search_that_fails_leaves_the_context_as_it_is(filled: Kit) -> None:
     embedder = Words()
     embedder.fails = True
-    async with filled.service(finder=finder(filled, embedder)) as service:
+    async with filled.service(engine=finder(filled, embedder)) as service:
         plain = await service.get_memory_context("one", "ada")
         assert await service.get_memory_context("one", "ada", "What did I say about my dog?") == plain
 
@@ -121,13 +121,13 @@ async def test_a_search_that_fails_leaves_the_context_as_it_is(filled: Kit) -> N
 async def test_switched_off_nothing_is_searched(filled: Kit) -> None:
     memory = filled.settings.memory.model_copy(update={"search": False})
     settings: Any = filled.settings.model_copy(update={"memory": memory})
-    async with filled.service(finder=finder(filled), settings=settings) as service:
+    async with filled.service(engine=finder(filled), settings=settings) as service:
         assert "Retrieved" not in await service.get_memory_context("one", "ada", "What did I say of my dog?")
         with pytest.raises(EdenError):
             await service.search_facts("dog", user="ada")
 
 
-async def test_without_a_finder_the_settings_embedder_searches(filled: Kit) -> None:
+async def test_without_an_engine_the_settings_embedder_searches(filled: Kit) -> None:
     pytest.importorskip("onnxruntime")
     async with filled.service() as service:
         assert await service.search_facts("dog", user="ada") == []

@@ -1,0 +1,111 @@
+"""The contexts of all agents of one process: kept here, and dropped by the push of one change stream."""
+
+import asyncio
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+
+from eden_memory.api.context_cache import ContextCache, tags_of_scope
+from eden_memory.domain.context.context import FactLine, context_xml
+from eden_memory.domain.context.visible import Asked, View
+from eden_memory.mongo.context.context_source import Database, MongoContextSource
+from eden_memory.mongo.context.context_watch import Changed, Client, ContextWatch
+from eden_memory.mongo.context.showing import showing_of
+from eden_memory.mongo.memory.streams import MongoStreams
+from eden_memory.settings import Settings
+
+STREAMS_SECONDS = 300.0
+"""How long streams are kept: their changes are pushed."""
+Listener = Callable[[Changed], None]
+
+
+class Contexts:
+    """While the change stream is away, every read asks MongoDB."""
+
+    def __init__(
+        self,
+        client: Client,
+        source: Database,
+        memory: Database,
+        settings: Settings,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._client, self._settings, self._clock = client, settings, clock
+        self._streams = MongoStreams(memory, settings.mongodb.prefix, keep_seconds=STREAMS_SECONDS)
+        self._source = MongoContextSource(source, memory, settings, self._streams)
+        self._showing, self.cache = showing_of(settings.memory), ContextCache(clock)
+        self._listeners: set[Listener] = set()
+        self._live = asyncio.Event()
+        self.watching: asyncio.Task[None] | None = None
+
+    async def get(self, asked: Asked) -> tuple[View, str]:
+        """What may be seen, and its XML."""
+        kept = self.cache.get(asked, self.render)
+        return (kept.view, kept.xml) if kept is not None else await self._read(asked)
+
+    async def view(self, asked: Asked) -> View:
+        """What may be seen, as MongoDB has it now."""
+        return (await self._source.look_up([asked]))[asked]
+
+    def render(self, view: View, now: datetime | None = None, recalled: Sequence[FactLine] = ()) -> str:
+        """A view's XML, with facts that a search found for this turn."""
+        return context_xml(view.shown, now or self._clock(), self._showing, recalled)
+
+    async def ready(self) -> None:
+        """Wait until contexts are kept, because whatever changes them is heard of."""
+        self.watch()
+        await self._live.wait()
+
+    def watch(self) -> None:
+        """Listen, from the first use on; again should listening have ended by itself."""
+        if self.watching is None or self.watching.done():
+            watch = ContextWatch(self._client, self._settings, self.changed, self.heard)
+            self.watching = asyncio.create_task(watch.run(), name="contexts' change stream")
+
+    async def close(self) -> None:
+        """Stop listening."""
+        if self.watching is not None:
+            self.watching.cancel()
+            await asyncio.gather(self.watching, return_exceptions=True)
+            self.watching = None
+
+    @contextmanager
+    def told(self, listener: Listener) -> Generator[None]:
+        """Call `listener` with every change that the stream tells, for the block."""
+        self._listeners.add(listener)
+        try:
+            yield
+        finally:
+            self._listeners.discard(listener)
+
+    def heard(self, live: bool) -> None:
+        """Whether every change is heard of from now on."""
+        if not live:
+            self.cache.clear()
+        self.cache.live = live
+        (self._live.set if live else self._live.clear)()
+
+    def changed(self, changed: Changed) -> None:
+        """Something has changed: what was made from it is dropped, and who listens is told."""
+        if changed.what == "everything":
+            self._streams.forget()
+            self.cache.clear()
+        else:
+            for tag in _tags(changed):
+                self.cache.changed(tag)
+        for listener in tuple(self._listeners):
+            listener(changed)
+
+    async def _read(self, asked: Asked) -> tuple[View, str]:
+        self.watch()
+        reading = self.cache.reading(asked)
+        try:
+            view = await self.view(asked)
+        except BaseException:
+            self.cache.failed(reading)
+            raise
+        return view, self.cache.put(reading, view, self.render)
+
+
+def _tags(changed: Changed) -> tuple[str, ...]:
+    return tags_of_scope(changed.id) if changed.what == "scope" else (f"{changed.what}:{changed.id}",)

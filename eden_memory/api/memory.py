@@ -1,0 +1,110 @@
+"""`Memory`: what the services of all agents in one process share. One client, one change stream, one search."""
+
+from collections.abc import AsyncGenerator, Callable
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from bson.binary import UuidRepresentation
+from bson.codec_options import CodecOptions
+from pymongo import AsyncMongoClient, ReadPreference
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.read_concern import ReadConcern
+from pymongo.write_concern import WriteConcern
+
+from eden_memory.api.contexts import Contexts
+from eden_memory.api.searching import Searching
+from eden_memory.local.servers import endpoints
+from eden_memory.mongo.client import connect
+from eden_memory.mongo.trigger.waits import let_waits_be_cancelled
+from eden_memory.settings import Settings
+
+if TYPE_CHECKING:
+    from eden_memory.api.facts import FactFinder
+    from eden_memory.api.service import MemoryService
+
+Client = AsyncMongoClient[dict[str, Any]]
+Database = AsyncDatabase[dict[str, Any]]
+
+
+def utc_now() -> datetime:
+    """The time."""
+    return datetime.now(UTC)
+
+
+class Memory:
+    """One for each process and event loop; `agent(id)` gives each agent's service.
+
+    Without a `client` it opens one of its own, by `settings`; without an `engine` it searches with the embedder
+    that the settings name. Nothing is connected, read or loaded before the first call.
+    """
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        client: Client | None = None,
+        engine: "FactFinder | None" = None,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        let_waits_be_cancelled()
+        self.settings, self.clock = settings or Settings(), clock
+        self.client = _connected(self.settings) if client is None else client
+        self._owns_client = client is None
+        self.database = _database(self.client, self.settings.mongodb.database)
+        """Of memory."""
+        self.source = _database(self.client, self.settings.source_database)
+        """Of the application, with `memory_inbox`."""
+        self.contexts = Contexts(self.client, self.source, self.database, self.settings, clock)
+        self.searching = Searching(self.settings, self.database, engine)
+
+    def agent(self, agent_id: Any = "default", *, asked_by: str = "MemoryService") -> "MemoryService":
+        """An agent's memory; cheap, nothing of its own to close. `asked_by` is noted in what it asks for."""
+        from eden_memory.api.service import MemoryService  # noqa: PLC0415 - the two need each other
+
+        return MemoryService(agent_id, memory=self, asked_by=asked_by)
+
+    async def __aenter__(self) -> Self:
+        self.contexts.watch()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def ready(self) -> None:
+        """Wait until contexts are kept, because whatever changes them is heard of."""
+        await self.contexts.ready()
+
+    async def close(self) -> None:
+        """Stop listening, let go of models, and close the client if it is ours."""
+        await self.contexts.close()
+        await self.searching.close()
+        if self._owns_client:
+            await self.client.close()
+
+    async def export_user(self, user: Any) -> dict[str, list[dict[str, Any]]]:
+        """Everything held about a user, over all sessions and agents, by collection; plain JSON values."""
+        raise NotImplementedError
+
+    def export_items(self, user: Any) -> AsyncGenerator[tuple[str, dict[str, Any]]]:
+        """As :meth:`export_user`, one (collection, document) after the other: nothing is gathered in memory."""
+        raise NotImplementedError
+
+
+def _connected(settings: Settings) -> Client:
+    uri = settings.mongodb.uri
+    return connect(settings.mongodb, uri.get_secret_value() if uri else endpoints(settings).mongodb)
+
+
+def _database(client: Client, name: str) -> Database:
+    """As we need it, however the application has set up its client."""
+    options = CodecOptions[dict[str, Any]](tz_aware=True, uuid_representation=UuidRepresentation.STANDARD)
+    return client.get_database(
+        name,
+        codec_options=options,
+        read_preference=ReadPreference.PRIMARY,
+        read_concern=ReadConcern("majority"),
+        write_concern=WriteConcern("majority", j=True),
+    )

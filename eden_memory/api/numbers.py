@@ -1,0 +1,55 @@
+"""A view in numbers: what each visible scope holds, and how near it is to its next consolidation."""
+
+import asyncio
+from typing import Any
+
+from pymongo.asynchronous.database import AsyncDatabase
+
+from eden_memory.api.results import ConsolidationStatus, ScopeStats
+from eden_memory.domain.consolidating import due
+from eden_memory.domain.context.context import Shown
+from eden_memory.domain.context.visible import View
+from eden_memory.domain.limits import label_of
+from eden_memory.domain.words import words_of
+from schemas.documents import Reflection
+
+
+async def scope_stats(
+    database: AsyncDatabase[dict[str, Any]], prefix: str, view: View
+) -> dict[str, ScopeStats]:
+    """By label (`agent`, `user`, `shard:<name>`, …)."""
+    reflections = database[prefix + Reflection.COLLECTION]
+    counts = await asyncio.gather(
+        *(reflections.count_documents({"scope_key": one.scope.key}) for one in view.shown)
+    )
+    return {label_of(one.scope): _stats(one, count) for one, count in zip(view.shown, counts, strict=True)}
+
+
+def consolidation_status(view: View) -> dict[str, ConsolidationStatus]:
+    """By label."""
+    return {label_of(one.scope): _status(one) for one in view.shown}
+
+
+def _stats(one: Shown, reflections: int) -> ScopeStats:
+    snapshot = one.snapshot
+    return ScopeStats(
+        scope_key=one.scope.key,
+        words=words_of(snapshot.blob or ""),
+        blob_version=snapshot.blob_version,
+        reflections=reflections,
+        buffered=len(snapshot.buffer),
+        facts=snapshot.active_facts,
+        consolidated_at=snapshot.consolidated_at,
+        changed_at=snapshot.changed_at,
+    )
+
+
+def _status(one: Shown) -> ConsolidationStatus:
+    snapshot = one.snapshot
+    return ConsolidationStatus(
+        scope_key=one.scope.key,
+        buffered=len(snapshot.buffer),
+        threshold=one.limits.threshold,
+        due=due(snapshot, one.limits) is not None,
+        consolidated_at=snapshot.consolidated_at,
+    )

@@ -1,0 +1,179 @@
+"""What the calls of `MemoryService` give back: plain values, the same through every door."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Generic, Literal, TypeVar
+
+from schemas.events.facts import Action, By, Decision
+from schemas.provenance import SourceMessage
+from schemas.scopes import Scope
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """Part of a list."""
+
+    items: tuple[T, ...]
+    cursor: str | None = None
+    """Gives the next page, with the same filters; None behind the last one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """Texts that are on their way into memory."""
+
+    request_ids: tuple[str, ...]
+    """Typed ids of the inbox's documents, one a text: each becomes a message of that id."""
+    session: str
+    """Typed id of the session that they are formed in."""
+
+
+@dataclass(frozen=True, slots=True)
+class FactView:
+    """A fact in its newest version."""
+
+    fact_id: str
+    scope: Scope
+    content: str
+    active: bool
+    version: int
+    decision: Decision
+    reason: str | None
+    formed_at: datetime
+    valid_from: datetime
+    expires_at: datetime | None
+    retired_at: datetime | None
+    retired_because: str | None
+    replaces: str | None
+    replaced_by: str | None
+    sources: tuple[SourceMessage, ...]
+    """Messages that it rests on, as far as they are of the session or user who asks."""
+
+
+@dataclass(frozen=True, slots=True)
+class VersionView:
+    """One version of a fact."""
+
+    version: int
+    content: str
+    decision: Decision
+    reason: str | None
+    valid_from: datetime
+    action: Action | None
+    """The command that led to it, if one did."""
+    by: By | None
+    asked_by: str | None
+    model: str | None
+    """Of the call that decided; None where none was needed."""
+    prompt: str | None
+    cost_usd: Decimal | None
+    """This version's share of its call; None where there was no call, or its price is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class FactHistory:
+    """A fact and all its versions that are kept (the last 20 before this one)."""
+
+    fact: FactView
+    versions: tuple[VersionView, ...]
+    """Newest first; the first is the fact as it is."""
+    found: int = 0
+    """How often searches found it."""
+    last_found_at: datetime | None = None
+
+    @property
+    def cost_usd(self) -> Decimal:
+        """Of the versions whose cost is known."""
+        return sum((one.cost_usd for one in self.versions if one.cost_usd is not None), Decimal(0))
+
+
+@dataclass(frozen=True, slots=True)
+class ReflectionView:
+    """A reflection."""
+
+    reflection_id: str
+    scope: Scope
+    content: str
+    formed_at: datetime
+    absorbed: bool
+    absorbed_at: datetime | None
+    absorbed_into: int | None
+    """The version of the blob."""
+    propagated_from: str | None
+    private: bool
+    sources: tuple[SourceMessage, ...]
+    """As of :class:`FactView`."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlobVersionView:
+    """An earlier version of a blob."""
+
+    version: int
+    content: str
+    consolidated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class BlobView:
+    """The consolidated text of a scope."""
+
+    scope: Scope
+    content: str
+    version: int
+    words: int
+    word_limit: int
+    consolidated_at: datetime
+    earlier: tuple[BlobVersionView, ...]
+    """Newest first, the last 20."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryChange:
+    """A visible scope's memory is not what it was."""
+
+    id: str
+    """What the receiver has seen with this change: given to `changes(after=…)`, it goes on from there."""
+    what: Literal["changed", "gone"]
+    """gone: forgotten, or no longer visible here."""
+    scope: Scope
+    revision: int
+    """Grows with every commit; 0 for what is gone."""
+    changed_at: datetime | None
+    facts: int = 0
+    """Active ones."""
+    buffered: int = 0
+    """Reflections that no blob has absorbed."""
+    blob_version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeStats:
+    """One scope's memory in numbers."""
+
+    scope_key: str
+    words: int
+    """Of the blob."""
+    blob_version: int
+    reflections: int
+    """All that were formed."""
+    buffered: int
+    """Those that no blob has absorbed."""
+    facts: int
+    """Active ones."""
+    consolidated_at: datetime | None
+    changed_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ConsolidationStatus:
+    """How near a scope is to its next consolidation."""
+
+    scope_key: str
+    buffered: int
+    threshold: int
+    due: bool
+    consolidated_at: datetime | None
