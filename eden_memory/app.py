@@ -32,6 +32,7 @@ from eden_memory.mongo.setup.setup import check
 from eden_memory.mongo.source.change_stream import ChangeStream
 from eden_memory.mongo.source.collection_reader import CollectionReader
 from eden_memory.mongo.source.inbox import MongoInbox
+from eden_memory.mongo.source.oplog import MongoOplog
 from eden_memory.mongo.source.positions import MongoPositions
 from eden_memory.mongo.trigger.window_texts import MongoWindowTexts
 from eden_memory.runtime.context_keeping import ContextKeeping
@@ -279,7 +280,8 @@ def _leadership(settings: Settings, bootstrap: str, client: MongoClient) -> Lead
             topics.name(TOPIC), **kafka, isolation_level=isolation, auto_offset_reset="earliest"
         )
 
-    return Leadership(leading, consumers, settings.tailer.watermark_seconds)
+    window = MongoOplog(client).window if settings.metrics.oplog else None
+    return Leadership(leading, consumers, settings.tailer.watermark_seconds, window)
 
 
 def _source(settings: Settings, client: MongoClient) -> Source:

@@ -217,6 +217,18 @@ class ServeSettings(Group):
     heartbeat_seconds: PositiveFloat = Field(15.0, description="an event stream is never silent for longer")
 
 
+class MetricsSettings(Group):
+    """What `/metrics` says of a process besides its figures."""
+
+    namespace: str | None = Field(
+        None, description="label `namespace` of every figure; unset: the name of memory's database"
+    )
+    agents: PositiveInt = Field(
+        20, description="agents that have label values of their own in one process; the rest is `other`"
+    )
+    oplog: bool = Field(default=True, description="the tailer looks how long its place in the oplog lasts")
+
+
 class RunSettings(Group):
     """What a process gives its stages."""
 
@@ -262,6 +274,7 @@ class Settings(BaseSettings):
     memory: MemorySettings = MemorySettings()  # pyright: ignore[reportCallIssue]
     http: HttpSettings = HttpSettings()  # pyright: ignore[reportCallIssue]
     serve: ServeSettings = ServeSettings()  # pyright: ignore[reportCallIssue]
+    metrics: MetricsSettings = MetricsSettings()  # pyright: ignore[reportCallIssue]
     run: RunSettings = RunSettings()  # pyright: ignore[reportCallIssue]
     tailer: TailerSettings = TailerSettings()  # pyright: ignore[reportCallIssue]
     local: LocalSettings = LocalSettings()  # pyright: ignore[reportCallIssue]

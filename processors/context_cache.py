@@ -15,7 +15,7 @@ from eden_memory.domain.context.context import Showing, context_xml
 from eden_memory.domain.context.ready_contexts import Built, Ready
 from eden_memory.domain.context.visible import Asked, View
 from eden_memory.domain.stage import Delivery, Outgoing
-from eden_memory.ports import ContextSource, ReadyContexts
+from eden_memory.ports import ContextSource, FreshnessWatch, ReadyContexts
 from schemas.events import ScopeChanged
 
 log = structlog.get_logger()
@@ -40,10 +40,12 @@ class ContextCache:
         clock: Callable[[], datetime],
         round_seconds: float = ROUND_SECONDS,
         breath_seconds: float = BREATH_SECONDS,
+        watch: FreshnessWatch | None = None,
     ) -> None:
         self._source, self._contexts, self._showing = source, contexts, showing
         self._active, self._clock = active, clock
         self._round_seconds, self._breath_seconds = round_seconds, breath_seconds
+        self._watch = watch
         self._later: set[str] = set()
         self._rounds: asyncio.Task[None] | None = None
 
@@ -58,6 +60,8 @@ class ContextCache:
             else:
                 wanted |= {one.asked: max(one.active_until, wanted.get(one.asked, now)) for one in concerned}
         await self._build(wanted)
+        if wanted and self._watch is not None:
+            _tell(self._watch, deliveries, self._clock())
         await asyncio.sleep(self._breath_seconds)
         return ()
 
@@ -108,6 +112,8 @@ class ContextCache:
             again = await self._contexts.put(
                 [self._built(before[one], views[one], wanted[one]) for one in present]
             )
+            if self._watch is not None:
+                self._watch.built(len(present) - len(again))
             wanted = {one.asked: wanted[one.asked] for one in again}
         log.warning("contexts were built elsewhere, again and again", contexts=len(wanted))
 
@@ -145,6 +151,16 @@ class ContextCache:
         except BaseException:
             self._later |= keys
             raise
+
+
+def _tell(watch: FreshnessWatch, deliveries: Sequence[Delivery], now: datetime) -> None:
+    """How long each change took to be shown."""
+    for one in deliveries:
+        event = one.event
+        if isinstance(event, ScopeChanged):
+            said = event.newest_buffered_at if "reflections" in event.changed else None
+            since = (now - said).total_seconds() if said is not None else None
+            watch.fresh((now - event.committed_at).total_seconds(), since)
 
 
 def _key(one: Delivery) -> str:

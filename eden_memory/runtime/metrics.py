@@ -1,15 +1,21 @@
 """Every metric of the program, by its name: nothing is measured that does not stand here."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import Counter, Gauge, Histogram, Info
 
 from eden_memory.domain.windows.trigger_batch import Counts
-from schemas.events import ModelCalled
+from schemas.events import FactChanged, ModelCalled, ReflectionFormed, ScopeConsolidated
+
+BUILD = Info("eden_build", "Version of the program")
 
 TAILER_LEADING = Gauge("eden_tailer_leading", "1 while this process is the active tailer")
 TAILER_TAKEOVERS = Counter("eden_tailer_takeovers", "Times this process became the active tailer")
-TAILER_RECORDS = Counter("eden_tailer_records", "Records published, by what they came from", ["origin"])
+TAILER_RECORDS = Counter(
+    "eden_tailer_records",
+    "Records published, by what they came from (stream, backfill, merge, watermark) and what they are",
+    ["origin", "record"],
+)
 TAILER_EVENTS = Counter("eden_tailer_events", "Change events read, by operation", ["operation"])
 TAILER_EMPTY = Counter("eden_tailer_empty_messages", "Messages without text, left out until text arrives")
 TAILER_UNMAPPED = Counter("eden_tailer_unmapped", "Documents that could not become a record (dead letters)")
@@ -19,7 +25,20 @@ TAILER_POSITION_LOST = Counter(
 TAILER_MISSING = Counter(
     "eden_tailer_missing_messages", "Messages that a merge found to have no document any more"
 )
-TAILER_LAG = Gauge("eden_tailer_lag_seconds", "How far the published changes are behind the database's time")
+TAILER_LAG = Gauge(
+    "eden_tailer_lag_seconds", "How far the published changes are behind now; 0 where another process leads"
+)
+TAILER_POSITION_AGE = Gauge(
+    "eden_tailer_position_age_seconds", "Age of the saved resume token; 0 where another process leads"
+)
+TAILER_OPLOG_LEFT = Gauge(
+    "eden_tailer_oplog_left_seconds",
+    "Time until the oplog has no place for the tailer's position any more, at the pace of its window",
+)
+TAILER_OPLOG_BYTES_LEFT = Gauge(
+    "eden_tailer_oplog_left_bytes", "Bytes of the oplog between its oldest entry and the tailer's position"
+)
+TAILER_OPLOG_WINDOW = Gauge("eden_tailer_oplog_window_seconds", "Time between the oplog's ends")
 TAILER_COMMITS = Counter("eden_tailer_commits", "Kafka transactions committed")
 TAILER_BACKFILL_READ = Gauge(
     "eden_tailer_backfill_messages", "Messages read in by the backfill or merge under way"
@@ -44,7 +63,30 @@ STAGE_HANDLER = Histogram(
     buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300),
 )
 STAGE_RUNNING = Gauge("eden_stage_running", "Units that a stage works on now", ["stage"])
-STAGE_WAITING = Gauge("eden_stage_waiting_records", "Records fetched that wait in a stage's lanes", ["stage"])
+STAGE_WAITING = Gauge(
+    "eden_stage_waiting_records",
+    "Records that wait in a stage's lanes, by reason: order (behind one of the same key), turn (all places are "
+    "taken), retry (to be tried again), pause",
+    ["stage", "reason"],
+)
+STAGE_PENDING = Gauge("eden_stage_pending_records", "Records fetched and not finished", ["stage"])
+STAGE_OLDEST = Gauge(
+    "eden_stage_oldest_unfinished_seconds", "Since when the oldest unfinished record is here", ["stage"]
+)
+STAGE_COMMIT_GAP = Gauge(
+    "eden_stage_commit_gap_records", "Records finished behind an unfinished one: not committed yet", ["stage"]
+)
+STAGE_PARTITIONS = Gauge("eden_stage_partitions", "Partitions that this process holds", ["stage"])
+STAGE_HELD_BACK = Gauge(
+    "eden_stage_held_back_partitions", "Partitions not fetched for now: their bound is full", ["stage"]
+)
+STAGE_REBALANCES = Counter("eden_stage_rebalances", "Times that partitions were assigned", ["stage"])
+STAGE_PAUSES = Counter(
+    "eden_stage_pauses", "Times that a stage began to stand still, by kind", ["stage", "kind"]
+)
+DEAD_LETTERS = Counter(
+    "eden_dead_letters", "Records given up, by the kind of error that ended them", ["stage", "reason"]
+)
 STAGE_PAUSED = Gauge(
     "eden_stage_paused",
     "1 while a stage stands still: by hand, for dead letters, in an outage",
@@ -138,39 +180,184 @@ class ConsolidationMetrics:
         CONSOLIDATIONS.labels(kind, because, str(cut).lower()).inc()
 
 
+FACTS_DECIDED = Counter(
+    "eden_facts_decided", "Versions of facts decided, by scope and decision", ["scope", "decision"]
+)
+REFLECTIONS_FORMED = Counter("eden_reflections_formed", "Reflections formed, by scope", ["scope"])
+BLOB_WORDS = Histogram(
+    "eden_blob_words",
+    "Words of the blob versions decided, by scope",
+    ["scope"],
+    buckets=(25, 50, 100, 150, 200, 300, 400, 600, 900, 1_200, 2_000),
+)
+BLOB_FILL = Histogram(
+    "eden_blob_limit_share",
+    "Share of their word limit that the blob versions decided take, by scope",
+    ["scope"],
+    buckets=(0.25, 0.5, 0.75, 0.9, 1.0),
+)
+
+
+class FormationMetrics:
+    """What is counted of the events that stages decide: once each, when their outcome is stored and published."""
+
+    def decided(self, events: Iterable[object]) -> None:
+        """One outcome's events."""
+        for event in events:
+            if isinstance(event, FactChanged):
+                FACTS_DECIDED.labels(event.scope.kind, event.decision).inc()
+            elif isinstance(event, ReflectionFormed):
+                REFLECTIONS_FORMED.labels(event.scope.kind).inc()
+            elif isinstance(event, ScopeConsolidated):
+                BLOB_WORDS.labels(event.scope.kind).observe(event.words)
+                BLOB_FILL.labels(event.scope.kind).observe(event.words / event.word_limit)
+
+
+CONTEXTS_BUILT = Counter("eden_contexts_built", "Ready contexts of active sessions built anew")
+CONTEXT_DELAY = Histogram(
+    "eden_context_delay_seconds",
+    "From a write of memory to the ready contexts built from it",
+    buckets=(0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300),
+)
+MESSAGE_TO_CONTEXT = Histogram(
+    "eden_message_to_context_seconds",
+    "From the time of a window (its last message, or the watermark that found it cold) to the fresh context",
+    buckets=(1, 2, 5, 10, 20, 30, 60, 120, 300, 900, 3_600),
+)
+
+
+class FreshnessMetrics:
+    """How fresh contexts are (eden_memory.ports.FreshnessWatch)."""
+
+    def built(self, contexts: int) -> None:
+        """So many were built."""
+        CONTEXTS_BUILT.inc(contexts)
+
+    def fresh(self, since_write: float, since_window: float | None) -> None:
+        """Contexts show a change, seconds after its write and after its window (None: not of a window)."""
+        CONTEXT_DELAY.observe(max(0.0, since_write))
+        if since_window is not None:
+            MESSAGE_TO_CONTEXT.observe(max(0.0, since_window))
+
+
+CONTEXT_READS = Counter(
+    "eden_context_reads",
+    "Contexts asked for, by where they came from: kept in the process, or stored",
+    ["how"],
+)
+
+MEMORY_DOCUMENTS = Gauge("eden_memory_documents", "Documents of a memory collection, about", ["collection"])
+CONSOLIDATION_DUE = Gauge("eden_consolidation_due_scopes", "Scopes whose buffer is to be consolidated now")
+CONSOLIDATION_DUE_SECONDS = Gauge(
+    "eden_consolidation_due_seconds", "Since when the scope that is due for the longest has been found so"
+)
+
+GROUP_LAG = Gauge(
+    "kafka_consumergroup_lag",
+    "Offsets between what a group has committed and the partition's end",
+    ["consumergroup", "topic", "partition"],
+)
+GROUP_LAG_SUM = Gauge(
+    "kafka_consumergroup_lag_sum", "The same, of all partitions of a topic", ["consumergroup", "topic"]
+)
+GROUP_LAG_SECONDS = Gauge(
+    "kafka_consumergroup_lag_seconds",
+    "Since when the first record that a group has not committed past is in the partition; 0: there is none",
+    ["consumergroup", "topic", "partition"],
+)
+GROUP_OFFSET = Gauge(
+    "kafka_consumergroup_current_offset",
+    "The offset that a group has committed",
+    ["consumergroup", "topic", "partition"],
+)
+GROUP_MEMBERS = Gauge("kafka_consumergroup_members", "Members of a group", ["consumergroup"])
+TOPIC_OFFSET = Gauge("kafka_topic_partition_current_offset", "The end of a partition", ["topic", "partition"])
+TOPIC_OLDEST = Gauge(
+    "kafka_topic_partition_oldest_offset", "The first offset still in a partition", ["topic", "partition"]
+)
+TOPIC_PARTITIONS = Gauge("kafka_topic_partitions", "Partitions of a topic", ["topic"])
+LAG_READ_AT = Gauge(
+    "eden_lag_read_timestamp_seconds", "When the lag figures were read; 0: by another process"
+)
+LAG_READ_SECONDS = Gauge("eden_lag_read_seconds", "How long the last reading of the lag figures took")
+
+
 LLM_CALLS = Counter(
-    "eden_llm_calls", "Model calls by how they ended", ["stage", "provider", "model", "outcome"]
+    "eden_llm_calls", "Model calls by how they ended", ["stage", "provider", "model", "agent", "outcome"]
 )
 LLM_TOKENS = Counter(
-    "eden_llm_tokens", "Tokens of model calls; cached ones are a part of input", ["stage", "model", "kind"]
+    "eden_llm_tokens",
+    "Tokens of model calls, by kind: input, output, cached (a part of input), reasoning (a part of output)",
+    ["stage", "model", "agent", "kind"],
 )
-LLM_COST = Counter("eden_llm_cost_usd", "Cost of model calls whose price is known", ["stage", "model"])
+LLM_COST = Counter(
+    "eden_llm_cost_usd", "US dollars of model calls whose price is known", ["stage", "model", "agent"]
+)
 LLM_UNPRICED = Counter("eden_llm_unpriced_calls", "Model calls whose price is not known", ["stage", "model"])
-LLM_SECONDS = Histogram(
-    "eden_llm_call_seconds",
-    "Duration of model calls",
-    ["stage", "model"],
-    buckets=(0.05, 0.1, 0.25, 0.5, 1, 2, 4, 8, 16, 32, 64, 128),
+LLM_REPAIRS = Counter(
+    "eden_llm_repairs", "Calls that asked again because an answer was not valid", ["stage", "model"]
 )
+GENAI_SECONDS = Histogram(
+    "gen_ai_client_operation_duration_seconds",
+    "Duration of model calls (OpenTelemetry's GenAI conventions; error_type is empty for answered ones)",
+    ["gen_ai_operation_name", "gen_ai_provider_name", "gen_ai_request_model", "error_type", "stage"],
+    buckets=(0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92),
+)
+GENAI_TOKENS = Histogram(
+    "gen_ai_client_token_usage",
+    "Tokens of one model call (OpenTelemetry's GenAI conventions)",
+    ["gen_ai_operation_name", "gen_ai_provider_name", "gen_ai_request_model", "gen_ai_token_type", "stage"],
+    buckets=(1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576),
+)
+MOST_AGENTS = 20
+NOBODY, OTHERS = "none", "other"
 
 
 class CallMetrics:
-    """What is counted of model calls (eden_memory.models.accounts.CallWatch)."""
+    """What is counted of model calls (eden_memory.models.accounts.CallWatch).
+
+    Labels are bounded: the first `agents` agents that this process meets keep their names, the rest is `other`.
+    """
+
+    def __init__(self, agents: int = MOST_AGENTS) -> None:
+        self._most, self._agents = agents, set[str]()
 
     def called(self, call: ModelCalled) -> None:
         """A call has ended."""
-        LLM_CALLS.labels(call.stage, call.provider, call.model, call.outcome).inc()
-        for kind, number in (
-            ("input", call.input_tokens),
-            ("cached", call.cached_tokens),
-            ("output", call.output_tokens),
-        ):
-            LLM_TOKENS.labels(call.stage, call.model, kind).inc(number)
+        agent = self._agent(call.agent_id)
+        LLM_CALLS.labels(call.stage, call.provider, call.model, agent, call.outcome).inc()
+        LLM_REPAIRS.labels(call.stage, call.model).inc(bool(call.repair))
         if call.cost_usd is None:
             LLM_UNPRICED.labels(call.stage, call.model).inc()
         else:
-            LLM_COST.labels(call.stage, call.model).inc(float(call.cost_usd))
-        LLM_SECONDS.labels(call.stage, call.model).observe(call.seconds)
+            LLM_COST.labels(call.stage, call.model, agent).inc(float(call.cost_usd))
+        self._tokens(call, agent)
+        error = "" if call.outcome == "answered" else call.outcome
+        GENAI_SECONDS.labels(call.operation, call.provider, call.model, error, call.stage).observe(
+            call.seconds
+        )
+
+    def _tokens(self, call: ModelCalled, agent: str) -> None:
+        kinds = {
+            "input": call.input_tokens,
+            "output": call.output_tokens,
+            "cached": call.cached_tokens,
+            "reasoning": call.reasoning_tokens,
+        }
+        for kind, number in kinds.items():
+            LLM_TOKENS.labels(call.stage, call.model, agent, kind).inc(number)
+        for kind in ("input", "output"):
+            if kinds[kind]:
+                GENAI_TOKENS.labels(call.operation, call.provider, call.model, kind, call.stage).observe(
+                    kinds[kind]
+                )
+
+    def _agent(self, agent: str | None) -> str:
+        if agent is None:
+            return NOBODY
+        if len(self._agents) < self._most:
+            self._agents.add(agent)
+        return agent if agent in self._agents else OTHERS
 
 
 PROVIDER_LIMIT = Gauge("eden_provider_limit", "Calls of a provider that may run at once", ["provider"])

@@ -8,6 +8,7 @@ import structlog
 
 from eden_memory.domain.outcome import StoredRecord
 from eden_memory.domain.stage import Dead, Decision, Delivery, Emit, Handler, Result, Retry
+from eden_memory.domain.tracing import traceparent
 from eden_memory.domain.usage import CALLS
 from eden_memory.runtime.stages.codec import TopicOf
 from eden_memory.runtime.stages.tools import Publishing
@@ -84,6 +85,9 @@ class UsageLog:
             time=call.started_at,
             subject=call.subject(),
             ordering_key=call.ordering_key(),
+            traceparent=traceparent(
+                call.session_id or call.scope or call.call_id, call.cause or call.call_id
+            ),
         )
         ordering = envelope.ordering_key.encode()
         return StoredRecord(

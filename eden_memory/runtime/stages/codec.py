@@ -6,6 +6,7 @@ from hashlib import blake2b
 
 from eden_memory.domain.outcome import StoredRecord
 from eden_memory.domain.stage import Delivery, Emit, Erase, Outgoing
+from eden_memory.domain.tracing import following
 from eden_memory.runtime.stages.records import Record
 from schemas.envelope import Envelope
 from schemas.events import Event
@@ -57,7 +58,7 @@ class Encoder:
             time=one.time or cause.envelope.time,
             subject=event.subject(),
             ordering_key=event.ordering_key(),
-            traceparent=one.traceparent or cause.envelope.traceparent,
+            traceparent=one.traceparent or following(cause.envelope),
         )
         return self._stored(type(event), envelope, event.key(), one.value or event.json_bytes())
 
@@ -70,7 +71,7 @@ class Encoder:
             time=one.time or cause.envelope.time,
             subject=one.subject,
             ordering_key=one.ordering_key,
-            traceparent=cause.envelope.traceparent,
+            traceparent=following(cause.envelope),
             entity_version=one.entity_version,
             scope=one.scope,
             reason=one.reason,

@@ -8,7 +8,7 @@ from typing import Literal
 import structlog
 
 from eden_memory.domain.outcome import Outcome, OutcomeTooLarge, Reread, StoredRecord
-from eden_memory.domain.stage import Dead, Decision, Delivery, Retry, Stage
+from eden_memory.domain.stage import Dead, Decision, Delivery, Emit, Outgoing, Retry, Stage
 from eden_memory.runtime import metrics
 from eden_memory.runtime.dead.dead_letters import Cause, dead_letter
 from eden_memory.runtime.stages.codec import Encoder, kind_of
@@ -39,6 +39,7 @@ class Deciding:
             how: metrics.STAGE_RECORDS.labels(stage.name, how) for how in ("decided", "dead", "skipped")
         }
         self._handler_seconds = metrics.STAGE_HANDLER.labels(stage.name)
+        self._formed = metrics.FormationMetrics()
 
     async def __call__(self, unit: Unit) -> Again | None:
         """Work on a unit; it never raises but for a defect of the runtime."""
@@ -91,7 +92,7 @@ class Deciding:
         except Exception as error:  # noqa: BLE001 - what the handler returned cannot be written
             return await self._failed(unit, read, Failure.of(error))
         try:
-            again = await self._settle(unit, read, outcome)
+            again = await self._settle(unit, read, outcome, result.events)
         except OutcomeTooLarge as error:
             return await self._failed(unit, read, Failure.of(error))
         if again is None and result.published is not None and not unit.home.revoked:
@@ -157,7 +158,9 @@ class Deciding:
             decided_at=self._tools.clock(),
         )
 
-    async def _settle(self, unit: Unit, read: Sequence[Read], outcome: Outcome) -> Again | None:
+    async def _settle(
+        self, unit: Unit, read: Sequence[Read], outcome: Outcome, events: Sequence[Outgoing] = ()
+    ) -> Again | None:
         """Store an outcome, publish what is stored, and finish what it covers."""
         stored = outcome
         ledger = self._ledger
@@ -169,6 +172,8 @@ class Deciding:
             if members(read)[0] not in stored.members:
                 return await self._reread(unit, read, f"{outcome.key} was decided for others")
         await self._publish(unit, stored.records)
+        if stored is outcome:
+            self._formed.decided(one.event if isinstance(one, Emit) else one for one in events)
         return self._finish_covered(unit, read, stored)
 
     def _finish_covered(self, unit: Unit, read: Sequence[Read], stored: Outcome) -> Again | None:
@@ -276,6 +281,8 @@ class Deciding:
         self._finish(unit, "dead")
 
     def _letter(self, record: Record, failure: Failure, attempts: int) -> StoredRecord:
+        reason = type(failure.error).__name__ if failure.error is not None else str(failure.kind)
+        metrics.DEAD_LETTERS.labels(self._stage.name, reason).inc()
         log.error(
             "dead letter",
             stage=self._stage.name,

@@ -158,6 +158,16 @@ class Lanes:
         """Records that wait, those to be tried again included."""
         return sum(len(lane.queue) for lane in self._lanes.values())
 
+    def waiting(self) -> dict[str, int]:
+        """The same by reason: behind another of its key, for a place, for its next attempt, for the stage's pause."""
+        found: dict[str, int] = {"order": 0, "turn": 0, "retry": 0, "pause": 0}
+        for lane in self._lanes.values():
+            first = 0 if lane.state is _State.RUNNING or not lane.queue else 1
+            found["order"] += len(lane.queue) - first
+            parked = lane.state is _State.PARKED
+            found["retry" if parked else "pause" if self._paused else "turn"] += first
+        return found
+
     @property
     def paused(self) -> bool:
         """Whether no new unit starts, probes excepted."""

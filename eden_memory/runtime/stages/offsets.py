@@ -1,5 +1,6 @@
 """Finished offsets of one assigned partition, and how far they reach without a gap."""
 
+import time
 from collections import deque
 
 
@@ -9,7 +10,7 @@ class AssignedPartition:
     Offsets are taken in rising order and finished in any; what may be committed is the contiguous prefix.
     """
 
-    __slots__ = ("_end", "_finished", "_pending", "bytes", "count", "partition", "revoked", "topic")
+    __slots__ = ("_end", "_finished", "_pending", "_since", "bytes", "count", "partition", "revoked", "topic")
 
     def __init__(self, topic: str, partition: int) -> None:
         self.topic = topic
@@ -19,6 +20,7 @@ class AssignedPartition:
         self.bytes = 0
         self._end: int | None = None
         self._pending: deque[int] = deque()
+        self._since: deque[float] = deque()
         self._finished: set[int] = set()
 
     def take(self, offset: int, size: int) -> bool:
@@ -26,6 +28,7 @@ class AssignedPartition:
         if self._end is not None and offset < self._end:
             return False
         self._pending.append(offset)
+        self._since.append(time.monotonic())
         self._end = offset + 1
         self.count += 1
         self.bytes += size
@@ -38,6 +41,16 @@ class AssignedPartition:
         self.bytes -= size
         while self._pending and self._pending[0] in self._finished:
             self._finished.discard(self._pending.popleft())
+            self._since.popleft()
+
+    @property
+    def gap(self) -> int:
+        """Finished records that are not committed, because one before them is unfinished."""
+        return len(self._finished)
+
+    def oldest(self) -> float:
+        """Seconds since the first unfinished record was taken; 0.0: there is none."""
+        return time.monotonic() - self._since[0] if self._since else 0.0
 
     def committable(self, position: int | None = None) -> int | None:
         """The offset to commit: of the first unfinished record, else behind everything seen.

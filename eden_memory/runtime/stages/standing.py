@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from typing import get_args
 
 import structlog
 
@@ -49,6 +50,8 @@ class Standing:
         self._seen: set[PauseKind] = set()
         self._lanes: Lanes | None = None
         self._prober: asyncio.Task[None] | None = None
+        for kind in get_args(PauseKind):
+            metrics.STAGE_PAUSED.labels(stage, kind).set(0)
 
     @property
     def epoch(self) -> int:
@@ -98,6 +101,7 @@ class Standing:
             return
         self._pauses[pause.kind] = pause
         metrics.STAGE_PAUSED.labels(self._stage, pause.kind).set(1)
+        metrics.STAGE_PAUSES.labels(self._stage, pause.kind).inc()
         log.warning("stage paused", stage=self._stage, kind=pause.kind, reason=pause.reason)
         if self._lanes is not None:
             self._lanes.pause()

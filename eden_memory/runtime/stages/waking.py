@@ -7,6 +7,7 @@ import structlog
 
 from eden_memory.domain.consolidating import change_of
 from eden_memory.domain.outcome import StoredRecord
+from eden_memory.domain.tracing import traceparent
 from eden_memory.runtime.ending import end
 from eden_memory.runtime.process import State
 from eden_memory.runtime.stages.codec import TopicOf
@@ -82,14 +83,16 @@ async def announce(
 
 
 def _record(change: ScopeChanged, topic_of: TopicOf, source: str) -> StoredRecord:
+    event_id = f"due/{change.scope.key}@{change.revision}"
     envelope = Envelope(
-        id=f"due/{change.scope.key}@{change.revision}",
+        id=event_id,
         name=change.NAME,
         version=change.VERSION,
         source=source,
         time=change.committed_at,
         subject=change.subject(),
         ordering_key=change.ordering_key(),
+        traceparent=traceparent(change.scope.session_id or change.scope.key, event_id),
     )
     return StoredRecord(
         topic_of(ScopeChanged),

@@ -169,15 +169,29 @@ class Worker:
     async def _commit_regularly(self) -> None:
         while True:
             await asyncio.sleep(self._bounds.commit_seconds)
-            metrics.STAGE_RUNNING.labels(self.name).set(self.lanes.running)
-            metrics.STAGE_WAITING.labels(self.name).set(self.lanes.queued)
+            self._measure()
             try:
                 await self.membership.commit()
             except KafkaError as error:
                 log.warning("not committed", stage=self.stage.name, error=f"{type(error).__name__}: {error}")
 
+    def _measure(self) -> None:
+        for reason, number in self.lanes.waiting().items():
+            metrics.STAGE_WAITING.labels(self.name, reason).set(number)
+        homes = list(self.membership.homes.values())
+        for gauge, number in (
+            (metrics.STAGE_RUNNING, self.lanes.running),
+            (metrics.STAGE_PENDING, sum(home.count for home in homes)),
+            (metrics.STAGE_OLDEST, max((home.oldest() for home in homes), default=0.0)),
+            (metrics.STAGE_COMMIT_GAP, sum(home.gap for home in homes)),
+            (metrics.STAGE_PARTITIONS, len(homes)),
+            (metrics.STAGE_HELD_BACK, len(self._paused)),
+        ):
+            gauge.labels(self.name).set(number)
+
     def _on_assigned(self) -> None:
         self._paused.clear()
+        metrics.STAGE_REBALANCES.labels(self.name).inc()
         self._spawn(self._retries.look(self.membership.homes))
 
     async def _follow_controls(self) -> None:

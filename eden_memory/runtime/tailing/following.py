@@ -5,7 +5,6 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 import structlog
@@ -62,7 +61,7 @@ class Following:
         self._release_orphans(batch)
         await self._mark(batch)
         await leading.advance(replace(leading.position, token=batch.position, version=batch.version))
-        metrics.TAILER_LAG.set(max((datetime.now(UTC) - batch.time).total_seconds(), 0.0))
+        leading.published_until = batch.time
 
     async def _mark(self, batch: ChangeBatch) -> None:
         now = time.monotonic()

@@ -6,6 +6,7 @@ position, by the next leader; a record that comes twice is the same record.
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,6 +21,7 @@ from eden_memory.domain.source.records import Outgoing
 from eden_memory.ports import ChangeSource, Inbox, Messages, Position, Positions, SourceFailed
 from eden_memory.runtime import metrics
 from eden_memory.runtime.tailing.transactions import TransactionalPublisher
+from schemas.envelope import parse_type
 
 log = structlog.get_logger("eden.tailer")
 
@@ -88,6 +90,8 @@ class Leading:
         self._saved: Position | None = None
         self._committed = time.monotonic()
         self._carried: list[Any] = []
+        self.published_until: datetime | None = None
+        """Of the stream: everything up to then is published."""
 
     async def claim(self) -> None:
         """Shut out older leaders, in Kafka and in MongoDB, and take over the position."""
@@ -100,7 +104,7 @@ class Leading:
             await self._bury(mapped.unmapped, now)
         await self.publisher.send(mapped.records)
         self._carried.extend(mapped.carried)
-        metrics.TAILER_RECORDS.labels(origin).inc(len(mapped.records) + len(mapped.unmapped))
+        _count(origin, mapped)
         metrics.TAILER_EMPTY.inc(mapped.empty)
 
     async def _bury(self, unmapped: Sequence[Unmapped], now: datetime) -> None:
@@ -139,6 +143,25 @@ class Leading:
             await self.source.inbox.erase(self._carried)
             self._carried.clear()
 
+    @property
+    def saved(self) -> Position | None:
+        """The position that a next leader would begin from."""
+        return self._saved
+
     def erase_later(self, ids: Sequence[Any]) -> None:
         """Inbox documents that are already carried, to be erased at the next settling."""
         self._carried.extend(ids)
+
+
+def _count(origin: str, mapped: Mapped) -> None:
+    metrics.TAILER_RECORDS.labels(origin, "dead letter").inc(len(mapped.unmapped))
+    for record, number in Counter(map(_kind, mapped.records)).items():
+        metrics.TAILER_RECORDS.labels(origin, record).inc(number)
+
+
+def _kind(record: Outgoing) -> str:
+    """The event's name, or `tombstone`."""
+    if record.value is None:
+        return "tombstone"
+    types = (value for name, value in record.headers if name == "ce_type")
+    return parse_type(next(types).decode())[0]

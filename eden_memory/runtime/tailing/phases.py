@@ -12,6 +12,7 @@ from eden_memory.runtime import metrics
 from eden_memory.runtime.tailing.following import Following
 from eden_memory.runtime.tailing.known import Consumers, Known
 from eden_memory.runtime.tailing.leading import Leading
+from eden_memory.runtime.tailing.measuring import Window, measured
 from eden_memory.runtime.tailing.reading_in import backfill, merge
 from eden_memory.runtime.tailing.transactions import PublishFailed
 
@@ -28,14 +29,17 @@ class Leadership:
     leadings: Leadings
     consumers: Consumers
     watermark_seconds: float
+    window: Window | None = None
+    """The oplog's, for those who watch."""
 
     async def run(self, epoch: int, stopping: asyncio.Event) -> None:
         """Until told to stop, or until something fails that a new leadership has to put right."""
         leading = self.leadings(epoch, stopping)
         try:
             await leading.claim()
-            await self._phases(leading)
-            await leading.settle()
+            async with measured(leading, self.window):
+                await self._phases(leading)
+                await leading.settle()
         finally:
             await leading.source.changes.close()
             await leading.publisher.stop()
