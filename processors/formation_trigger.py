@@ -70,7 +70,7 @@ class FormationTrigger:
             kept = await self._take(partition)
             batch = await self._read(kept, left)
             taken = await self._apply(batch, kept, left, {one.session_id for one in ready.values()})
-            closing = await self._close(batch, left[taken - 1].envelope.traceparent)
+            closing = await self._close(batch)
             if await self._write(batch, kept, closing):
                 self._kept[partition] = kept
                 left = left[taken:]
@@ -147,13 +147,13 @@ class FormationTrigger:
         self._watch.waiting(partition, waiting)
         return len(due) == MOST_DUE
 
-    async def _close(self, batch: Batch, traceparent: str | None) -> Closing:
+    async def _close(self, batch: Batch) -> Closing:
         """Turn what was closed into windows, and write the requests that can be written."""
         closing = Closing()
         for session in batch.own():
             for closed, members in session.closed:
                 if members or (closed.because == "ended" and session.session_id not in batch.off.sessions):
-                    window = stored_window(session, closed, members, traceparent)
+                    window = stored_window(session, closed, members)
                     closing.windows[window.formation_id] = window
                     closing.writes.setdefault(session.session_id, SessionWrite(session)).new.append(window)
                     batch.counts.windows[closed.because] += 1

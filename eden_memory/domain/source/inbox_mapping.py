@@ -8,8 +8,9 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from eden_memory.domain.source.changes import Document
 from eden_memory.domain.source.message_fields import Unusable, cut
-from eden_memory.domain.source.message_mapping import EncodeId, traceparent
+from eden_memory.domain.source.message_mapping import EncodeId
 from eden_memory.domain.source.records import Outgoing
+from eden_memory.domain.tracing import traceparent
 from schemas.documents import (
     InboxAddedText,
     InboxFactCommand,
@@ -110,7 +111,7 @@ class InboxMapping:
             time=time,
             subject=event.subject(),
             ordering_key=event.ordering_key(),
-            traceparent=traceparent(event_id).decode(),
+            traceparent=traceparent(event.ordering_key(), event_id),
         )
         key = event.ordering_key().encode()
         return Outgoing(topic, event.key().encode(), event.json_bytes(), envelope.headers(), key)

@@ -6,7 +6,6 @@ it equal to what `schemas.events.MessageRecorded` writes.
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from hashlib import blake2b
 from typing import Any, Literal, NamedTuple
 
 import orjson
@@ -14,6 +13,7 @@ import orjson
 from eden_memory.domain.source.changes import Document
 from eden_memory.domain.source.message_fields import Unusable, cut, getter, moment_of, text_of
 from eden_memory.domain.source.records import EVERYWHERE, EVERYWHERE_ELSE, Outgoing
+from eden_memory.domain.tracing import traceparent
 from schemas.envelope import CONTENT_TYPE, SPEC_VERSION, Envelope, data_schema, event_type, rfc3339
 from schemas.events import MessageRecorded, Watermark
 
@@ -96,7 +96,7 @@ class MessageMapping:
             ("ce_time", time),
             ("ce_subject", key),
             ("ce_orderingkey", ordering_key),
-            ("traceparent", traceparent(event_id)),
+            ("traceparent", traceparent(session_id, event_id).encode()),
         ]
         return Outgoing(TOPIC, key, value, headers, ordering_key)
 
@@ -150,7 +150,7 @@ class MessageMapping:
             time=time,
             subject=message_id,
             ordering_key=session_id or message_id,
-            traceparent=traceparent(event_id).decode(),
+            traceparent=traceparent(session_id or message_id, event_id),
             entity_version=version,
             scope=session_id,
             reason=reason,
@@ -196,13 +196,7 @@ def watermark(partition: int, version: str, time: datetime, source: str) -> Outg
         time=time,
         subject=event.subject(),
         ordering_key=event.ordering_key(),
-        traceparent=traceparent(event_id).decode(),
+        traceparent=traceparent(event.key(), event_id),
     )
     key = event.key().encode()
     return Outgoing(TOPIC, key, event.json_bytes(), envelope.headers(), key, partition)
-
-
-def traceparent(event_id: str) -> bytes:
-    """W3C trace context of an event that nothing else caused: the same at every attempt."""
-    digest = blake2b(event_id.encode(), digest_size=24).hexdigest()
-    return f"00-{digest[:32]}-{digest[32:]}-01".encode()

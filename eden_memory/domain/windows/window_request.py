@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from eden_memory.domain.tracing import traceparent
 from eden_memory.domain.windows.participants import SessionFacts, generation_of, scopes_of
 from eden_memory.domain.windows.switched_off import Off
 from eden_memory.domain.windows.trigger import OutboxEntry, Session, StoredMessage, formation_id
@@ -66,14 +67,16 @@ class BatchWrite:
         return not (self.messages or self.sessions or self.closing)
 
 
-def stored_window(
-    session: Session, closed: Closed, members: Sequence[StoredMessage], traceparent: str | None
-) -> StoredWindow:
-    """The next window of a session, in its outbox."""
+def stored_window(session: Session, closed: Closed, members: Sequence[StoredMessage]) -> StoredWindow:
+    """The next window of a session, in its outbox; its last message is what led to it, or who asked."""
     session.seq += 1
     name = formation_id(session.session_id, session.seq, members)
     session.outbox.append(OutboxEntry(name, session.seq))
-    return StoredWindow(name, session.session_id, session.seq, tuple(members), closed, traceparent)
+    cause = f"inbox/{closed.control_id}" if closed.control_id else name
+    if members:
+        cause = f"{members[-1].message_id}@{members[-1].version}"
+    trace = traceparent(session.session_id, cause)
+    return StoredWindow(name, session.session_id, session.seq, tuple(members), closed, trace)
 
 
 def leave_out(window: StoredWindow, off: Off) -> None:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from eden_memory.domain.source.records import DEAD_HEADERS
 from eden_memory.domain.stage import Delivery, Emit, Erase
+from eden_memory.domain.tracing import span_id
 from eden_memory.runtime.dead.dead_letters import Cause, dead_letter, original
 from eden_memory.runtime.stages.codec import Encoder, event_id
 from eden_memory.runtime.stages.failures import Failure
@@ -32,7 +33,7 @@ class Said(Event):
         return "s"
 
 
-def _delivery(name: str = "cause", traceparent: str | None = "00-trace") -> Delivery:
+def _delivery(name: str = "cause", traceparent: str | None = "00-trace-parent-01") -> Delivery:
     envelope = Envelope(name, "Said", 1, "test", NOON, "s", "lane", traceparent)
     return Delivery(envelope, Said(text="x"), "in", "k")
 
@@ -57,7 +58,8 @@ def test_the_envelope_carries_time_and_trace_of_the_cause() -> None:
     causes = [_delivery("one"), _delivery("two")]
     emitted, plain = ENCODER.records([Emit(Said(text="a"), cause=causes[0]), Said(text="b")], causes)
     envelope = Envelope.of_headers(emitted.headers)
-    assert (envelope.time, envelope.traceparent, envelope.source) == (NOON, "00-trace", "stage")
+    traced = f"00-trace-{span_id('one')}-01"
+    assert (envelope.time, envelope.traceparent, envelope.source) == (NOON, traced, "stage")
     assert envelope.id == event_id("one", "stage", 0)
     assert Envelope.of_headers(plain.headers).id == event_id("two", "stage", 1)
 

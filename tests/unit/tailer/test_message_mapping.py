@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.domain.source.message_fields import Unusable, cut, moment_of, text_of
-from eden_memory.domain.source.message_mapping import FieldPaths, traceparent, watermark
+from eden_memory.domain.source.message_mapping import FieldPaths, watermark
+from eden_memory.domain.tracing import traceparent
 from schemas.envelope import Envelope, rfc3339
 from schemas.events import Watermark, decode
 from schemas.events.chat import MessageRecorded
@@ -281,16 +282,17 @@ def test_headers_are_those_of_the_envelope(identity: Any, session: Any, moment: 
         time=moment,
         subject=event.subject(),
         ordering_key=event.ordering_key(),
-        traceparent=traceparent(event_id).decode(),
+        traceparent=traceparent(event.session_id, event_id),
     )
     assert len(outgoing.headers) == len(set(outgoing.headers))
     assert set(outgoing.headers) == set(envelope.headers())
 
 
-def test_the_trace_of_an_event_is_the_same_at_every_attempt() -> None:
-    first, again, other = traceparent("s.m@1"), traceparent("s.m@1"), traceparent("s.m@2")
+def test_messages_of_a_session_share_a_trace_and_each_is_its_own_root() -> None:
+    first, again, other = (traceparent("s.1", one) for one in ("s.m@1", "s.m@1", "s.m@2"))
     assert first == again != other
-    assert [len(part) for part in first.split(b"-")] == [2, 32, 16, 2]
+    assert first.split("-")[1] == other.split("-")[1] != traceparent("s.2", "s.m@1").split("-")[1]
+    assert [len(part) for part in first.split("-")] == [2, 32, 16, 2]
 
 
 def test_a_watermark_says_that_everything_up_to_a_time_is_published() -> None:
