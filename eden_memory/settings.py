@@ -17,6 +17,7 @@ from pydantic_settings import (
 
 Role = Literal["user", "assistant", "tool", "system", "other"]
 Effort = Literal["none", "minimal", "low", "medium", "high"]
+IdForm = Literal["given", "object_id", "uuid", "integer"]
 
 
 class Group(BaseModel):
@@ -229,6 +230,43 @@ class MetricsSettings(Group):
     oplog: bool = Field(default=True, description="the tailer looks how long its place in the oplog lasts")
 
 
+class GatewaySettings(Group):
+    """The OpenAI-compatible chat gateway (docs/gateway.md)."""
+
+    upstream: str | None = Field(
+        None,
+        description="base URL of the provider, as https://api.openai.com/v1; unset: no chat is passed on",
+    )
+    agent_id: str = Field("default", description="whose memory it is, unless a key is bound to one agent")
+    single_user: str | None = Field(
+        None, description="the user where no key is needed and a request names none"
+    )
+    top_k: int = Field(
+        5, ge=0, le=100, description="facts searched for in each turn, unless the request says"
+    )
+    memory_seconds: PositiveFloat = Field(
+        1.0, description="a chat waits so long for memory, then goes without"
+    )
+    placement: Literal["split", "start"] = Field(
+        "split",
+        description="what changes from turn to turn stands before the last user turn, or all at the start",
+    )
+    role: Literal["system", "developer"] = Field("system", description="of the messages that bring memory")
+    session_ids: IdForm = Field(
+        "given", description="what `memory_id` is in the messages; given: as it comes"
+    )
+    user_ids: IdForm = Field("given", description="what `user` is in the messages; given: as it comes")
+    store: bool = Field(default=True, description="both turns become messages")
+    store_instructions: bool = Field(default=False, description="system prompts become messages, too")
+    create_sessions: bool = Field(
+        default=False, description="where sessions are mapped: make the document, and add users to it"
+    )
+    connect_seconds: PositiveFloat = Field(10.0, description="the provider's connection may take so long")
+    silence_seconds: PositiveFloat = Field(600.0, description="so long a provider may say nothing")
+    at_once: PositiveInt = Field(500, description="chats at the same time, at most; more wait")
+    body_megabytes: PositiveFloat = Field(64.0, description="size of a request, at most")
+
+
 class RunSettings(Group):
     """What a process gives its stages."""
 
@@ -275,6 +313,7 @@ class Settings(BaseSettings):
     http: HttpSettings = HttpSettings()  # pyright: ignore[reportCallIssue]
     serve: ServeSettings = ServeSettings()  # pyright: ignore[reportCallIssue]
     metrics: MetricsSettings = MetricsSettings()  # pyright: ignore[reportCallIssue]
+    gateway: GatewaySettings = GatewaySettings()  # pyright: ignore[reportCallIssue]
     run: RunSettings = RunSettings()  # pyright: ignore[reportCallIssue]
     tailer: TailerSettings = TailerSettings()  # pyright: ignore[reportCallIssue]
     local: LocalSettings = LocalSettings()  # pyright: ignore[reportCallIssue]

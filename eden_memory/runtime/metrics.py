@@ -422,3 +422,24 @@ BUDGET_WAITING = Gauge(
     "Closed windows that a budget holds back, as of the last watermark",
     ["partition"],
 )
+
+
+GATEWAY_CHATS = Counter(
+    "eden_gateway_chats",
+    "Chats through the gateway, by how they ended: answered, error (the provider's), away, broken, left",
+    ["how"],
+)
+GATEWAY_ADDED = Histogram(
+    "eden_gateway_added_seconds",
+    "From a chat's arrival until it is sent to the provider, the query's embedding included",
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5),
+)
+GATEWAY_HITS = Counter("eden_gateway_memory_hits", "Facts found for chats")
+GATEWAY_DEGRADED = Counter(
+    "eden_gateway_degraded",
+    "Chats that went on without a part of memory: it failed or was slow",
+    ["part", "why"],
+)
+GATEWAY_TURNS = Counter(
+    "eden_gateway_turns", "Turns of chats: stored, known already, or lost because storing failed", ["how"]
+)
