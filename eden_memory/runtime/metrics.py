@@ -443,3 +443,17 @@ GATEWAY_DEGRADED = Counter(
 GATEWAY_TURNS = Counter(
     "eden_gateway_turns", "Turns of chats: stored, known already, or lost because storing failed", ["how"]
 )
+
+
+HTTP_REQUESTS = Counter(
+    "eden_http_requests",
+    "Requests to the doors, by route template and class of status",
+    ["route", "method", "status"],
+)
+HTTP_SECONDS = Histogram(
+    "eden_http_request_seconds",
+    "Duration of requests to the doors, event streams included",
+    ["route"],
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60),
+)
+HTTP_STREAMS = Gauge("eden_http_event_streams", "Event streams that are open")
