@@ -176,6 +176,19 @@ class MemorySettings(Group):
     active_minutes: PositiveFloat = Field(60.0, description="a session's context is kept fresh for so long")
 
 
+class SearchSettings(Group):
+    """How facts are searched."""
+
+    adapter: Literal["auto", "atlas", "plain"] = Field(
+        "auto",
+        description="who searches: Atlas by its indexes, or this process over vectors and words that it keeps; "
+        "auto: Atlas where both indexes are queryable",
+    )
+    memory_bytes: PositiveInt = Field(
+        1_000_000_000, description="plain: memory for kept scopes; those not used for the longest time leave"
+    )
+
+
 class TailerSettings(Group):
     """The change-stream tailer."""
 
@@ -290,6 +303,7 @@ class Settings(BaseSettings):
         env_prefix="EDEN_",
         env_nested_delimiter="_",
         env_nested_max_split=1,
+        env_ignore_empty=True,
         toml_file="eden.toml",
         extra="ignore",
         frozen=True,
@@ -310,6 +324,7 @@ class Settings(BaseSettings):
     """`local`, `openai`, `google` or a URL; unset: local, or the provider of EDEN_LLM."""
     models: ModelsSettings = ModelsSettings()  # pyright: ignore[reportCallIssue]
     memory: MemorySettings = MemorySettings()  # pyright: ignore[reportCallIssue]
+    search: SearchSettings = SearchSettings()  # pyright: ignore[reportCallIssue]
     http: HttpSettings = HttpSettings()  # pyright: ignore[reportCallIssue]
     serve: ServeSettings = ServeSettings()  # pyright: ignore[reportCallIssue]
     metrics: MetricsSettings = MetricsSettings()  # pyright: ignore[reportCallIssue]
