@@ -1,57 +1,76 @@
-"""The `eden` command: one line a command family; each family stands in a file of its own."""
+"""The `eden` command: one line a command family; each family stands in a file of its own, imported when called."""
 
 import sys
+from collections.abc import Mapping
 
 import typer
 
-from eden_memory.cli import (
-    context,
-    dead,
-    demo,
-    doctor,
-    forget,
-    groups,
-    keys,
-    models,
-    pause,
-    reembed,
-    run,
-    schemas,
-    servers,
-    sessions,
-    setup,
-    tap,
-    topics,
-    watch,
-)
+from eden_memory.cli.lazy import Entry, lazy_group
 from eden_memory.domain.errors import EdenError
+
+COMMANDS: Mapping[str, Entry] = {
+    "up": Entry(
+        "servers:up",
+        "Start MongoDB and Kafka locally, unless EDEN_MONGODB_URI and EDEN_KAFKA_BOOTSTRAP name others.",
+    ),
+    "down": Entry("servers:down", "Stop the local servers; their data stays."),
+    "status": Entry("servers:status", "Say which servers run and where."),
+    "doctor": Entry(
+        "doctor:doctor",
+        "Check versions, replica set, permissions, clock, retention, topics, indexes and the field mapping.",
+    ),
+    "setup": Entry(
+        "setup:setup",
+        "Make the collections, validators and indexes of memory, where they are not there; safe to repeat.",
+    ),
+    "run": Entry("run:run", "Run the tailer and the stages until SIGTERM; any number of copies may run."),
+    "demo": Entry(
+        "demo:demo", "Write a conversation as a chat application would, and show the memory that forms of it."
+    ),
+    "context": Entry(
+        "context:context", "Print the context of a session's user: the XML for the agent's prompt."
+    ),
+    "forget": Entry(
+        "forget:forget",
+        "Forget something by hand: what rests on it alone is removed, and blobs that absorbed it are made anew.",
+    ),
+    "pause": Entry(
+        "pause:pause",
+        "Let a stage stand still: it keeps its place and its partitions, and starts nothing new.",
+    ),
+    "resume": Entry("pause:resume", "Let a stage go on, whatever it was paused for."),
+    "reembed": Entry(
+        "reembed:reembed",
+        "Ask for new vectors of all facts that another model embedded; safe to stop and to repeat.",
+    ),
+    "tap": Entry("tap:tap", "Show the records of a topic, until Ctrl-C."),
+    "watch": Entry(
+        "watch:watch",
+        "Show windows, facts with their decisions, reflections, blobs, calls, cost and lag, until Ctrl-C.",
+    ),
+    "windows": Entry("sessions:windows", "The windows of a session: what closed them, and what still waits."),
+    "session": Entry("sessions:app", "Ask something of one session."),
+    "dead": Entry("dead:app", "Dead letters: what stages have given up."),
+    "groups": Entry("groups:app", "Consumer groups of the stages."),
+    "keys": Entry("keys:app", "API keys of `eden serve`: only their hashes are kept."),
+    "models": Entry("models:app", "Language models and embedders."),
+    "topics": Entry("topics:app", "The topics of topics.yaml on a broker."),
+    "schemas": Entry("schemas:app", "The exported contract: JSON Schemas, AsyncAPI, reference pages."),
+}
+"""In the order of `eden --help`. A command's line is the first sentence of its docstring."""
 
 app = typer.Typer(
     name="eden",
+    cls=lazy_group(COMMANDS),
     help="Long-term memory for AI agents, formed in the background from chat writes.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-servers.register(app)
-app.command("context")(context.context)
-app.command("doctor")(doctor.doctor)
-app.command("setup")(setup.setup)
-app.command("run")(run.run)
-app.command("demo")(demo.demo)
-app.command("forget")(forget.forget)
-app.command("pause")(pause.pause)
-app.command("reembed")(reembed.reembed)
-app.command("resume")(pause.resume)
-app.add_typer(dead.app, name="dead")
-app.add_typer(groups.app, name="groups")
-app.add_typer(keys.app, name="keys")
-app.add_typer(models.app, name="models")
-app.command("tap")(tap.tap)
-app.command("watch")(watch.watch)
-app.command("windows")(sessions.windows)
-app.add_typer(sessions.app, name="session")
-app.add_typer(topics.app, name="topics")
-app.add_typer(schemas.app, name="schemas")
+
+
+@app.callback()
+def _eden() -> None:
+    """Long-term memory for AI agents, formed in the background from chat writes."""
 
 
 def main() -> None:

@@ -1,0 +1,57 @@
+"""Commands that are imported when they are called: `eden --help` loads none of what they stand on."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Where a command, or a family of them, stands, and its line in the list of commands."""
+
+    where: str
+    """`module:attribute` under eden_memory.cli; a function, or a Typer app."""
+    help: str
+
+    def load(self, name: str) -> Any:
+        """The command itself."""
+        module, _, attribute = self.where.partition(":")
+        found: Any = getattr(import_module(f"eden_memory.cli.{module}"), attribute)
+        if isinstance(found, typer.Typer):
+            command: Any = typer.main.get_group(found)
+        else:
+            alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+            alone.command(name)(found)
+            command = typer.main.get_command(alone)
+        command.name = name
+        return command
+
+
+class _Standing(TyperCommand):
+    """Stands for a command until its arguments are read."""
+
+    def __init__(self, name: str, entry: Entry) -> None:
+        super().__init__(name, help=entry.help)
+        self._entry = entry
+
+    def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
+        assert self.name is not None
+        return self._entry.load(self.name).make_context(info_name, args, parent, **extra)
+
+
+def lazy_group(entries: Mapping[str, Entry]) -> type[TyperGroup]:
+    """A group of these commands, in this order, with whatever is registered on its app."""
+
+    class LazyGroup(TyperGroup):
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options)
+            self.commands = {
+                **{name: _Standing(name, entry) for name, entry in entries.items()},
+                **self.commands,
+            }
+
+    return LazyGroup
