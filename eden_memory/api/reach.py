@@ -7,6 +7,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.api.access import Caller, Refused, Right
 from eden_memory.domain.source.message_fields import getter
+from eden_memory.domain.windows.own_sessions import whose
 from eden_memory.domain.windows.participants import DEFAULT_AGENT
 from eden_memory.mongo.ids import decode_id, encode_id
 from eden_memory.settings import Settings
@@ -59,6 +60,8 @@ class SessionReach:
 
         Where sessions are not mapped, a session comes to be by its first message: there it is never None.
         """
+        if (own := whose(session_id)) is not None:
+            return KnownSession(own.agent_id, None if own.user_id is None else frozenset((own.user_id,)))
         if self._mapped.collection is None:
             return KnownSession(DEFAULT_AGENT, await self._authors(session_id))
         row = await self._source[self._mapped.collection].find_one({"_id": decode_id(session_id)})

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.domain.source.message_fields import getter
+from eden_memory.domain.windows.own_sessions import whose
 from eden_memory.domain.windows.participants import DEFAULT_AGENT, Missing, SessionFacts
 from eden_memory.domain.windows.switched_off import Off
 from eden_memory.mongo.ids import decode_id, encode_id
@@ -80,7 +81,9 @@ class MongoDirectory:
             return ()
 
     def _said(self, session_id: str, row: Row | None) -> "Said | Missing":
-        """What a session's document says; where sessions are not mapped, nothing."""
+        """What a session's document says; where sessions are not mapped, nothing. Our own have none."""
+        if (own := whose(session_id)) is not None:
+            return Said(own.agent_id, () if own.user_id is None else (own.user_id,), None)
         if self._sessions.collection is None:
             return Said(DEFAULT_AGENT, None, None)
         if row is None:

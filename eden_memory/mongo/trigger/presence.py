@@ -8,6 +8,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.domain.context.visible import Asked, Present
 from eden_memory.domain.source.message_fields import getter
+from eden_memory.domain.windows.own_sessions import whose
 from eden_memory.mongo.ids import decode_id, encode_id
 from eden_memory.settings import Settings
 from schemas.documents import SessionState
@@ -78,6 +79,8 @@ class MongoPresence:
         asks = frozenset((asked.user_id,) if asked.user_id is not None else ())
         if asked.session_id is None:
             return asks
+        if (own := whose(asked.session_id)) is not None:
+            return frozenset((own.user_id,) if own.user_id is not None else ())
         if self._settings.sessions.collection is not None:
             session = sessions.get(asked.session_id)
             listed = None if session is None else self._users(session)

@@ -1,0 +1,36 @@
+"""Sessions that are nobody's conversation: what is added for an agent and a user, without a chat, stands there."""
+
+from typing import NamedTuple
+
+from schemas.ids import encode, split
+
+BEGINS = "eden:added:"
+
+
+class Own(NamedTuple):
+    """Whose additions they are; ids typed."""
+
+    agent_id: str
+    user_id: str | None
+    """None: the agent's, nobody's in particular."""
+
+
+def own_session(agent_id: str, user_id: str | None) -> str:
+    """The session's id, as an application would have it: the same for the same agent and user."""
+    return f"{BEGINS}{agent_id}" + (f":{user_id}" if user_id is not None else "")
+
+
+def whose(session_id: str) -> Own | None:
+    """Whose the session is, if it is such a one (`session_id` typed): no document says who is in it."""
+    if not session_id.startswith(encode(BEGINS)):
+        return None
+    agent, _, user = split(session_id)[1].removeprefix(BEGINS).partition(":")
+    return Own(agent, user or None) if _is_id(agent) and (not user or _is_id(user)) else None
+
+
+def _is_id(text: str) -> bool:
+    try:
+        split(text)
+    except ValueError:
+        return False
+    return ":" not in text
