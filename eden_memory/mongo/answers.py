@@ -24,6 +24,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 """Seconds between two attempts to store: an answer is paid for, so there is no last one."""
 REASON_CHARACTERS = 1_000
 Document = dict[str, Any]
+Unit = tuple[str, str | None]
+"""A unit, and the id of an answer that may be another's."""
 
 
 class MongoAnswers:
@@ -44,9 +46,10 @@ class MongoAnswers:
         """Create the index."""
         await self._answers.create_index("unit", sparse=True)
 
-    async def of_unit(self, unit: str) -> Mapping[str, Answer]:
-        """All answers that a unit's question and its repairs have got, by id."""
-        return (await self._of_units.get([unit])).get(unit, {})
+    async def of_unit(self, unit: str, answer_id: str | None = None) -> Mapping[str, Answer]:
+        """All answers of a unit, by id, and the one under `answer_id`; look-ups of the same moment share a query."""
+        asked = (unit, answer_id)
+        return (await self._of_units.get([asked])).get(asked, {})
 
     async def find(self, ids: Iterable[str]) -> Mapping[str, Answer]:
         """Those of the answers that are kept, by id; look-ups of the same moment share a query."""
@@ -76,11 +79,20 @@ class MongoAnswers:
         stored = await self._answers.find_one({"_id": answer.id})
         return answer if stored is None else _answer(stored)
 
-    async def _read_units(self, units: list[str]) -> dict[str, dict[str, Answer]]:
-        found: dict[str, dict[str, Answer]] = {}
-        async for one in self._answers.find({"unit": {"$in": units}}):
-            found.setdefault(one["unit"], {})[one["_id"]] = _answer(one)
-        return found
+    async def _read_units(self, asked: list[Unit]) -> dict[Unit, dict[str, Answer]]:
+        of_units: Document = {"unit": {"$in": [unit for unit, _ in asked]}}
+        ids = [answer_id for _, answer_id in asked if answer_id is not None]
+        query = {"$or": [of_units, {"_id": {"$in": ids}}]} if ids else of_units
+        found = [_answer(one) async for one in self._answers.find(query)]
+        units: dict[str | None, dict[str, Answer]] = {}
+        for one in found:
+            units.setdefault(one.unit, {})[one.id] = one
+        by_id = {one.id: one for one in found}
+        return {
+            (unit, answer_id): units.get(unit, {})
+            | ({answer_id: by_id[answer_id]} if answer_id in by_id else {})
+            for unit, answer_id in asked
+        }
 
     async def _read_ids(self, ids: list[str]) -> dict[str, Answer]:
         return {one["_id"]: _answer(one) async for one in self._answers.find({"_id": {"$in": ids}})}

@@ -74,11 +74,13 @@ class WatchedAnswers(MongoAnswers):
         super().__init__(database, prefix)
         self._watch = watch
 
-    async def of_unit(self, unit: str) -> Mapping[str, Answer]:
+    async def of_unit(self, unit: str, answer_id: str | None = None) -> Mapping[str, Answer]:
         """As the store does."""
         now = time.monotonic()
-        found = await super().of_unit(unit)
+        found = await super().of_unit(unit, answer_id)
         self._watch.looked[unit] = now
+        if answer_id is not None:
+            self._watch.looked[answer_id] = now
         return found
 
     async def find(self, ids: Iterable[str]) -> Mapping[str, Answer]:

@@ -9,8 +9,8 @@ from schemas.documents import Answer
 class AnswerStore(Protocol):
     """Answers by the hash of what was asked; each is written once and never changed, but for `invalid`."""
 
-    async def of_unit(self, unit: str) -> Mapping[str, Answer]:
-        """All answers that a unit's question and its repairs have got, by id."""
+    async def of_unit(self, unit: str, answer_id: str | None = None) -> Mapping[str, Answer]:
+        """All answers that a unit's question and its repairs have got, by id; `answer_id` too, whosever it is."""
         ...
 
     async def find(self, ids: Iterable[str]) -> Mapping[str, Answer]:

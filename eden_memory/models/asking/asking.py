@@ -98,13 +98,12 @@ class AskingModel:
     ) -> _Question[A]:
         """Where to begin: with the answer that the unit has got, else with what the prompt is kept under."""
         unit = self._prefix + asking.unit
-        known = dict(await self._answers.of_unit(unit))
-        chain = chain_of(known)
+        first = self._first_key(prompt, answer, asking)
+        known = dict(await self._answers.of_unit(unit, first))
+        chain = chain_of({key: kept for key, kept in known.items() if kept.unit == unit})
         if chain and chain[0].shown != asking.shown:
             raise ProviderError("an answer to this question has arrived meanwhile: decided on what that saw")
-        key = chain[0].id if chain else self._first_key(prompt, answer, asking)
-        if not chain:
-            known |= await self._answers.find([key])
+        key = chain[0].id if chain else first
         return _Question(prompt, answer, asking, check, unit, key, known, repair.turns(prompt))
 
     def _first_key(self, prompt: Prompt, answer: type[A], asking: Asking) -> str:

@@ -101,3 +101,12 @@ async def test_a_paid_answer_is_stored_though_the_server_is_away_for_a_moment(st
     store._inserts = inserts  # pyright: ignore[reportPrivateUsage]
     assert await store.keep(answer()) == answer()
     assert list(await store.of_unit("facts:e1")) == [answer().id]
+
+
+async def test_a_unit_and_an_answer_of_another_are_looked_up_together(store: MongoAnswers) -> None:
+    mine, others = answer(), answer().model_copy(update={"id": "f" * 64, "unit": "facts:e9"})
+    await store.keep(mine)
+    await store.keep(others)
+    assert dict(await store.of_unit("facts:e1", others.id)) == {mine.id: mine, others.id: others}
+    assert dict(await store.of_unit("facts:e2", others.id)) == {others.id: others}
+    assert dict(await store.of_unit("facts:e2", "0" * 63 + "e")) == {}

@@ -56,8 +56,8 @@ class MemoryAnswers:
     def __init__(self) -> None:
         self.kept: dict[str, KeptAnswer] = {}
 
-    async def of_unit(self, unit: str) -> Mapping[str, KeptAnswer]:
-        return {one.id: one for one in self.kept.values() if one.unit == unit}
+    async def of_unit(self, unit: str, answer_id: str | None = None) -> Mapping[str, KeptAnswer]:
+        return {one.id: one for one in self.kept.values() if one.unit == unit or one.id == answer_id}
 
     async def find(self, ids: Iterable[str]) -> Mapping[str, KeptAnswer]:
         return {name: self.kept[name] for name in ids if name in self.kept}

@@ -133,3 +133,10 @@ async def test_the_log_says_which_role_uses_what_and_shows_no_secret_of_a_url() 
     assert logs[1]["roles"] == ["decisions"]
     assert KEY not in repr(logs)
     await made.close()
+
+
+def test_an_empty_variable_names_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDEN_MODELS_FAST", "")
+    monkeypatch.setenv("EDEN_LLM", "")
+    settings = Settings()
+    assert (settings.models.fast, settings.llm) == (None, "offline")
