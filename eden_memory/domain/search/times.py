@@ -1,0 +1,229 @@
+"""Times that a question names, resolved against the moment it is asked: English phrases and ISO dates. Pure.
+
+A phrase names a span, not a moment ("in May", "last week"), and a question names one or two at most; dateparser gives
+moments, and finds dates in words that are none (docs/decisions/search-ranks-by-scores.md).
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from math import exp
+
+from eden_memory.domain.search.scored import Scored, best_first
+
+DAY = timedelta(days=1)
+GRACE = timedelta(days=7)
+"""What happened in a span is told in it or soon after: favour fades over the span's length, or this if longer."""
+
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_WORDS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+_NUMBERS = {
+    **dict.fromkeys(("a", "an", "one"), 1),
+    **dict(zip(_WORDS, range(2, 11), strict=True)),
+    "a couple of": 2,
+    "couple of": 2,
+    "a few": 3,
+    "few": 3,
+    "several": 4,
+}
+_SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
+_UNIT_DAYS = {"day": 1.0, "week": 7.0, "month": 30.44, "year": 365.25}
+
+_MONTH = (
+    r"(?P<month>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|"
+    r"sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\b\.?"
+)
+_DAY = r"(?P<day>[0-3]?\d)(?:st|nd|rd|th)?\b"
+_YEAR = r"(?P<year>(?:19|20)\d\d)\b"
+_COUNT = r"(?P<count>\d{1,3}|" + "|".join(sorted(_NUMBERS, key=len, reverse=True)) + r")"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """From `start` up to, not including, `end`."""
+
+    start: datetime
+    end: datetime
+
+    def closeness(self, stated: datetime) -> float:
+        """1 for what was stated within, fading for what was stated later, 0 for what was stated before."""
+        if stated < self.start:
+            return 0.0
+        late = max(0.0, (stated - self.end).total_seconds())
+        return exp(-late / max(self.end - self.start, GRACE).total_seconds())
+
+
+def spans_of(question: str, asked_at: datetime) -> tuple[Span, ...]:
+    """The spans that a question names, in the order of the kinds below; days are those of `asked_at`'s zone."""
+    spans: list[Span] = []
+    rest = question
+    for pattern, read in _KINDS:
+        for found in pattern.finditer(rest):
+            span = _read(read, found, asked_at)
+            if span is not None and span not in spans:
+                spans.append(span)
+        rest = pattern.sub(lambda match: " " * len(match.group()), rest)
+    return tuple(spans)
+
+
+def favoured(found: Sequence[Scored], spans: Sequence[Span], weight: float) -> list[Scored]:
+    """(score + `weight` x closeness) / (1 + `weight`); nothing changes where no time is named."""
+    if not spans or weight <= 0:
+        return list(found)
+    return best_first(
+        one.now("times", (one.score + weight * close) / (1 + weight), close)
+        for one, close in ((one, _closeness(one, spans)) for one in found)
+    )
+
+
+def _closeness(one: Scored, spans: Sequence[Span]) -> float:
+    stated = (one.fact.formed_at, one.fact.valid_from)
+    return max(span.closeness(moment) for span in spans for moment in stated)
+
+
+def _read(
+    read: Callable[[re.Match[str], datetime], Span], found: re.Match[str], asked_at: datetime
+) -> Span | None:
+    """None for a date that there is none of (31 February, 1 month in year 0)."""
+    try:
+        return read(found, asked_at)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _midnight(moment: datetime) -> datetime:
+    return moment.replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def _one_day(moment: datetime) -> Span:
+    return Span(_midnight(moment), _midnight(moment) + DAY)
+
+
+def _months(year: int, month: int, count: int, asked_at: datetime) -> Span:
+    start = _midnight(asked_at).replace(year=year, month=month, day=1)
+    last = month - 1 + count
+    return Span(start, start.replace(year=year + last // 12, month=last % 12 + 1))
+
+
+def _number(month: str) -> int:
+    return _MONTHS.index(month[:3].lower()) + 1
+
+
+def _date(found: re.Match[str], asked_at: datetime) -> Span:
+    """A day of a month; without a year the latest that has begun."""
+    month = found["month"]
+    number = int(month) if month.isdigit() else _number(month)
+    year = int(found["year"]) if found["year"] else asked_at.year
+    day = _midnight(asked_at).replace(year=year, month=number, day=int(found["day"]))
+    return _one_day(day if found["year"] or day <= asked_at else day.replace(year=year - 1))
+
+
+def _month(found: re.Match[str], asked_at: datetime) -> Span:
+    month = found["month"]
+    number = int(month) if month.isdigit() else _number(month)
+    if found["year"]:
+        return _months(int(found["year"]), number, 1, asked_at)
+    return _months(asked_at.year - (number > asked_at.month), number, 1, asked_at)
+
+
+def _year(found: re.Match[str], asked_at: datetime) -> Span:
+    return _months(int(found["year"]), 1, 12, asked_at)
+
+
+def _near_day(found: re.Match[str], asked_at: datetime) -> Span:
+    back = {"yesterday": 1, "day before yesterday": 2}.get(found["word"].lower(), 0)
+    return _one_day(asked_at - back * DAY)
+
+
+def _ago(found: re.Match[str], asked_at: datetime) -> Span:
+    """So many units ago, give or take half a unit."""
+    count, unit = _counted(found["count"]), _UNIT_DAYS[found["unit"].lower()]
+    if unit == 1:
+        return _one_day(asked_at - count * DAY)
+    middle, half = asked_at - timedelta(days=count * unit), timedelta(days=unit / 2)
+    return Span(_midnight(middle - half), _midnight(middle + half) + DAY)
+
+
+def _past(found: re.Match[str], asked_at: datetime) -> Span:
+    days = _counted(found["count"] or "1") * _UNIT_DAYS[found["unit"].lower()]
+    return Span(_midnight(asked_at - timedelta(days=days)), asked_at + DAY)
+
+
+def _counted(word: str) -> int:
+    return int(word) if word.isdigit() else _NUMBERS[" ".join(word.lower().split())]
+
+
+def _unit(found: re.Match[str], asked_at: datetime) -> Span:
+    """Last or this week, month or year, by the calendar."""
+    back = found["which"].lower() in {"last", "previous"}
+    if found["unit"].lower() == "week":
+        monday = _midnight(asked_at) - asked_at.weekday() * DAY - (7 * DAY if back else 0 * DAY)
+        return Span(monday, monday + 7 * DAY)
+    if found["unit"].lower() == "weekend":
+        saturday = _midnight(asked_at) - (asked_at.weekday() + (2 if back else -5)) * DAY
+        return Span(saturday, saturday + 2 * DAY)
+    if found["unit"].lower() == "year":
+        return _months(asked_at.year - back, 1, 12, asked_at)
+    months = asked_at.year * 12 + asked_at.month - 1 - back
+    return _months(months // 12, months % 12 + 1, 1, asked_at)
+
+
+def _weekday(found: re.Match[str], asked_at: datetime) -> Span:
+    """The latest such day before the one it is asked on."""
+    wanted = _DAYS.index(found["weekday"][:3].lower())
+    return _one_day(asked_at - ((asked_at.weekday() - wanted - 1) % 7 + 1) * DAY)
+
+
+def _season(found: re.Match[str], asked_at: datetime) -> Span:
+    """Of the northern half; the latest that has begun, `last` one that is over."""
+    first, year = _SEASONS[found["season"].lower()], int(found["year"] or asked_at.year)
+    span = _months(year, first, 3, asked_at)
+    over = (found["which"] or "").lower() in {"last", "previous"}
+    late = span.end > asked_at if over else span.start > asked_at
+    return span if found["year"] or not late else _months(year - 1, first, 3, asked_at)
+
+
+def _kind(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE)
+
+
+_KINDS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], datetime], Span]], ...] = (
+    (_kind(rf"\b{_YEAR}-(?P<month>[01]\d)-(?P<day>[0-3]\d)(?!\d)"), _date),
+    (_kind(rf"\b{_YEAR}-(?P<month>[01]\d)(?![\d-])"), _month),
+    (_kind(rf"\b{_MONTH}\s+(?:the\s+)?{_DAY}(?:,?\s+{_YEAR})?"), _date),
+    (_kind(rf"\b{_DAY}\s+(?:of\s+)?{_MONTH}(?:,?\s+{_YEAR})?"), _date),
+    (_kind(rf"\b{_MONTH},?\s+(?:of\s+)?{_YEAR}"), _month),
+    (
+        _kind(
+            rf"\b(?P<which>last|previous|this|in|during)?\s*(?:the\s+)?\b(?P<season>{'|'.join(_SEASONS)})\s+(?:of\s+)?{_YEAR}"
+        ),
+        _season,
+    ),
+    (
+        _kind(rf"\b(?P<which>last|previous|this)\s+(?P<season>{'|'.join(_SEASONS)})\b(?P<year>(?!))?"),
+        _season,
+    ),
+    (
+        _kind(
+            rf"\b(?:in|during|since|last|this|by|of|until)\s+{_MONTH}(?!\s+(?:i|we|you|have)\b)(?P<year>(?!))?"
+        ),
+        _month,
+    ),
+    (_kind(rf"\b(?:in|during|since|of|year|before|after|by|until)\s+{_YEAR}"), _year),
+    (
+        _kind(
+            r"\b(?P<word>day before yesterday|yesterday|today|tonight|this (?:morning|afternoon|evening))\b"
+        ),
+        _near_day,
+    ),
+    (_kind(rf"\b{_COUNT}\s+(?P<unit>day|week|month|year)s?\s+(?:ago|before|earlier|back)\b"), _ago),
+    (_kind(rf"\b(?:the\s+)?(?:last|past)\s+{_COUNT}\s+(?P<unit>day|week|month|year)s?\b"), _past),
+    (_kind(r"\bthe\s+past\s+(?P<unit>week|month|year)\b(?P<count>(?!))?"), _past),
+    (_kind(r"\b(?P<which>last|previous|this)\s+(?P<unit>weekend|week|month|year)\b"), _unit),
+    (
+        _kind(r"\b(?:last|on|this|past)\s+(?P<weekday>(?:mon|tues|wednes|thurs|fri|satur|sun)day)\b"),
+        _weekday,
+    ),
+)
