@@ -30,6 +30,7 @@ from eden_memory.mongo.memory.streams import MongoStreams
 from eden_memory.mongo.secret import installation_secret
 from eden_memory.mongo.trigger.directory import MongoDirectory
 from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore
+from eden_memory.mongo.usage.usage_store import MongoUsage
 from eden_memory.runtime.metrics import (
     CallMetrics,
     ConsolidationMetrics,
@@ -38,6 +39,7 @@ from eden_memory.runtime.metrics import (
     FreshnessMetrics,
     GuardMetrics,
     TriggerMetrics,
+    UsageMetrics,
 )
 from eden_memory.runtime.stages.accounting import UsageLog, accounted
 from eden_memory.runtime.stages.codec import TopicOf
@@ -59,8 +61,10 @@ from processors.pipeline import (
     FORGETTING,
     FORMATION_TRIGGER,
     REFLECTION_EXTRACTION,
+    USAGE,
 )
 from processors.reflection_extraction import ReflectionExtraction
+from processors.usage import Usage
 
 ASK_MODELS = frozenset({FACT_EXTRACTION, FACT_DEDUP, REFLECTION_EXTRACTION, CONSOLIDATION})
 USAGE_SOURCE = "models"
@@ -116,12 +120,16 @@ class Handlers:
         """The stages that ask no model."""
         if FORMATION_TRIGGER in names:
             await self._trigger.create_indexes()
+        usage = MongoUsage(self._database, self._prefix)
+        if {USAGE, FORMATION_TRIGGER} & set(names):
+            await usage.prepare()
         database, prefix = self._database, self._prefix
         return {
             CONTEXT_CACHE: self.context_cache(),
             FORMATION_TRIGGER: self._formation_trigger(),
             FORGETTING: Forgetting(MongoForgettingStore(database, prefix), self._forgotten),
             ATLAS_WRITER: AtlasWriter(MongoMemoryStore(database, prefix), self._forgotten),
+            USAGE: Usage(usage, UsageMetrics()),
         }
 
     async def refuse_another_model(self, model: str) -> None:

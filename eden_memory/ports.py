@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from eden_memory.domain.asking import A, Answered, Asking, Earlier, Prompt
+from eden_memory.domain.budgets.budgets import Admitted, AskedWindow, Held
 from eden_memory.domain.context.ready_contexts import Built, Ready
 from eden_memory.domain.context.visible import Asked, View
 from eden_memory.domain.errors import EdenError
@@ -23,7 +24,7 @@ from eden_memory.domain.windows.trigger import Session, StoredMessage
 from eden_memory.domain.windows.trigger_batch import Counts
 from eden_memory.domain.windows.window_request import BatchWrite, StoredWindow
 from schemas.documents import Snapshot, Stream
-from schemas.events import FactChanged
+from schemas.events import FactChanged, ModelCalled
 from schemas.provenance import Embedding
 
 
@@ -437,4 +438,38 @@ class ReadyContexts(Protocol):
 
     async def remove(self, gone: Sequence[Ready]) -> None:
         """Their users are no longer in the session."""
+        ...
+
+
+class UsageStore(Protocol):
+    """The totals of model calls, and which calls are in them."""
+
+    async def count(self, calls: Sequence[ModelCalled]) -> Sequence[ModelCalled]:
+        """Add calls (each id once) to the totals; those that were not in them yet."""
+        ...
+
+
+class UsageWatch(Protocol):
+    """Who counts what the usage stage does."""
+
+    def counted(self, calls: Sequence[ModelCalled], *, repeated: int) -> None:
+        """These went into the totals; so many more were there already."""
+        ...
+
+
+class WindowBudgets(Protocol):
+    """What formation may spend: windows are asked for as long as the budgets that concern them have room."""
+
+    def still_held(self, waits_for: str | None) -> bool:
+        """Whether a session waits for a budget of which nothing has changed since it held a window back."""
+        ...
+
+    async def any(self) -> bool:
+        """Whether there is a budget at all; what was set or removed is seen within seconds."""
+        ...
+
+    async def admit(self, windows: Sequence[AskedWindow]) -> Mapping[str, Admitted | Held]:
+        """Reserve what each window may cost, in order, by formation id; a session's windows from the first one
+        that is held on are held too. Reserved twice, a formation counts once.
+        """
         ...

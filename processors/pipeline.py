@@ -34,6 +34,7 @@ CONSOLIDATION = "consolidation"
 FORGETTING = "forgetting"
 ATLAS_WRITER = "atlas-writer"
 CONTEXT_CACHE = "context-cache"
+USAGE = "usage"
 
 NAMES = (
     FORMATION_TRIGGER,
@@ -44,9 +45,10 @@ NAMES = (
     FORGETTING,
     ATLAS_WRITER,
     CONTEXT_CACHE,
+    USAGE,
 )
 """In flow order."""
-KEEP_THEIR_OWN_STATE = frozenset({FORMATION_TRIGGER, ATLAS_WRITER, CONTEXT_CACHE})
+KEEP_THEIR_OWN_STATE = frozenset({FORMATION_TRIGGER, ATLAS_WRITER, CONTEXT_CACHE, USAGE})
 """Idempotent, or with state and outcome in one document: they have no outcomes in the ledger."""
 
 
@@ -109,6 +111,13 @@ def stages(handlers: Mapping[str, Handler]) -> tuple[Stage, ...]:
             CONTEXT_CACHE,
             _of(handlers, CONTEXT_CACHE),
             reads=(ScopeChanged,),
+            batch=500,
+            decides=False,
+        ),
+        Stage(
+            USAGE,
+            _of(handlers, USAGE),
+            reads=(ModelCalled,),
             batch=500,
             decides=False,
         ),

@@ -1,6 +1,6 @@
 """Every metric of the program, by its name: nothing is measured that does not stand here."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from prometheus_client import Counter, Gauge, Histogram, Info
 
@@ -392,6 +392,22 @@ USAGE_UNPRICED = Counter(
 USAGE_REPEATED = Counter(
     "eden_usage_repeated_calls", "Records of calls that were in the totals already: not counted again"
 )
+
+
+class UsageMetrics:
+    """What the usage stage counts (eden_memory.ports.UsageWatch)."""
+
+    def counted(self, calls: Sequence[ModelCalled], *, repeated: int) -> None:
+        """These went into the totals; so many more were there already."""
+        USAGE_REPEATED.inc(repeated)
+        for call in calls:
+            USAGE_CALLS.labels(call.stage, call.model).inc()
+            if call.cost_usd is not None:
+                USAGE_COST.labels(call.stage, call.model).inc(float(call.cost_usd))
+            elif call.input_tokens or call.output_tokens:
+                USAGE_UNPRICED.labels(call.stage, call.model).inc()
+
+
 BUDGET_LIMIT = Gauge(
     "eden_budget_limit_usd",
     "What a budget allows in its period; those of single users stand together",
@@ -419,8 +435,7 @@ BUDGET_ESTIMATE = Histogram(
 )
 BUDGET_WAITING = Gauge(
     "eden_budget_waiting_windows",
-    "Closed windows that a budget holds back, as of the last watermark",
-    ["partition"],
+    "Closed windows that budgets hold back: as all gauges of budgets the same in every formation-trigger",
 )
 
 

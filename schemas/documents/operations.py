@@ -151,6 +151,54 @@ class UsageTotal(Document):
     cost_usd: Usd
     """Of the calls whose price is known."""
     unpriced_calls: Count = 0
+    """Calls that were charged for, at a price that is not known."""
+
+
+class CountedCall(Document):
+    """A call of a model that is in the totals: counted once, however often its record comes."""
+
+    COLLECTION: ClassVar[str] = "calls"
+
+    id: KeyText = Field(alias="_id")
+    namespace: str
+    agent_id: EntityId | None = None
+    user_id: EntityId | None = None
+    session_id: EntityId | None = None
+    formation_id: KeyText | None = None
+    scope: str | None = None
+    stage: str
+    operation: Literal["chat", "embeddings"]
+    provider: str
+    model: str
+    prompt: str | None = None
+    cause: EventId | None = None
+    attempt: Ordinal = 1
+    repair: Count = 0
+    items: Count = 1
+    outcome: str
+    input_tokens: Count = 0
+    cached_tokens: Count = 0
+    output_tokens: Count = 0
+    cost_usd: Usd | None = None
+    """Null where the price is unknown."""
+    started_at: Moment
+    seconds: Annotated[float, Field(ge=0)] = 0.0
+    erase_at: Moment
+    """Longer than its record can come again; then the document goes, the totals stay."""
+
+
+class UsageState(Document):
+    """How far usage is. Every count, and every adding up of a budget, moves it on: neither can miss the other."""
+
+    COLLECTION: ClassVar[str] = "usage_state"
+
+    id: Literal["usage"] = Field("usage", alias="_id")
+    calls: Count = 0
+    """Counted so far."""
+    counted_to: Moment | None = None
+    """When the newest call among them began."""
+    reckoned: Count = 0
+    """How often a budget's spending was added up anew."""
 
 
 class Budget(Document):
@@ -168,6 +216,30 @@ class Budget(Document):
     spent_usd: Usd
     reserved_usd: Usd
     """Estimates of windows published and not yet complete."""
+    set_at: Moment | None = None
+    set_by: str | None = None
+
+
+class Reservation(Document):
+    """What one window may cost, kept back in every budget that concerns it until its calls are counted."""
+
+    COLLECTION: ClassVar[str] = "reservations"
+
+    id: KeyText = Field(alias="_id")
+    """The formation: reserved twice, it counts once."""
+    session_id: EntityId
+    agent_id: EntityId
+    user_id: EntityId | None = None
+    budgets: tuple[str, ...]
+    usd: Usd
+    """Reserved now."""
+    estimated_usd: Usd | None = None
+    """What was expected at first; null where no price is known."""
+    after_usd: Usd
+    """Of it, what stays reserved for a consolidation when the formation is complete."""
+    reserved_at: Moment
+    complete_at: Moment | None = None
+    """When all its calls were found counted."""
 
 
 class ApiKey(Document):

@@ -15,14 +15,41 @@ from eden_memory.mongo.setup import search_indexes
 from eden_memory.mongo.setup.memory_indexes import MEMORY_INDEXES
 from eden_memory.mongo.setup.validators import VALIDATED, validator_of
 from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore
-from schemas.documents import DOCUMENTS, Answer, Document, Fact, Message, Outcome, SessionState, WindowTexts
+from eden_memory.mongo.usage.budgets import MongoBudgets
+from eden_memory.mongo.usage.usage_store import MongoUsage
+from schemas.documents import (
+    DOCUMENTS,
+    Answer,
+    Budget,
+    CountedCall,
+    Document,
+    Fact,
+    Message,
+    Outcome,
+    Reservation,
+    SessionState,
+    UsageState,
+    UsageTotal,
+    WindowTexts,
+)
 
 Row = dict[str, Any]
 Database = AsyncDatabase[Row]
 
 OTHER_OPTIONS = {85, 86}
 """IndexOptionsConflict, IndexKeySpecsConflict."""
-STAGES_OWN = (Outcome, Answer, Message, SessionState, WindowTexts)
+STAGES_OWN = (
+    Outcome,
+    Answer,
+    Message,
+    SessionState,
+    WindowTexts,
+    UsageTotal,
+    CountedCall,
+    UsageState,
+    Budget,
+    Reservation,
+)
 """Collections whose indexes are made by the stores that use them."""
 
 
@@ -42,6 +69,8 @@ async def set_up(
     await MongoLedger(database, prefix).prepare()
     await MongoAnswers(database, prefix).prepare()
     await MongoTriggerStore(database, prefix, Limits()).create_indexes()
+    await MongoUsage(database, prefix).prepare()
+    await MongoBudgets(database, prefix).prepare()
     made += [f"index {one}" for one in sorted(await _indexes(database, prefix) - before)]
     if dimensions is not None:
         made += await _search(database, prefix, dimensions, wait_seconds)

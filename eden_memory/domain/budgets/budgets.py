@@ -1,0 +1,132 @@
+"""Which windows have room in the budgets that concern them. Pure; money in US dollars."""
+
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from decimal import Decimal
+from typing import Literal
+
+Per = Literal["day", "month"]
+HELD = "budget "
+"""What `waits_for` of a session begins with while a budget holds its windows."""
+ANY = "*"
+
+
+def period_of(per: Per, at: datetime) -> str:
+    """The UTC day (`2026-01-31`) or month (`2026-01`) of a moment."""
+    return f"{at:%Y-%m-%d}" if per == "day" else f"{at:%Y-%m}"
+
+
+def budget_id(agent_id: str | None, user_id: str | None, per: Per) -> str:
+    """`<agent>/<user>/<day or month>`; `*` stands for all."""
+    return f"{agent_id or ANY}/{user_id or ANY}/{per}"
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """A budget as it stands in its period."""
+
+    id: str
+    per: Per
+    limit: Decimal
+    period: str
+    spent: Decimal = Decimal(0)
+    reserved: Decimal = Decimal(0)
+    agent_id: str | None = None
+    user_id: str | None = None
+
+    def concerns(self, agent_id: str | None, user_id: str | None) -> bool:
+        """Whether a call or window of this agent, for this one user (None: nobody's alone), counts."""
+        return self.agent_id in (None, agent_id) and self.user_id in (None, user_id)
+
+    @property
+    def room(self) -> Decimal:
+        """What is neither spent nor reserved."""
+        return self.limit - self.spent - self.reserved
+
+
+@dataclass(frozen=True, slots=True)
+class AskedWindow:
+    """A closed window that is to be asked for."""
+
+    formation_id: str
+    session_id: str
+    agent_id: str
+    user_id: str | None
+    """Its only participant; None where there are several or none."""
+    characters: int
+    tier: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a window's formation is expected to cost."""
+
+    usd: Decimal | None
+    """Null where no price is known."""
+    after: Decimal = Decimal(0)
+    """Of it, what a consolidation that it leads to is expected to cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """It may be asked for; `estimate` is None where no budget concerns it."""
+
+    estimate: Estimate | None = None
+    budgets: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """It waits; `budget` is the first that has no room for it."""
+
+    budget: str
+
+    @property
+    def reason(self) -> str:
+        """As a session's `waits_for` says it."""
+        return HELD + self.budget
+
+
+@dataclass(slots=True)
+class Admission:
+    """Windows one after the other, and what is left of the budgets."""
+
+    budgets: dict[str, Spending]
+    reserved: Set[str] = frozenset()
+    """Formations that have their reservation already."""
+    results: dict[str, Admitted | Held] = field(default_factory=dict[str, Admitted | Held])
+    _held: dict[str, Held] = field(default_factory=dict[str, Held])
+
+    def ask(self, window: AskedWindow, estimate: Estimate) -> None:
+        """Admit a window if every budget that concerns it has room, and no earlier one of its session is held."""
+        self.results[window.formation_id] = self._of(window, estimate)
+
+    def _of(self, window: AskedWindow, estimate: Estimate) -> Admitted | Held:
+        if (held := self._held.get(window.session_id)) is not None:
+            return held
+        concerned = self.concerned(window)
+        if not concerned or window.formation_id in self.reserved:
+            return Admitted(estimate if concerned else None)
+        usd = estimate.usd or Decimal(0)
+        for one in concerned:
+            if one.spent + one.reserved + usd > one.limit or one.room <= 0:
+                return self._held.setdefault(window.session_id, Held(one.id))
+        for one in concerned:
+            self.budgets[one.id] = replace(one, reserved=one.reserved + usd)
+        return Admitted(estimate, tuple(one.id for one in concerned))
+
+    def concerned(self, window: AskedWindow) -> list[Spending]:
+        """The budgets that a window counts in."""
+        return [one for one in self.budgets.values() if one.concerns(window.agent_id, window.user_id)]
+
+
+def users_alone(participants: Iterable[str]) -> str | None:
+    """Whose budget a window counts in: its one participant's."""
+    known = tuple(dict.fromkeys(participants))
+    return known[0] if len(known) == 1 else None
+
+
+def sum_of(amounts: Sequence[Decimal]) -> Decimal:
+    """Exactly; 0 of none."""
+    return sum(amounts, Decimal(0))

@@ -1,0 +1,80 @@
+"""What a window is expected to cost: by what live formation recorded, else by price tables. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from eden_memory.domain.budgets.budgets import Estimate
+
+ENOUGH = 5
+"""Formations recorded, from which they are believed without the price tables."""
+PLACES = Decimal("0.000000000001")
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What an agent's last formations cost, all calls included."""
+
+    windows: int
+    characters: int
+    """Of the windows' texts together."""
+    usd: Decimal
+    """Of extraction and decisions."""
+    consolidation_usd: Decimal
+    priced: bool
+    """False where a call was charged for at an unknown price."""
+
+
+NOTHING = Recorded(0, 0, Decimal(0), Decimal(0), priced=True)
+
+
+def estimate(recorded: Recorded, start: Estimate, characters: int) -> Estimate:
+    """The higher of the average per window and the average per character; with few windows, not below the tables'.
+
+    A share for the consolidation that it may lead to comes on top.
+    """
+    if recorded.windows == 0:
+        return start
+    if not recorded.priced:
+        return Estimate(None)
+    each = recorded.usd / recorded.windows
+    long = recorded.usd / recorded.characters * characters if recorded.characters else each
+    after = recorded.consolidation_usd / recorded.windows
+    usd = max(each, long) + after
+    if recorded.windows < ENOUGH and start.usd is not None:
+        usd, after = max(usd, start.usd), max(after, start.after)
+    return Estimate(usd.quantize(PLACES), after.quantize(PLACES))
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Tokens that one call of a role is expected to take, besides the window's own."""
+
+    input: int
+    output: int
+    window: bool = True
+    """Whether the window's text is part of its prompt."""
+
+
+FORMING: dict[str, Expected] = {
+    "facts": Expected(1_800, 500),
+    "decisions": Expected(1_500, 400, window=False),
+    "reflections": Expected(4_000, 600),
+}
+"""Start values, on the generous side; what was recorded takes their place after a few windows."""
+CONSOLIDATING = Expected(1_500, 500, window=False)
+CHARACTERS_PER_TOKEN = 3
+
+
+def tokens_of(expected: Expected, characters: int) -> tuple[int, int]:
+    """Input and output tokens of one call."""
+    return expected.input + (characters // CHARACTERS_PER_TOKEN if expected.window else 0), expected.output
+
+
+def start_value(forming: Sequence[Decimal | None], consolidation: Decimal | None) -> Estimate:
+    """From the prices of the expected calls; unknown where one of them is."""
+    known = [one for one in (*forming, consolidation) if one is not None]
+    if len(known) < len(forming) + 1:
+        return Estimate(None)
+    after = known[-1]
+    return Estimate(sum(known, Decimal(0)).quantize(PLACES), after.quantize(PLACES))

@@ -1,0 +1,1 @@
+"""Usage totals, budgets and reservations in MongoDB."""

@@ -1,0 +1,233 @@
+"""Budgets and reservations: room is looked for, and kept back, in one transaction over the budgets' documents.
+
+Of two workers that reserve at once, one meets the other's write and decides anew from what it left.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from pymongo import UpdateOne
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.asynchronous.database import AsyncDatabase
+
+from eden_memory.domain.budgets.budgets import (
+    Admission,
+    Admitted,
+    AskedWindow,
+    Estimate,
+    Held,
+    Per,
+    Spending,
+    budget_id,
+    period_of,
+)
+from eden_memory.mongo.usage.money import plain, stored
+from eden_memory.mongo.usage.usage_store import LIVE, STATE
+from schemas.documents import Budget, Reservation, UsageState, UsageTotal
+
+Row = dict[str, Any]
+
+
+def now() -> datetime:
+    """The wall clock: whose day or month it is, is decided where windows are asked for."""
+    return datetime.now(UTC)
+
+
+class MongoBudgets:
+    """The collections `budgets` and `reservations`; `clock` says which day and month it is."""
+
+    def __init__(
+        self, database: AsyncDatabase[Row], prefix: str, clock: Callable[[], datetime] = now
+    ) -> None:
+        self._client, self._clock = database.client, clock
+        self._budgets = database[prefix + Budget.COLLECTION]
+        self._reservations = database[prefix + Reservation.COLLECTION]
+        self._totals = database[prefix + UsageTotal.COLLECTION]
+        self._state = database[prefix + UsageState.COLLECTION]
+
+    async def prepare(self) -> None:
+        """Create the index."""
+        await self._reservations.create_index([("reserved_at", 1), ("_id", 1)])
+        await self._reservations.create_index("budgets")
+
+    async def set(
+        self, agent_id: str | None, user_id: str | None, per: Per, limit: Decimal, by: str
+    ) -> Spending:
+        """Make a budget, or change its limit; what was spent in its period before counts too."""
+        row: Row = {
+            "agent_id": agent_id,
+            "user_id": user_id,
+            "per": per,
+            "limit_usd": stored(limit),
+            "set_at": self._clock(),
+            "set_by": by,
+        }
+        name = budget_id(agent_id, user_id, per)
+
+        async def put(session: AsyncClientSession) -> Spending:
+            known = await self._budgets.find_one({"_id": name}, session=session)
+            row["reserved_usd"] = stored(await self._reserved(session, name))
+            merged: Row = {"_id": name, "period": "", **(known or {}), **row}
+            found = await self._reckoned(session, merged)
+            row["period"], row["spent_usd"] = found.period, stored(found.spent)
+            await self._budgets.update_one({"_id": name}, {"$set": row}, upsert=True, session=session)
+            return found
+
+        return await self._transaction(put)
+
+    async def remove(self, name: str) -> bool:
+        """Whether there was one of this id."""
+        return (await self._budgets.delete_one({"_id": name})).deleted_count > 0
+
+    async def all(self) -> list[Spending]:
+        """As they are stored; one whose period is over shows nothing spent in the new one."""
+        rows = await self._budgets.find({}, sort=[("_id", 1)]).to_list()
+        return [self._current(row) for row in rows]
+
+    async def reserve(
+        self, windows: Sequence[AskedWindow], estimates: Mapping[str, Estimate]
+    ) -> Mapping[str, Admitted | Held]:
+        """Admit windows in order as long as there is room, and keep back what they may cost."""
+
+        async def put(session: AsyncClientSession) -> Mapping[str, Admitted | Held]:
+            ids = [one.formation_id for one in windows]
+            known = await self._reservations.find({"_id": {"$in": ids}}, session=session).to_list()
+            budgets = {one.id: one for one in await self._spendings(session, windows)}
+            admission = Admission(dict(budgets), {row["_id"] for row in known})
+            for one in windows:
+                admission.ask(one, estimates[one.formation_id])
+            await self._keep(session, windows, admission)
+            changed = [one for one in admission.budgets.values() if one.reserved != budgets[one.id].reserved]
+            if changed:
+                updates = [_add_reserved(one.id, one.reserved - budgets[one.id].reserved) for one in changed]
+                await self._budgets.bulk_write(updates, session=session)
+            return admission.results
+
+        return await self._transaction(put)
+
+    async def open(self, after: datetime | None, most: int) -> list[Row]:
+        """Reservations, the oldest first, from behind `after` on."""
+        later: Row = {} if after is None else {"reserved_at": {"$gt": after}}
+        return await self._reservations.find(later, sort=[("reserved_at", 1)], limit=most).to_list()
+
+    async def complete(self, formation_ids: Iterable[str]) -> None:
+        """All calls of these are counted: only what a consolidation may cost stays reserved."""
+        await self._reduce(formation_ids, complete_at=self._clock())
+
+    async def release(self, formation_ids: Iterable[str]) -> None:
+        """Nothing more is expected of these."""
+        await self._reduce(formation_ids, complete_at=None)
+
+    async def _reduce(self, formation_ids: Iterable[str], *, complete_at: datetime | None) -> None:
+        wanted: Row = {"_id": {"$in": list(formation_ids)}}
+        if complete_at is not None:
+            wanted["complete_at"] = None
+
+        async def put(session: AsyncClientSession) -> None:
+            rows = await self._reservations.find(wanted, session=session).to_list()
+            freed: dict[str, Decimal] = {}
+            for row in rows:
+                left = plain(row["after_usd"]) if complete_at is not None else Decimal(0)
+                for name in row["budgets"]:
+                    freed[name] = freed.get(name, Decimal(0)) + plain(row["usd"]) - left
+            updates = [_add_reserved(name, -amount) for name, amount in sorted(freed.items()) if amount]
+            if updates:
+                await self._budgets.bulk_write(updates, session=session)
+            if rows and complete_at is not None:
+                change = [{"$set": {"usd": "$after_usd", "complete_at": complete_at}}]
+                await self._reservations.update_many(wanted, change, session=session)
+            elif rows:
+                await self._reservations.delete_many(wanted, session=session)
+
+        await self._transaction(put)
+
+    async def _keep(
+        self, session: AsyncClientSession, windows: Sequence[AskedWindow], admission: Admission
+    ) -> None:
+        rows = [
+            _reservation(one, result, self._clock())
+            for one in windows
+            if isinstance(result := admission.results[one.formation_id], Admitted) and result.budgets
+        ]
+        if rows:
+            await self._reservations.insert_many(rows, session=session)
+
+    async def _spendings(self, session: AsyncClientSession, windows: Sequence[AskedWindow]) -> list[Spending]:
+        """The budgets that concern any of these; one whose period has begun is added up anew."""
+        pairs = {(one.agent_id, one.user_id) for one in windows}
+        agents, users = {one for one, _ in pairs}, {one for _, one in pairs}
+        concerned: Row = {
+            "agent_id": {"$in": [None, *agents]},
+            "user_id": {"$in": [None, *(one for one in users if one is not None)]},
+        }
+        rows = await self._budgets.find(concerned, sort=[("_id", 1)], session=session).to_list()
+        found: list[Spending] = []
+        for row in rows:
+            if period_of(row["per"], self._clock()) <= row["period"]:
+                found.append(_spending(row))
+                continue
+            reckoned = await self._reckoned(session, row)
+            change = {"period": reckoned.period, "spent_usd": stored(reckoned.spent)}
+            await self._budgets.update_one({"_id": row["_id"]}, {"$set": change}, session=session)
+            found.append(reckoned)
+        return found
+
+    async def _reckoned(self, session: AsyncClientSession, row: Row) -> Spending:
+        """What the totals say of a budget's current period; whoever counts a call meanwhile is met."""
+        await self._state.update_one(STATE, {"$inc": {"reckoned": 1}}, upsert=True, session=session)
+        period = period_of(row["per"], self._clock())
+        match: Row = {"namespace": LIVE, "day": {"$gte": period, "$lte": period + "~"}}
+        match |= {name: row[name] for name in ("agent_id", "user_id") if row[name] is not None}
+        group: Row = {"_id": None, "spent": {"$sum": "$cost_usd"}}
+        cursor = await self._totals.aggregate([{"$match": match}, {"$group": group}], session=session)
+        summed = await cursor.to_list()
+        row = {**row, "period": period, "spent_usd": summed[0]["spent"] if summed else None}
+        return _spending(row)
+
+    async def _reserved(self, session: AsyncClientSession, name: str) -> Decimal:
+        rows = await self._reservations.find({"budgets": name}, {"usd": 1}, session=session).to_list()
+        return sum((plain(row["usd"]) for row in rows), Decimal(0))
+
+    def _current(self, row: Row) -> Spending:
+        period = period_of(row["per"], self._clock())
+        return _spending(row if period <= row["period"] else {**row, "period": period, "spent_usd": None})
+
+    async def _transaction(self, put: Any) -> Any:
+        async with self._client.start_session() as session:
+            return await session.with_transaction(put)
+
+
+def _add_reserved(name: str, amount: Decimal) -> UpdateOne:
+    return UpdateOne({"_id": name}, {"$inc": {"reserved_usd": stored(amount)}})
+
+
+def _spending(row: Row) -> Spending:
+    return Spending(
+        id=row["_id"],
+        per=row["per"],
+        limit=plain(row["limit_usd"]),
+        period=row["period"],
+        spent=plain(row.get("spent_usd")),
+        reserved=plain(row.get("reserved_usd")),
+        agent_id=row["agent_id"],
+        user_id=row["user_id"],
+    )
+
+
+def _reservation(window: AskedWindow, admitted: Admitted, at: datetime) -> Row:
+    estimate = admitted.estimate or Estimate(None)
+    usd = estimate.usd or Decimal(0)
+    return {
+        "_id": window.formation_id,
+        "session_id": window.session_id,
+        "agent_id": window.agent_id,
+        "user_id": window.user_id,
+        "budgets": list(admitted.budgets),
+        "usd": stored(usd),
+        "estimated_usd": None if estimate.usd is None else stored(usd),
+        "after_usd": stored(min(usd, estimate.after)),
+        "reserved_at": at,
+        "complete_at": None,
+    }

@@ -1,0 +1,154 @@
+"""The totals of model calls: a call's id is stored in the transaction that adds it, so it counts once.
+
+The same transaction adds what was spent to the budgets that it concerns.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from pymongo import ASCENDING, DESCENDING, UpdateOne
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import BulkWriteError, DuplicateKeyError
+
+from eden_memory.domain.budgets.budgets import period_of
+from eden_memory.mongo.usage.money import stored
+from schemas.documents import Budget, CountedCall, UsageState, UsageTotal
+from schemas.events import ModelCalled
+
+Row = dict[str, Any]
+LIVE = "live"
+KEPT = timedelta(days=90)
+"""Counted calls are remembered for so long: thrice what `memory.usage` keeps."""
+DUPLICATE_KEY = 11_000
+ATTEMPTS = 10
+STATE: Row = {"_id": "usage"}
+CHARGED = frozenset({"answered", "invalid", "truncated"})
+KEPT_FIELDS = tuple(
+    name for name in ModelCalled.model_fields if name in CountedCall.model_fields and name != "cost_usd"
+)
+
+
+class MongoUsage:
+    """The collections `usage`, `calls` and `usage_state`, and `spent_usd` of `budgets`."""
+
+    def __init__(self, database: AsyncDatabase[Row], prefix: str, kept: timedelta = KEPT) -> None:
+        self._client, self._kept = database.client, kept
+        self._totals = database[prefix + UsageTotal.COLLECTION]
+        self._calls = database[prefix + CountedCall.COLLECTION]
+        self._state = database[prefix + UsageState.COLLECTION]
+        self._budgets = database[prefix + Budget.COLLECTION]
+
+    async def prepare(self) -> None:
+        """Create the indexes, and the document that every count moves on."""
+        await self._calls.create_index("erase_at", expireAfterSeconds=0)
+        await self._calls.create_index("formation_id", sparse=True)
+        await self._calls.create_index([("agent_id", ASCENDING), ("started_at", DESCENDING)])
+        await self._totals.create_index([("day", ASCENDING), ("agent_id", ASCENDING)])
+        await self._totals.create_index([("user_id", ASCENDING), ("day", ASCENDING)])
+        await self._budgets.create_index("_id")
+        await self._state.update_one(STATE, {"$setOnInsert": {"calls": 0, "reckoned": 0}}, upsert=True)
+
+    async def count(self, calls: Sequence[ModelCalled]) -> Sequence[ModelCalled]:
+        """Add calls to the totals; those that were not in them yet."""
+        if not calls:
+            return ()
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                async with self._client.start_session() as session:
+                    return await session.with_transaction(lambda one: self._count(one, calls))
+            except (DuplicateKeyError, BulkWriteError) as error:
+                if attempt == ATTEMPTS or not _duplicate(error):
+                    raise
+        return ()
+
+    async def counted(self, call_ids: Iterable[str]) -> set[str]:
+        """Those of the calls that are in the totals."""
+        wanted = list(call_ids)
+        rows = await self._calls.find({"_id": {"$in": wanted}}, {"_id": 1}).to_list() if wanted else []
+        return {row["_id"] for row in rows}
+
+    async def _count(
+        self, session: AsyncClientSession, calls: Sequence[ModelCalled]
+    ) -> Sequence[ModelCalled]:
+        ids = [call.call_id for call in calls]
+        known = await self._calls.find({"_id": {"$in": ids}}, {"_id": 1}, session=session).to_list()
+        there = {row["_id"] for row in known}
+        new = [call for call in calls if call.call_id not in there]
+        if new:
+            moved = {"$inc": {"calls": len(new)}, "$max": {"counted_to": max(one.started_at for one in new)}}
+            await self._state.update_one(STATE, moved, upsert=True, session=session)
+            await self._calls.insert_many([self._row(one) for one in new], session=session)
+            await self._totals.bulk_write(_totals(new), ordered=False, session=session)
+            await self._spend(session, new)
+        return new
+
+    async def _spend(self, session: AsyncClientSession, calls: Sequence[ModelCalled]) -> None:
+        """What counts in a budget's period is added to it; another period is added up when it begins."""
+        for row in await self._budgets.find({}, session=session).to_list():
+            spent = sum((one.cost_usd for one in calls if one.cost_usd and _in(row, one)), Decimal(0))
+            if spent:
+                change = {"$inc": {"spent_usd": stored(spent)}}
+                await self._budgets.update_one({"_id": row["_id"]}, change, session=session)
+
+    def _row(self, call: ModelCalled) -> Row:
+        row: Row = {"_id": call.call_id, **{name: getattr(call, name) for name in KEPT_FIELDS}}
+        row["cost_usd"] = None if call.cost_usd is None else stored(call.cost_usd)
+        row["erase_at"] = call.started_at + self._kept
+        return row
+
+
+def _in(budget: Row, call: ModelCalled) -> bool:
+    return (
+        call.namespace == LIVE
+        and budget["agent_id"] in (None, call.agent_id)
+        and budget["user_id"] in (None, call.user_id)
+        and period_of(budget["per"], call.started_at) == budget["period"]
+    )
+
+
+def _totals(calls: Sequence[ModelCalled]) -> list[UpdateOne]:
+    """One update for each day, agent, user, stage and model."""
+    groups: defaultdict[tuple[Any, ...], list[ModelCalled]] = defaultdict(list)
+    for one in calls:
+        day = period_of("day", one.started_at)
+        groups[day, one.namespace, one.agent_id, one.user_id, one.stage, one.model].append(one)
+    return [_total(group, members) for group, members in groups.items()]
+
+
+def _total(group: tuple[Any, ...], calls: Sequence[ModelCalled]) -> UpdateOne:
+    names = ("day", "namespace", "agent_id", "user_id", "stage", "model")
+    identity = "/".join(str(one if one is not None else "-") for one in group)
+    added = {
+        "calls": len(calls),
+        "failed_calls": sum(one.outcome != "answered" for one in calls),
+        "input_tokens": sum(one.input_tokens for one in calls),
+        "cached_tokens": sum(one.cached_tokens for one in calls),
+        "output_tokens": sum(one.output_tokens for one in calls),
+        "cost_usd": stored(sum((one.cost_usd or Decimal(0) for one in calls), Decimal(0))),
+        "unpriced_calls": sum(unpriced(one) for one in calls),
+    }
+    change = {"$setOnInsert": dict(zip(names, group, strict=True)), "$inc": added}
+    return UpdateOne({"_id": identity}, change, upsert=True)
+
+
+def unpriced(call: ModelCalled) -> bool:
+    """Whether a call was charged for at a price that is not known; one that brought nothing was not."""
+    used = call.input_tokens or call.output_tokens
+    return call.cost_usd is None and (call.outcome in CHARGED or bool(used))
+
+
+def _duplicate(error: DuplicateKeyError | BulkWriteError) -> bool:
+    """Another worker has counted one of these meanwhile."""
+    if isinstance(error, DuplicateKeyError):
+        return True
+    failed: list[Row] = (error.details or {}).get("writeErrors", [])
+    return bool(failed) and all(one["code"] == DUPLICATE_KEY for one in failed)
+
+
+def newest(moment: datetime | None) -> str:
+    """How far usage is, for people."""
+    return "nothing counted yet" if moment is None else f"counted up to {moment:%Y-%m-%d %H:%M:%S} UTC"

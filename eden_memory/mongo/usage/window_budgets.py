@@ -1,0 +1,106 @@
+"""What formation-trigger asks before it asks for windows; without budgets, one small read every two seconds."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Protocol
+
+import structlog
+
+from eden_memory.domain.budgets.budgets import HELD, Admitted, AskedWindow, Estimate, Held, Spending
+from eden_memory.domain.budgets.estimates import Recorded, estimate
+from eden_memory.mongo.usage.budgets import MongoBudgets, now
+from eden_memory.mongo.usage.recorded import MongoRecorded
+
+log = structlog.get_logger("eden.budgets")
+FRESH_SECONDS = 2.0
+"""How long what was read of budgets is used."""
+RECORDED_SECONDS = 60.0
+"""How long what an agent's formations cost lately is used."""
+
+
+class BudgetWatch(Protocol):
+    """Who counts what budgets do."""
+
+    def held_back(self, windows: int) -> None:
+        """So many windows were held back that were not before."""
+        ...
+
+    def unpriced(self, windows: int) -> None:
+        """So many went on under a budget though nobody knows what they cost."""
+        ...
+
+
+class MongoWindowBudgets:
+    """eden_memory.ports.WindowBudgets; `start` gives what a window costs while nothing is recorded."""
+
+    def __init__(
+        self,
+        budgets: MongoBudgets,
+        recorded: MongoRecorded,
+        start: Callable[[int, int], Estimate],
+        watch: BudgetWatch,
+        *,
+        fresh_seconds: float = FRESH_SECONDS,
+        clock: Callable[[], datetime] = now,
+    ) -> None:
+        self._budgets, self._recorded, self._start, self._watch = budgets, recorded, start, watch
+        self._fresh_seconds, self._clock = fresh_seconds, clock
+        self._known: dict[str, Spending] = {}
+        self._read_at: float | None = None
+        self._refused: dict[str, Spending | None] = {}
+        self._costs: dict[str, tuple[float, Recorded]] = {}
+        self._seen: set[str] = set()
+
+    def still_held(self, waits_for: str | None) -> bool:
+        """Whether a session waits for a budget of which nothing has changed since it held a window back."""
+        if waits_for is None or not waits_for.startswith(HELD):
+            return False
+        name = waits_for.removeprefix(HELD)
+        return name in self._refused and self._refused[name] == self._known.get(name)
+
+    async def any(self) -> bool:
+        """Whether there is a budget at all; read anew every two seconds."""
+        if self._read_at is None or time.monotonic() - self._read_at > self._fresh_seconds:
+            self._known = {one.id: one for one in await self._budgets.all()}
+            self._read_at = time.monotonic()
+        return bool(self._known)
+
+    async def admit(self, windows: Sequence[AskedWindow]) -> Mapping[str, Admitted | Held]:
+        """Reserve what each window may cost, in order."""
+        concerned = [one for one in windows if self._concerned(one)]
+        results: dict[str, Admitted | Held] = {one.formation_id: Admitted() for one in windows}
+        if concerned:
+            estimates = {one.formation_id: await self._estimate(one) for one in concerned}
+            results |= await self._budgets.reserve(concerned, estimates)
+            self._note(results)
+            self._read_at = None
+        return results
+
+    def _concerned(self, window: AskedWindow) -> bool:
+        return any(one.concerns(window.agent_id, window.user_id) for one in self._known.values())
+
+    async def _estimate(self, window: AskedWindow) -> Estimate:
+        kept = self._costs.get(window.agent_id)
+        if kept is None or time.monotonic() - kept[0] > RECORDED_SECONDS:
+            kept = time.monotonic(), await self._recorded.of(window.agent_id, self._clock())
+            self._costs[window.agent_id] = kept
+        return estimate(kept[1], self._start(window.tier, window.characters), window.characters)
+
+    def _note(self, results: Mapping[str, Admitted | Held]) -> None:
+        held = {name: one for name, one in results.items() if isinstance(one, Held)}
+        for one in held.values():
+            self._refused[one.budget] = self._known.get(one.budget)
+        if new := held.keys() - self._seen:
+            self._watch.held_back(len(new))
+            for budget in sorted({held[name].budget for name in new}):
+                log.warning("budget holds windows back", budget=budget, windows=len(new))
+        unpriced = [
+            name
+            for name, one in results.items()
+            if isinstance(one, Admitted) and one.budgets and one.estimate and one.estimate.usd is None
+        ]
+        if unpriced:
+            self._watch.unpriced(len(unpriced))
+            log.warning("windows go on under a budget though their price is unknown", windows=len(unpriced))
+        self._seen = (self._seen - results.keys()) | held.keys()

@@ -1,0 +1,26 @@
+"""memory.usage → `memory_usage`: adds up tokens and cost per day, agent, user, stage and model; batch form.
+
+Every call counts once: its id is stored with the totals that it went into, in one transaction, so a record that
+comes again (a redelivery, an outcome published twice, a batch after kill -9) finds itself counted.
+"""
+
+from collections.abc import Sequence
+
+from eden_memory.domain.stage import Delivery, Outgoing
+from eden_memory.ports import UsageStore, UsageWatch
+from schemas.events import ModelCalled
+
+
+class Usage:
+    """Publishes nothing."""
+
+    def __init__(self, store: UsageStore, watch: UsageWatch) -> None:
+        self._store, self._watch = store, watch
+
+    async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Outgoing]:
+        """One batch of one partition."""
+        told = [one.event for one in deliveries if isinstance(one.event, ModelCalled)]
+        calls = {call.call_id: call for call in reversed(told)}
+        counted = await self._store.count(list(calls.values()))
+        self._watch.counted(counted, repeated=len(told) - len(counted))
+        return ()
