@@ -24,6 +24,7 @@ COMMANDS: Mapping[str, Entry] = {
         "Make the collections, validators and indexes of memory, where they are not there; safe to repeat.",
     ),
     "run": Entry("run:run", "Run the tailer and the stages until SIGTERM; any number of copies may run."),
+    "serve": Entry("serve:serve", "Answer requests over HTTP until SIGTERM: the API, the gateway and MCP."),
     "demo": Entry(
         "demo:demo", "Write a conversation as a chat application would, and show the memory that forms of it."
     ),
@@ -33,6 +34,10 @@ COMMANDS: Mapping[str, Entry] = {
     "forget": Entry(
         "forget:forget",
         "Forget something by hand: what rests on it alone is removed, and blobs that absorbed it are made anew.",
+    ),
+    "mcp": Entry(
+        "mcp:mcp",
+        "Serve memory to an MCP host over standard input and output, until the host closes it.",
     ),
     "pause": Entry(
         "pause:pause",

@@ -1,0 +1,243 @@
+"""The tools: search, context, add, list, forget. What goes wrong is told to the model, without internals."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from functools import wraps
+from typing import Annotated, Any, Literal, ParamSpec, TypeVar
+
+import structlog
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp_types import ToolAnnotations
+from pydantic import Field
+from pymongo.errors import PyMongoError
+
+from eden_memory.api.errors import Invalid
+from eden_memory.api.mcp.answers import (
+    AddedAnswer,
+    ContextAnswer,
+    ForgetAnswer,
+    FoundMemory,
+    ListAnswer,
+    ListedMemory,
+    SearchAnswer,
+)
+from eden_memory.api.mcp.connection import Door, Opened
+from eden_memory.api.typed_text import id_of
+from eden_memory.domain.errors import EdenError
+
+log = structlog.get_logger("eden.mcp")
+P = ParamSpec("P")
+T = TypeVar("T")
+
+MOST_TEXT = 20_000
+Call = Context[Any, Any]
+Session = Annotated[
+    str | None,
+    Field(description="id of the conversation; leave it out unless you were told one", max_length=1_024),
+]
+User = Annotated[
+    str | None,
+    Field(description="id of the user; leave it out unless you were told one", max_length=1_024),
+]
+Queries = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=1_000)]],
+    Field(min_length=1, max_length=3, description="1 to 3 different phrasings or parts of one question"),
+]
+Text = Annotated[
+    str, Field(min_length=1, max_length=MOST_TEXT, description="what to remember, in whole sentences")
+]
+Limit = Annotated[int, Field(ge=1, le=200)]
+TopK = Annotated[int, Field(ge=1, le=50, description="facts at most")]
+SearchType = Literal["hybrid", "semantic", "text"]
+AsOf = Annotated[datetime | None, Field(description="only what was known at this time (ISO 8601)")]
+
+READS = ToolAnnotations(
+    read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
+)
+ADDS = ToolAnnotations(
+    read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False
+)
+ERASES = ToolAnnotations(
+    read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False
+)
+
+
+class Tools:
+    """The tools of one server; docstrings are what models read."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+
+    def register(self, server: MCPServer[Any]) -> None:
+        """All of them."""
+        add = server.add_tool
+        add(told(self.search_facts), title="Search memory", annotations=READS)
+        add(told(self.get_memory_context), title="Memory context", annotations=READS)
+        add(told(self.list_memories), title="List memories", annotations=READS)
+        add(told(self.add_memory), title="Remember", annotations=ADDS)
+        add(told(self.forget), title="Forget", annotations=ERASES)
+
+    async def search_facts(
+        self,
+        ctx: Call,
+        queries: Queries,
+        top_k: TopK = 10,
+        search_type: SearchType = "hybrid",
+        as_of: AsOf = None,
+        include_retired: bool = False,
+        session: Session = None,
+        user: User = None,
+    ) -> SearchAnswer:
+        """Search long-term memory for facts: names, numbers, dates, decisions, things people said earlier.
+
+        Use it whenever the answer may depend on earlier conversations. Facts come back best first, each with
+        the time when it was said: where two contradict each other, the newer one counts.
+        """
+        memory = await self._door.open(ctx.request_context, "read", session, user)
+        found = await memory.service.search_facts(
+            queries,
+            session=memory.session,
+            user=memory.user,
+            top_k=top_k,
+            search_type=search_type,
+            as_of=_utc(as_of),
+            include_retired=include_retired,
+        )
+        facts = [
+            FoundMemory(
+                id=one.fact_id,
+                text=one.content,
+                scope=one.scope.kind,
+                score=one.score,
+                formed_at=one.formed_at,
+                version=one.version,
+                retired_at=one.retired_at,
+            )
+            for one in found
+        ]
+        return SearchAnswer(facts=facts)
+
+    async def get_memory_context(
+        self,
+        ctx: Call,
+        message: Annotated[
+            str | None,
+            Field(
+                max_length=MOST_TEXT,
+                description="the user's message: a question about the past adds what fits",
+            ),
+        ] = None,
+        session: Session = None,
+        user: User = None,
+    ) -> ContextAnswer:
+        """What is known here, ready for a prompt: of the agent's work, the group, the user and this conversation.
+
+        Read it at the beginning of a conversation; `search_facts` finds what does not stand in it.
+        """
+        memory = await self._door.open(ctx.request_context, "read", session, user)
+        xml = await memory.service.get_memory_context(memory.session, memory.user, message)
+        return ContextAnswer(context=xml)
+
+    async def list_memories(
+        self,
+        ctx: Call,
+        kind: Annotated[
+            Literal["facts", "reflections", "blobs"],
+            Field(
+                description="facts; reflections on how to work with people; blobs: their consolidated texts"
+            ),
+        ] = "facts",
+        include_inactive: Annotated[
+            bool, Field(description="also retired facts and absorbed reflections")
+        ] = False,
+        limit: Limit = 50,
+        cursor: Annotated[str | None, Field(max_length=4_096, description="of the previous page")] = None,
+        session: Session = None,
+        user: User = None,
+    ) -> ListAnswer:
+        """List stored memories, newest first: to review what is remembered, or to find the id of one to forget."""
+        memory = await self._door.open(ctx.request_context, "read", session, user)
+        return await _listed(memory, kind, include_inactive, limit, cursor)
+
+    async def add_memory(
+        self, ctx: Call, text: Text, session: Session = None, user: User = None
+    ) -> AddedAnswer:
+        """Remember a text that is worth knowing in later conversations: only what the user wants remembered.
+
+        Facts and reflections are formed from it in the background, compared with what is known; it is not
+        searchable at once.
+        """
+        memory = await self._door.open(ctx.request_context, "write", session, user, new=True)
+        added = await memory.service.add(text, session=memory.session, user=memory.user)
+        return AddedAnswer(request_ids=list(added.request_ids), session=added.session)
+
+    async def forget(
+        self,
+        ctx: Call,
+        what: Literal["fact", "reflection", "message", "session"],
+        id: Annotated[str, Field(min_length=1, max_length=4_096, description="id of the thing to forget")],  # noqa: A002
+        session: Session = None,
+        user: User = None,
+    ) -> ForgetAnswer:
+        """Erase one memory for ever, with everything that rests on it alone. Only if the user asks for it.
+
+        A fact or reflection by its id from `search_facts` or `list_memories`; a message or conversation by its
+        own id. It cannot be undone.
+        """
+        memory = await self._door.open(ctx.request_context, "write", session, user)
+        target: Any = id if what in ("fact", "reflection") else id_of(id, what)
+        _demand_owner(memory)
+        if what == "session":
+            await self._door.demand(memory, "write", target)
+        request = await memory.service.forget(what, target, session=memory.session, user=memory.user)
+        return ForgetAnswer(request_id=request)
+
+
+async def _listed(memory: Opened, kind: str, inactive: bool, limit: int, cursor: str | None) -> ListAnswer:
+    service, about = memory.service, {"session": memory.session, "user": memory.user}
+    if kind == "facts":
+        facts = await service.list_facts(
+            **about, active=None if inactive else True, limit=limit, cursor=cursor
+        )
+        return ListAnswer(memories=[ListedMemory.of_fact(one) for one in facts.items], cursor=facts.cursor)
+    if kind == "reflections":
+        absorbed = None if inactive else False
+        page = await service.list_reflections(**about, absorbed=absorbed, limit=limit, cursor=cursor)
+        return ListAnswer(
+            memories=[ListedMemory.of_reflection(one) for one in page.items], cursor=page.cursor
+        )
+    blobs = await service.list_blobs(**about)
+    return ListAnswer(memories=[ListedMemory.of_blob(one) for one in blobs])
+
+
+def _demand_owner(memory: Opened) -> None:
+    """A key that is bound to agents or users says whose thing it wants forgotten: it is checked to be theirs."""
+    caller = memory.connection.caller
+    bound = caller.agents is not None or caller.users is not None
+    if bound and memory.session is None and memory.user is None:
+        raise Invalid("it is not said whose it is", "Name the session or the user that it is of.")
+
+
+def _utc(moment: datetime | None) -> datetime | None:
+    return moment.replace(tzinfo=UTC) if moment is not None and moment.tzinfo is None else moment
+
+
+def told(tool: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
+    """A tool whose refusals and faults become tool errors that a model can read; internals go to the log."""
+
+    @wraps(tool)
+    async def telling(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return await tool(*args, **kwargs)
+        except EdenError as error:
+            raise ToolError(" ".join(_sentences(error))) from None
+        except PyMongoError as error:
+            log.warning("MongoDB does not answer", tool=tool.__name__, reason=type(error).__name__)
+            raise ToolError("the memory cannot be reached at this moment, try again later") from None
+
+    return telling
+
+
+def _sentences(error: EdenError) -> Sequence[str]:
+    return [f"{error.what}.", *([error.hint] if error.hint else [])]

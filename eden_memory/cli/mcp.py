@@ -1,0 +1,45 @@
+"""`eden mcp`: the MCP server on standard input and output, for a host that starts it."""
+
+import asyncio
+import os
+from typing import Annotated
+
+import typer
+
+from eden_memory import logs
+from eden_memory.api.mcp.server import serve_stdio
+from eden_memory.api.memory import Memory
+from eden_memory.settings import Settings
+
+Agent = Annotated[
+    str | None,
+    typer.Option(envvar="EDEN_MCP_AGENT", help="whose memory it is; unset: by the key, else default"),
+]
+User = Annotated[
+    str | None, typer.Option(envvar="EDEN_MCP_USER", help="the user; set, no call can name another one")
+]
+Session = Annotated[
+    str | None,
+    typer.Option(envvar="EDEN_MCP_SESSION", help="the conversation; set, no call can name another one"),
+]
+
+
+def mcp(agent: Agent = None, user: User = None, session: Session = None) -> None:
+    """Serve memory to an MCP host over standard input and output, until the host closes it.
+
+    The API key is taken from EDEN_KEY. Without one everything in this database is open to the host: fix the
+    user then.
+
+    Example:
+
+      eden mcp --agent default --user mara
+    """
+    logs.configure()
+    given = {"agent": agent, "user": user, "session": session}
+    fixed = {name: value for name, value in given.items() if value}
+    asyncio.run(_serve(Settings(), os.environ.get("EDEN_KEY") or None, fixed))
+
+
+async def _serve(settings: Settings, key: str | None, fixed: dict[str, str]) -> None:
+    async with Memory(settings) as memory:
+        await serve_stdio(memory, key, fixed)
