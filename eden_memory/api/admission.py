@@ -49,6 +49,12 @@ class Admission:
             raise TooMany(wait)
         return caller
 
+    async def still(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """Turned, if the key in these headers of an ASGI request, that was let in before, is not valid any more."""
+        secret = secret_of(headers)
+        if secret is not None and await self._keys.caller_of(secret) is None:
+            raise Unknown("this key is not valid any more")
+
     async def _caller(self, secret: str | None, host: str | None, origin: str | None) -> Caller:
         if secret is not None:
             found = await self._keys.caller_of(secret)

@@ -5,16 +5,16 @@ from contextlib import nullcontext
 from typing import Any
 
 import uvicorn
-from prometheus_client import make_asgi_app  # pyright: ignore[reportUnknownVariableType]
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse
-from starlette.routing import Mount, Route
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
 
+from eden_memory.runtime.exposition import metrics_page
 from eden_memory.runtime.process import Part, State
 
 
-class _Server(uvicorn.Server):
+class SignalLessServer(uvicorn.Server):
     """The process handles signals itself (canary: tests/unit/runtime/test_process_http.py)."""
 
     def capture_signals(self) -> Any:
@@ -27,11 +27,11 @@ class HealthServer:
 
     name = "http"
 
-    def __init__(self, parts: Sequence[Part], host: str, port: int) -> None:
+    def __init__(self, parts: Sequence[Part], host: str, port: int, namespace: str) -> None:
         config = uvicorn.Config(
-            health_app(lambda: parts), host=host, port=port, log_config=None, lifespan="off"
+            health_app(lambda: parts, namespace), host=host, port=port, log_config=None, lifespan="off"
         )
-        self._server = _Server(config)
+        self._server = SignalLessServer(config)
         self._where = f"{host}:{port}"
 
     async def run(self) -> None:
@@ -47,8 +47,8 @@ class HealthServer:
         return State(True, self._where)
 
 
-def health_app(parts: Callable[[], Sequence[Part]]) -> Starlette:
-    """The three pages."""
+def health_app(parts: Callable[[], Sequence[Part]], namespace: str = "") -> Starlette:
+    """The three pages; every figure of `/metrics` is labelled with the namespace."""
 
     async def live(request: Request) -> PlainTextResponse:
         del request
@@ -61,5 +61,9 @@ def health_app(parts: Callable[[], Sequence[Part]]) -> Starlette:
         body = {name: {"ready": state.ready, "what": state.what} for name, state in states.items()}
         return JSONResponse({"ready": good, "parts": body}, status_code=200 if good else 503)
 
-    metrics: Any = make_asgi_app()  # pyright: ignore[reportUnknownVariableType]
-    return Starlette(routes=[Route("/livez", live), Route("/readyz", ready), Mount("/metrics", metrics)])
+    async def metrics(request: Request) -> Response:
+        return metrics_page(namespace, request)
+
+    return Starlette(
+        routes=[Route("/livez", live), Route("/readyz", ready), Route("/metrics", metrics)],
+    )

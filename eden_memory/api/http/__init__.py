@@ -1,0 +1,1 @@
+"""The HTTP API: `MemoryService` under /v1, for callers with a key, or on loopback without one."""

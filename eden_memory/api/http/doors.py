@@ -1,0 +1,138 @@
+"""Where every request comes in: who asks, whose memory it is about, and whether the one may reach the other."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import Path, Request, Response
+from fastapi.routing import APIRoute
+
+from eden_memory.api.access import Caller, Refused, Right
+from eden_memory.api.admission import Admission, TooMany, secret_of
+from eden_memory.api.errors import Invalid
+from eden_memory.api.http.asks import Where
+from eden_memory.api.ids import typed
+from eden_memory.api.memory import Memory
+from eden_memory.api.reach import SessionReach
+from eden_memory.api.service import MemoryService
+from eden_memory.api.typed_text import id_of
+from eden_memory.runtime.metrics import HTTP_STREAMS
+
+AGENT_WORDS = "The agent's id: plain text, or typed (`s.TEXT`, `i.5`, `u.UUID`, `o.OBJECTID`)."
+AgentId = Annotated[str, Path(min_length=1, max_length=1_024, description=AGENT_WORDS, examples=["default"])]
+REPEATABLE = frozenset(("scope",))
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """One request that was let in; ids as the application has them."""
+
+    caller: Caller
+    service: MemoryService
+    agent: Any
+    session: Any
+    user: Any
+
+    @property
+    def where(self) -> dict[str, Any]:
+        """Session and user, as the service's calls take them."""
+        return {"session": self.session, "user": self.user}
+
+
+class Doors:
+    """What the requests of one app share."""
+
+    def __init__(self, memory: Memory, admission: Admission) -> None:
+        self.memory, self.admission = memory, admission
+        self.settings = memory.settings.serve
+        self.reach = SessionReach(memory.source, memory.database, memory.settings)
+        self.stopping = asyncio.Event()
+        """Set when the process drains: event streams end."""
+        self._streams: Counter[str] = Counter()
+
+    async def admit(self, request: Request) -> Caller:
+        """Who asks; Turned if not let in."""
+        headers = request.headers
+        return await self.admission.admit(
+            secret_of(request.scope["headers"]), headers.get("host"), headers.get("origin")
+        )
+
+    async def enter(self, request: Request, right: Right, agent: str, where: Where) -> Inside:
+        """Refused, unless the caller may do this with this agent, session and user."""
+        caller: Caller = request.state.caller
+        inside = Inside(
+            caller,
+            self.memory.agent(agent_id := id_of(agent, "agent"), asked_by=f"http:{caller.name}"[:256]),
+            agent_id,
+            None if where.session is None else id_of(where.session, "session"),
+            None if where.user is None else id_of(where.user, "user"),
+        )
+        await self.still_within(inside, right)
+        return inside
+
+    async def still_within(self, inside: Inside, right: Right, session: Any = None) -> None:
+        """The same for one who is in already, or (`session`) for another session than was named."""
+        asked = inside.session if session is None else session
+        await self.reach.demand(
+            inside.caller,
+            right,
+            typed(inside.agent, "agent"),
+            None if asked is None else typed(asked, "session"),
+            None if inside.user is None else typed(inside.user, "user"),
+        )
+
+    @asynccontextmanager
+    async def streaming(self, caller: Caller) -> AsyncGenerator[None]:
+        """Count a caller's event streams; TooMany beyond the limit."""
+        if self._streams[caller.name] >= self.settings.subscriptions:
+            raise TooMany(self.settings.heartbeat_seconds)
+        self._streams[caller.name] += 1
+        HTTP_STREAMS.inc()
+        try:
+            yield
+        finally:
+            HTTP_STREAMS.dec()
+            self._streams[caller.name] -= 1
+            if not self._streams[caller.name]:
+                del self._streams[caller.name]
+
+
+class AdmittedRoute(APIRoute):
+    """Lets nobody in, and reads nothing of a body, before it is known who asks."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Admission first, then what FastAPI does."""
+        handle = super().get_route_handler()
+
+        async def admitted(request: Request) -> Response:
+            request.state.caller = await doors_of(request).admit(request)
+            _demand_single(request)
+            return await handle(request)
+
+        return admitted
+
+
+def doors_of(request: Request) -> Doors:
+    """The app's."""
+    doors: Doors = request.app.state.doors
+    return doors
+
+
+def demand_everywhere(caller: Caller, user: str) -> None:
+    """What reaches over all agents is for administrators of all agents, and of the user."""
+    if not caller.may("admin") or caller.agents is not None:
+        raise Refused(
+            "this reaches over all agents", "Use a key with the right `admin` that is bound to no agent."
+        )
+    if caller.users is not None and user not in caller.users:
+        raise Refused("this key is not for this user", "Name a user that it is bound to.")
+
+
+def _demand_single(request: Request) -> None:
+    """Of two values of one name the check could read one, and the query the other."""
+    names = [name for name, _ in request.query_params.multi_items() if name not in REPEATABLE]
+    if len(names) != len(set(names)):
+        raise Invalid("a parameter is given twice", "Name each once.")

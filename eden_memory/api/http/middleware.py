@@ -1,0 +1,126 @@
+"""Around every request: a limit for its body while it arrives, headers for browsers, and what is measured."""
+
+import time
+from collections.abc import Mapping
+
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from eden_memory.api.http.problem import problem
+from eden_memory.runtime.metrics import HTTP_REQUESTS, HTTP_SECONDS
+
+METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+SECURITY = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class TooLarge(HTTPException):
+    """The body is larger than a request's may be."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(413, f"a request has at most {most} bytes", {"Connection": "close"})
+
+
+class BodyLimit:
+    """Counts what arrives, whatever Content-Length says; `most` by the beginning of the path, "" for all others."""
+
+    def __init__(self, app: ASGIApp, most: Mapping[str, int]) -> None:
+        self._app, self._most = app, most
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        most, arrived, started = self._limit(scope["path"]), 0, False
+
+        async def counted() -> Message:
+            nonlocal arrived
+            message = await receive()
+            arrived += len(message.get("body", b""))
+            if arrived > most:
+                raise TooLarge(most)
+            return message
+
+        async def noted(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            if _announced(scope) > most:
+                raise TooLarge(most)
+            await self._app(scope, counted, noted)
+        except TooLarge as error:
+            if started:
+                raise
+            response = problem(413, "content-too-large", error.detail, headers=error.headers)
+            await response(scope, receive, send)
+
+    def _limit(self, path: str) -> int:
+        return self._most[max((one for one in self._most if path.startswith(one)), key=len)]
+
+
+class SecureHeaders:
+    """Answers are for whoever asked: not for frames, caches, sniffing or other origins, unless they say so."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in SECURITY.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self._app(scope, receive, with_headers)
+
+
+class Measured:
+    """Counts requests by route template, never by path: ids stand in paths."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        began, status = time.perf_counter(), 500
+
+        async def noted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noted)
+        finally:
+            route, method = _route(scope), scope["method"] if scope["method"] in METHODS else "other"
+            HTTP_REQUESTS.labels(route, method, f"{status // 100}xx").inc()
+            HTTP_SECONDS.labels(route).observe(time.perf_counter() - began)
+
+
+def _route(scope: Scope) -> str:
+    """The template that the path fits."""
+    route = scope.get("route")
+    return str(getattr(route, "path_format", None) or getattr(route, "path", "none"))
+
+
+def _announced(scope: Scope) -> int:
+    said = dict(scope["headers"]).get(b"content-length", b"0")
+    return int(said) if said.isdigit() else 0

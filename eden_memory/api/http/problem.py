@@ -1,0 +1,153 @@
+"""Errors as problem+json (RFC 9457), whatever went wrong."""
+
+import math
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict
+from pymongo.errors import PyMongoError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+
+from eden_memory.api.access import Refused
+from eden_memory.api.admission import TooMany, Turned, Unknown
+from eden_memory.api.errors import Conflict, Invalid, NotFound
+from eden_memory.domain.errors import EdenError
+
+log = structlog.get_logger("eden.http")
+
+MEDIA_TYPE = "application/problem+json"
+TYPE = "urn:eden-memory:problem:"
+AGAIN_SECONDS = 5
+MOST_FAULTS = 20
+CODES: Mapping[type[EdenError], tuple[int, str]] = {
+    Unknown: (401, "key-needed"),
+    TooMany: (429, "too-many-requests"),
+    Turned: (403, "not-let-in"),
+    Refused: (403, "refused"),
+    NotFound: (404, "not-found"),
+    Conflict: (409, "conflict"),
+    Invalid: (422, "invalid"),
+    EdenError: (409, "cannot"),
+}
+"""The first that fits."""
+
+
+class Fault(BaseModel):
+    """One thing that is wrong with a request."""
+
+    where: str
+    what: str
+
+
+class Problem(BaseModel):
+    """What went wrong (RFC 9457)."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "type": "urn:eden-memory:problem:not-found",
+                    "title": "Not Found",
+                    "status": 404,
+                    "detail": "there is no fact of this id that could be seen here",
+                }
+            ]
+        }
+    )
+
+    type: str
+    """`urn:eden-memory:problem:<code>`: what programs go by."""
+    title: str
+    status: int
+    detail: str
+    hint: str | None = None
+    """What to do next."""
+    errors: list[Fault] | None = None
+    """Of a request that is not valid: what is wrong where."""
+
+
+def problem(
+    status: int,
+    code: str,
+    detail: str,
+    hint: str = "",
+    *,
+    errors: list[Fault] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> JSONResponse:
+    """The response."""
+    body = Problem(
+        type=TYPE + code,
+        title=HTTPStatus(status).phrase,
+        status=status,
+        detail=detail,
+        hint=hint or None,
+        errors=errors,
+    )
+    return JSONResponse(
+        body.model_dump(exclude_none=True), status, headers=dict(headers or {}), media_type=MEDIA_TYPE
+    )
+
+
+def problem_of(error: EdenError) -> JSONResponse:
+    """What a refusal, or whatever cannot be done, is told as."""
+    status, code = next(of for kind, of in CODES.items() if isinstance(error, kind))
+    headers: dict[str, str] = {}
+    if isinstance(error, Unknown):
+        headers["WWW-Authenticate"] = 'Bearer realm="eden"'
+    if isinstance(error, TooMany):
+        headers["Retry-After"] = str(math.ceil(error.seconds))
+    return problem(status, code, error.what, error.hint, headers=headers)
+
+
+def register(app: FastAPI) -> None:
+    """Every error of this app is told as a problem."""
+    app.add_exception_handler(EdenError, _cannot)
+    app.add_exception_handler(RequestValidationError, _not_valid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(PyMongoError, _away)
+    app.add_exception_handler(Exception, _broken)
+
+
+async def _cannot(request: Request, error: Exception) -> JSONResponse:
+    del request
+    assert isinstance(error, EdenError)
+    return problem_of(error)
+
+
+async def _not_valid(request: Request, error: Exception) -> JSONResponse:
+    del request
+    assert isinstance(error, RequestValidationError)
+    found = error.errors()
+    if any(one["type"] == "json_invalid" for one in found):
+        return problem(400, "not-json", "the body is not valid JSON")
+    faults = [Fault(where=".".join(map(str, one["loc"])), what=one["msg"]) for one in found[:MOST_FAULTS]]
+    return problem(422, "invalid", "the request is not valid", errors=faults)
+
+
+async def _http(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "-")
+    detail = {404: "there is no such path", 405: f"{request.method} is not possible here"}
+    said: Any = detail.get(error.status_code) or error.detail
+    return problem(error.status_code, code, str(said), headers=error.headers)
+
+
+async def _away(request: Request, error: Exception) -> JSONResponse:
+    log.warning("MongoDB does not answer", path=_template(request), reason=type(error).__name__)
+    headers = {"Retry-After": str(AGAIN_SECONDS)}
+    return problem(503, "away", "the database does not answer", "Try again in a moment.", headers=headers)
+
+
+async def _broken(request: Request, error: Exception) -> JSONResponse:
+    log.error("a request failed", path=_template(request), reason=type(error).__name__, exc_info=error)
+    return problem(500, "broken", "the request could not be carried out", "The server's log says why.")
+
+
+def _template(request: Request) -> str:
+    return str(getattr(request.scope.get("route"), "path", "none"))

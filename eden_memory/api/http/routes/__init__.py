@@ -1,0 +1,1 @@
+"""What can be asked, by what it is about."""

@@ -1,0 +1,79 @@
+"""`/v1/agents/{agent}/events`: changes of memory as they are committed, as server-sent events."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request
+from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from eden_memory.api.admission import TooMany
+from eden_memory.api.http.answers import ChangeAnswer
+from eden_memory.api.http.asks import Where
+from eden_memory.api.http.doors import AdmittedRoute, AgentId, Doors, Inside, doors_of
+from eden_memory.api.http.problem import problem_of
+from eden_memory.api.http.sse import Event, server_sent
+from eden_memory.api.results import MemoryChange
+
+router = APIRouter(prefix="/v1/agents/{agent}", route_class=AdmittedRoute)
+LastEventId = Annotated[
+    str | None,
+    Header(
+        alias="Last-Event-ID",
+        max_length=4_096,
+        description="The id of the last event seen: it goes on there.",
+    ),
+]
+
+
+@router.get("/events", tags=["events"], summary="Changes of memory", response_class=StreamingResponse)
+async def events(
+    request: Request,
+    agent: AgentId,
+    where: Annotated[Where, Query()],
+    last_event_id: LastEventId = None,
+) -> StreamingResponse:
+    """`changed` and `gone` events for the visible scopes of a session, a user, or the agent alone.
+
+    Several changes of a scope may come as one, the newest. The stream ends when the caller may no longer see it,
+    and when the server stops: clients connect again by themselves.
+    """
+    doors = doors_of(request)
+    inside = await doors.enter(request, "read", agent, where)
+    return EventStream(doors, inside, _stream(doors, request, inside, last_event_id or None))
+
+
+class EventStream(StreamingResponse):
+    """Counted while it is open; what it opened is closed whenever and however the client leaves."""
+
+    def __init__(self, doors: Doors, inside: Inside, body: AsyncGenerator[bytes]) -> None:
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(body, media_type="text/event-stream", headers=headers)
+        self._doors, self._inside, self._body = doors, inside, body
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        try:
+            async with self._doors.streaming(self._inside.caller):
+                await super().__call__(scope, receive, send)
+        except TooMany as error:
+            await problem_of(error)(scope, receive, send)
+        finally:
+            await self._body.aclose()
+
+
+async def _stream(doors: Doors, request: Request, inside: Inside, after: str | None) -> AsyncGenerator[bytes]:
+    async def still_let_in() -> None:
+        await doors.admission.still(request.scope["headers"])
+        await doors.still_within(inside, "read")
+
+    changes = inside.service.changes(**inside.where, after=after)
+    sent = server_sent(changes, _event, doors.settings.heartbeat_seconds, doors.stopping, still_let_in)
+    async with aclosing(sent):
+        async for chunk in sent:
+            yield chunk
+
+
+def _event(change: MemoryChange) -> Event:
+    return Event(change.id, change.what, ChangeAnswer.model_validate(change).model_dump_json())

@@ -1,0 +1,129 @@
+"""`/v1/agents/{agent}`: the context, lists of what is remembered, and numbers."""
+
+from hashlib import sha256
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+
+from eden_memory.api.http.answers import (
+    BlobAnswer,
+    ConsolidationAnswer,
+    FactAnswer,
+    HistoryAnswer,
+    PageAnswer,
+    ReflectionAnswer,
+    StatsAnswer,
+    page_of,
+)
+from eden_memory.api.http.asks import BlobListing, ContextWhere, FactListing, ReflectionListing, Where
+from eden_memory.api.http.doors import AdmittedRoute, AgentId, doors_of
+from eden_memory.api.http.fact_ids import FactId
+
+router = APIRouter(prefix="/v1/agents/{agent}", route_class=AdmittedRoute)
+ACTIVE = {"true": True, "false": False, "all": None}
+
+
+@router.get("/context", tags=["context"], summary="The XML for the agent's prompt", response_class=Response)
+async def get_context(request: Request, agent: AgentId, where: Annotated[ContextWhere, Query()]) -> Response:
+    """What the user may see in the session. 204 where nothing is remembered; its ETag changes with its text."""
+    inside = await doors_of(request).enter(request, "read", agent, where)
+    xml = await inside.service.get_memory_context(inside.session, inside.user, where.message)
+    tag = f'"{sha256(xml.encode()).hexdigest()[:32]}"'
+    headers = {"ETag": tag, "Cache-Control": "private, no-cache", "Vary": "Authorization, X-Eden-Key"}
+    if tag_is_known(tag, request.headers.get("if-none-match")):
+        return Response(status_code=304, headers=headers)
+    if not xml:
+        return Response(status_code=204, headers=headers)
+    return Response(xml, media_type="application/xml", headers=headers)
+
+
+@router.get("/facts", tags=["facts"], summary="Visible facts, newest first")
+async def list_facts(
+    request: Request, agent: AgentId, where: Annotated[FactListing, Query()]
+) -> PageAnswer[FactAnswer]:
+    """What is formed between two pages neither repeats nor hides what was there."""
+    inside = await doors_of(request).enter(request, "read", agent, where)
+    page = await inside.service.list_facts(
+        **inside.where,
+        scopes=where.scope,
+        active=ACTIVE[where.active],
+        since=where.since,
+        until=where.until,
+        limit=where.limit,
+        cursor=where.cursor,
+    )
+    return page_of(FactAnswer, page)
+
+
+@router.get("/facts/{fact_id:path}/history", tags=["facts"], summary="A fact's earlier versions, and why")
+async def get_history(
+    request: Request, agent: AgentId, fact_id: FactId, where: Annotated[Where, Query()]
+) -> HistoryAnswer:
+    """Its versions with the decision, model and cost of each."""
+    inside = await doors_of(request).enter(request, "read", agent, where)
+    return HistoryAnswer.model_validate(await inside.service.history(fact_id, **inside.where))
+
+
+@router.get("/facts/{fact_id:path}", tags=["facts"], summary="One fact")
+async def get_fact(
+    request: Request, agent: AgentId, fact_id: FactId, where: Annotated[Where, Query()]
+) -> FactAnswer:
+    """404 where there is none of this id, or none that may be seen here."""
+    inside = await doors_of(request).enter(request, "read", agent, where)
+    return FactAnswer.model_validate((await inside.service.history(fact_id, **inside.where)).fact)
+
+
+@router.get("/reflections", tags=["reflections and blobs"], summary="Visible reflections, newest first")
+async def list_reflections(
+    request: Request, agent: AgentId, where: Annotated[ReflectionListing, Query()]
+) -> PageAnswer[ReflectionAnswer]:
+    """Those that a blob has absorbed, too, unless said otherwise."""
+    inside = await doors_of(request).enter(request, "read", agent, where)
+    page = await inside.service.list_reflections(
+        **inside.where,
+        scopes=where.scope,
+        absorbed=where.absorbed,
+        since=where.since,
+        until=where.until,
+        limit=where.limit,
+        cursor=where.cursor,
+    )
+    return page_of(ReflectionAnswer, page)
+
+
+@router.get("/blobs", tags=["reflections and blobs"], summary="Consolidated texts of the visible scopes")
+async def list_blobs(
+    request: Request, agent: AgentId, where: Annotated[BlobListing, Query()]
+) -> list[BlobAnswer]:
+    """From broad to narrow."""
+    inside = await doors_of(request).enter(request, "read", agent, where)
+    blobs = await inside.service.list_blobs(**inside.where, scopes=where.scope)
+    return [BlobAnswer.model_validate(one) for one in blobs]
+
+
+@router.get("/stats", tags=["numbers"], summary="The visible scopes in numbers")
+async def get_stats(
+    request: Request, agent: AgentId, where: Annotated[Where, Query()]
+) -> dict[str, StatsAnswer]:
+    """By label: `agent`, `user`, `shard:<name>`, …"""
+    inside = await doors_of(request).enter(request, "read", agent, where)
+    stats = await inside.service.get_memory_stats(**inside.where)
+    return {label: StatsAnswer.model_validate(one) for label, one in stats.items()}
+
+
+@router.get("/consolidation", tags=["numbers"], summary="Buffers and thresholds of the visible scopes")
+async def get_consolidation(
+    request: Request, agent: AgentId, where: Annotated[Where, Query()]
+) -> dict[str, ConsolidationAnswer]:
+    """By label."""
+    inside = await doors_of(request).enter(request, "read", agent, where)
+    status = await inside.service.get_consolidation_status(**inside.where)
+    return {label: ConsolidationAnswer.model_validate(one) for label, one in status.items()}
+
+
+def tag_is_known(tag: str, asked: str | None) -> bool:
+    """Whether If-None-Match names it (RFC 9110, 13.1.2: compared weakly)."""
+    if asked is None:
+        return False
+    named = [one.strip().removeprefix("W/") for one in asked.split(",")]
+    return tag in named or named == ["*"]

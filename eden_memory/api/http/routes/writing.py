@@ -1,0 +1,117 @@
+"""`/v1/agents/{agent}`: what changes memory. All of it goes the way of a chat message, so the answer is 202."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request
+
+from eden_memory.api.access import Refused
+from eden_memory.api.errors import Invalid
+from eden_memory.api.http.answers import AddedAnswer, AskedAnswer, StartedAnswer
+from eden_memory.api.http.asks import Addition, Edit, Forgetting, Retirement, Where, Who
+from eden_memory.api.http.doors import AdmittedRoute, AgentId, Doors, Inside, doors_of
+from eden_memory.api.http.fact_ids import FactId
+from eden_memory.api.typed_text import id_of
+
+router = APIRouter(prefix="/v1/agents/{agent}", route_class=AdmittedRoute)
+SessionId = Annotated[
+    str,
+    Path(
+        min_length=1, max_length=1_024, description="The session's id, plain or typed.", examples=["chat-7"]
+    ),
+]
+
+
+@router.post("/memories", tags=["writing"], summary="Remember a text or messages", status_code=202)
+async def add(
+    request: Request, agent: AgentId, where: Annotated[Where, Query()], body: Addition
+) -> AddedAnswer:
+    """No chat is needed: it is formed as chat messages are. Without a session it stands in one of its own."""
+    inside = await doors_of(request).enter(request, "write", agent, where)
+    given: Any = body.text
+    if body.messages is not None:
+        given = [one.model_dump(exclude_none=True) for one in body.messages]
+    return AddedAnswer.model_validate(await inside.service.add(given, **inside.where))
+
+
+@router.patch("/facts/{fact_id:path}", tags=["facts"], summary="Give a fact another text", status_code=202)
+async def edit(
+    request: Request, agent: AgentId, fact_id: FactId, where: Annotated[Where, Query()], body: Edit
+) -> AskedAnswer:
+    """Its earlier text stays in its history. 409 if it stands at another version than expected."""
+    inside = await doors_of(request).enter(request, "write", agent, where)
+    wanted = body.model_dump(exclude={"text"})
+    return AskedAnswer(request_id=await inside.service.edit(fact_id, body.text, **inside.where, **wanted))
+
+
+@router.post(
+    "/facts/{fact_id:path}/retire", tags=["facts"], summary="Take a fact out of search", status_code=202
+)
+async def retire(
+    request: Request,
+    agent: AgentId,
+    fact_id: FactId,
+    where: Annotated[Where, Query()],
+    body: Retirement,
+) -> AskedAnswer:
+    """Its history stays; `forget` leaves nothing of it."""
+    inside = await doors_of(request).enter(request, "write", agent, where)
+    return AskedAnswer(request_id=await inside.service.retire(fact_id, **inside.where, **body.model_dump()))
+
+
+@router.post("/forget", tags=["writing"], summary="Forget something, for ever", status_code=202)
+async def forget(
+    request: Request, agent: AgentId, where: Annotated[Where, Query()], body: Forgetting
+) -> AskedAnswer:
+    """What came from it alone leaves memory. A key that is bound to agents or users names its session or user."""
+    doors = doors_of(request)
+    inside = await doors.enter(request, "write", agent, where)
+    target = await _target(doors, inside, body)
+    return AskedAnswer(request_id=await inside.service.forget(body.what, target, **inside.where))
+
+
+@router.post("/sessions/{session}/start", tags=["sessions"], summary="A session begins")
+async def start(
+    request: Request, agent: AgentId, session: SessionId, where: Annotated[Who, Query()]
+) -> StartedAnswer:
+    """Has the context at hand before the first turn, and answers it."""
+    inside = await doors_of(request).enter(request, "read", agent, Where(session=session, user=where.user))
+    return StartedAnswer(context=await inside.service.on_session_start(inside.session, inside.user))
+
+
+@router.post("/sessions/{session}/end", tags=["sessions"], summary="A session is over", status_code=202)
+async def end(
+    request: Request, agent: AgentId, session: SessionId, where: Annotated[Who, Query()]
+) -> AskedAnswer:
+    """Its last window is formed, and its memory consolidated."""
+    inside = await doors_of(request).enter(request, "write", agent, Where(session=session, user=where.user))
+    return AskedAnswer(request_id=await inside.service.on_session_end(inside.session))
+
+
+@router.post("/sessions/{session}/form", tags=["sessions"], summary="Form memories now", status_code=202)
+async def form(
+    request: Request, agent: AgentId, session: SessionId, where: Annotated[Who, Query()]
+) -> AskedAnswer:
+    """What is pending in the session, if anything is."""
+    inside = await doors_of(request).enter(request, "write", agent, Where(session=session, user=where.user))
+    return AskedAnswer(request_id=await inside.service.maybe_form_memories(inside.session))
+
+
+async def _target(doors: Doors, inside: Inside, body: Forgetting) -> Any:
+    """What is to be forgotten, as the service takes it; Refused where it may be another's."""
+    if body.what == "user":
+        raise Invalid("a user is not of one agent alone", "DELETE /v1/users/{user} forgets one.")
+    bound = inside.caller.agents is not None or inside.caller.users is not None
+    if body.what in ("fact", "reflection", "blob"):
+        if bound and inside.session is None and inside.user is None:
+            raise Refused(
+                "this key is bound, and nobody is named", "Name the session or user whose memory it is."
+            )
+        return body.target
+    target = id_of(body.target, body.what)
+    if body.what == "session":
+        await doors.still_within(inside, "write", session=target)
+    elif bound and inside.session is None:
+        raise Refused(
+            "this key is bound, and no session is named", "Name the session that the message is in."
+        )
+    return target

@@ -1,0 +1,22 @@
+"""`eden serve`: HTTP API, OpenAI-compatible gateway and MCP, in one process."""
+
+from typing import Annotated
+
+import typer
+
+from eden_memory.api.http import serving
+from eden_memory.logs import configure
+from eden_memory.runtime import process
+from eden_memory.settings import Settings
+
+
+def serve(
+    debug: Annotated[bool, typer.Option(help="more log lines, and stack traces")] = False,
+) -> None:
+    """Answer requests over HTTP until SIGTERM: the API, the gateway and MCP.
+
+    On loopback without a key, elsewhere only with one (eden keys create). EDEN_SERVE_HOST and EDEN_SERVE_PORT
+    say where. Any number of copies may run.
+    """
+    configure(debug=debug)
+    process.run(serving.serve(Settings()))
