@@ -1,0 +1,141 @@
+"""A chat completion request: what of it is ours, and what goes on to the provider byte for byte. Pure."""
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from eden_memory.api.errors import Invalid
+from eden_memory.api.gateway.json_splice import Member, joined, members_of, with_items, without
+
+MEMORY_FIELDS = frozenset(
+    {"memory_id", "memory_top_k", "memory_recency_weight", "memory_score_threshold", "memory_hits"}
+)
+"""None of them ever leaves for the provider."""
+MESSAGES = "messages"
+INSTRUCTIONS = frozenset({"system", "developer"})
+MOST_HITS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a request says of memory; None: nothing."""
+
+    memory_id: str | int | None = None
+    user: str | int | None = None
+    top_k: int | None = None
+    recency_weight: float | None = None
+    score_threshold: float | None = None
+
+
+class ChatRequest:
+    """Made of a request's body; Invalid, where it is no JSON object or memory's fields are not as they should be."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        try:
+            self._text = body.decode()
+            self._members = members_of(self._text, MESSAGES)
+        except ValueError as error:
+            raise Invalid(f"the body is no JSON object: {error}", "Send a chat completion request.") from None
+        self._fields = {one.name: one for one in self._members}
+        self.asked = _asked({name: one.value for name, one in self._fields.items()})
+
+    @property
+    def messages(self) -> list[Any]:
+        """As they came, [] where there is no list of them."""
+        member = self._fields.get(MESSAGES)
+        return [one.value for one in member.items] if member is not None else []
+
+    @property
+    def choices(self) -> int:
+        """How many answers are asked for."""
+        wanted = self._fields.get("n")
+        return wanted.value if wanted is not None and isinstance(wanted.value, int) else 1
+
+    def forwarded(self, stable: str = "", changing: str = "", role: str = "system") -> bytes:
+        """The body for the provider: without memory's fields, with memory as messages of its own.
+
+        `stable` stands behind the instructions that open the conversation, `changing` before the last user turn, so
+        that what a provider caches of a prompt (its beginning) stays the same from turn to turn.
+        """
+        added = [
+            (place, _message(role, text))
+            for place, text in ((self._behind_instructions(), stable), (self._last_user(), changing))
+            if text
+        ]
+        messages = self._fields.get(MESSAGES)
+        if messages is None or not messages.items:
+            added = []
+        if not added and not any(one.name in MEMORY_FIELDS for one in self._members):
+            return self._body
+        if messages is None or not added:
+            return without(self._text, self._members, MEMORY_FIELDS).encode()
+        return joined(self._kept(messages, added)).encode()
+
+    def _kept(self, messages: Member, added: list[tuple[int, str]]) -> list[str]:
+        """The members that go on; of several lists of messages the last one counts, as JSON readers have it."""
+        return [
+            with_items(self._text, one, added) if one is messages else self._text[one.start : one.end]
+            for one in self._members
+            if one.name not in MEMORY_FIELDS and (one.name != MESSAGES or one is messages)
+        ]
+
+    def _behind_instructions(self) -> int:
+        for place, message in enumerate(self.messages):
+            if role_of(message) not in INSTRUCTIONS:
+                return place
+        return len(self.messages)
+
+    def _last_user(self) -> int:
+        """The place of the last user turn; of none, the end of the instructions."""
+        for place in range(len(self.messages) - 1, -1, -1):
+            if role_of(self.messages[place]) == "user":
+                return place
+        return self._behind_instructions()
+
+
+def role_of(message: Any) -> str | None:
+    """The role that a message names."""
+    role = message.get("role") if isinstance(message, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return role if isinstance(role, str) else None
+
+
+def _message(role: str, text: str) -> str:
+    return json.dumps({"role": role, "content": text}, ensure_ascii=False)
+
+
+def _asked(fields: dict[str, Any]) -> Asked:
+    return Asked(
+        memory_id=_id(fields, "memory_id"),
+        user=_id(fields, "user"),
+        top_k=_top_k(fields.get("memory_top_k")),
+        recency_weight=_number(fields, "memory_recency_weight", 1.0),
+        score_threshold=_number(fields, "memory_score_threshold", math.inf),
+    )
+
+
+def _id(fields: dict[str, Any], name: str) -> str | int | None:
+    value = fields.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
+        raise Invalid(f"{name} is no id", "Give it as text or as an integer.")
+    return value
+
+
+def _top_k(value: Any) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST_HITS:
+        raise Invalid("memory_top_k is not as it should be", f"Give an integer from 0 to {MOST_HITS}.")
+    return value
+
+
+def _number(fields: dict[str, Any], name: str, most: float) -> float | None:
+    value = fields.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
+        raise Invalid(f"{name} is not as it should be", "Give a number from 0 on, a weight up to 1.")
+    return float(value)

@@ -1,0 +1,101 @@
+"""What a chat is given of memory: its context and what a search finds, side by side, within a time."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+import orjson
+import structlog
+
+from eden_memory.api.gateway.chat_request import Asked
+from eden_memory.api.gateway.memory_text import MemoryText, in_one, memory_text
+from eden_memory.api.gateway.who import Who
+from eden_memory.domain.context.context import FactLine
+from eden_memory.domain.context.recall import query_of
+from eden_memory.domain.limits import label_of
+from eden_memory.runtime.metrics import GATEWAY_DEGRADED, GATEWAY_HITS
+from eden_memory.settings import Settings
+
+log = structlog.get_logger()
+
+
+class Agents(Protocol):
+    """eden_memory.api.memory.Memory, as far as the gateway needs it."""
+
+    def agent(self, agent_id: Any = "default") -> Any:
+        """An agent's MemoryService."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """The messages to be added, and `memory_hits` as JSON."""
+
+    text: MemoryText
+    hits: bytes
+
+
+class Remembering:
+    """A chat never fails for memory: what fails or is slow is left out, and counted."""
+
+    def __init__(self, agents: Agents, settings: Settings, clock: Callable[[], datetime]) -> None:
+        self._agents, self._clock = agents, clock
+        self._gateway, self._searches = settings.gateway, settings.memory.search
+
+    async def of(self, who: Who, asked: Asked, message: str) -> Remembered:
+        """For a turn whose last message of the user is `message`."""
+        service = self._agents.agent(who.agent)
+        reads = {"context": asyncio.ensure_future(service.get_memory_context(who.session, who.user))}
+        most = self._gateway.top_k if asked.top_k is None else asked.top_k
+        if message and most and self._searches:
+            reads["search"] = asyncio.ensure_future(_search(service, who, asked, message, most))
+        try:
+            await asyncio.wait(reads.values(), timeout=self._gateway.memory_seconds)
+            came = {part: self._came(part, task) for part, task in reads.items()}
+        finally:
+            for task in reads.values():
+                task.cancel()
+        return self._put_together(came.get("context") or "", came.get("search") or [])
+
+    def _came(self, part: str, task: "asyncio.Future[Any]") -> Any:
+        if not task.done():
+            GATEWAY_DEGRADED.labels(part, "slow").inc()
+            return None
+        error = task.exception()
+        if error is None:
+            return task.result()
+        GATEWAY_DEGRADED.labels(part, "failed").inc()
+        log.warning("a chat goes on without memory", part=part, reason=type(error).__name__)
+        return None
+
+    def _put_together(self, context: str, found: list[Any]) -> Remembered:
+        GATEWAY_HITS.inc(len(found))
+        lines = [FactLine(one.scope, one.content, one.formed_at) for one in found]
+        text = memory_text(context, lines, self._clock())
+        if self._gateway.placement == "start":
+            text = MemoryText(in_one(text), "")
+        return Remembered(text, orjson.dumps([_hit(one) for one in found]))
+
+
+def _search(service: Any, who: Who, asked: Asked, message: str, most: int) -> Coroutine[Any, Any, list[Any]]:
+    given = {"recency_weight": asked.recency_weight, "score_threshold": asked.score_threshold}
+    return service.search_facts(
+        [query_of(message)],
+        session=who.session,
+        user=who.user,
+        top_k=most,
+        **{name: value for name, value in given.items() if value is not None},
+    )
+
+
+def _hit(found: Any) -> dict[str, Any]:
+    return {
+        "id": found.fact_id,
+        "content": found.content,
+        "scope": label_of(found.scope),
+        "score": getattr(found, "score", None),
+        "formed_at": found.formed_at,
+        "version": found.version,
+    }

@@ -1,0 +1,100 @@
+"""Turns as messages of the application, where its settings say that they are."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import BulkWriteError
+
+from eden_memory.api.gateway.turns import Lost, Turn, session_prefix
+from eden_memory.domain.source.message_fields import getter
+from eden_memory.mongo.ids import encode_id
+from eden_memory.settings import Role, Settings
+
+DUPLICATE_KEY = 11_000
+BEYOND = "\x7f"
+"""Sorts behind every character of a turn's name."""
+AUTHORS_AMONG = 200
+SESSIONS_KNOWN = 10_000
+Row = dict[str, Any]
+
+
+class TurnStore:
+    """`source` is the application's database."""
+
+    def __init__(self, source: AsyncDatabase[Row], settings: Settings) -> None:
+        self._fields, self._mapped = settings.messages, settings.sessions
+        self._messages = source[settings.messages.collection]
+        self._sessions = source[self._mapped.collection] if self._mapped.collection is not None else None
+        self._makes_sessions = settings.gateway.create_sessions
+        self._roles = {ours: theirs for theirs, ours in settings.messages.roles.items()}
+        self._made: OrderedDict[tuple[str, str | None], None] = OrderedDict()
+
+    async def put(self, session: Any, user: Any, turns: Sequence[Turn], at: datetime) -> int:
+        """Insert those that are not there yet, in order; how many. The same at every repeat."""
+        if not turns:
+            return 0
+        rows = [self._row(session, user, one, at + timedelta(milliseconds=n)) for n, one in enumerate(turns)]
+        try:
+            return len((await self._messages.insert_many(rows, ordered=False)).inserted_ids)
+        except BulkWriteError as error:
+            if any(one["code"] != DUPLICATE_KEY for one in error.details["writeErrors"]):
+                raise
+            return int(error.details["nInserted"])
+
+    async def put_lost(self, session: Any, lost: Lost) -> int:
+        """Insert an answer that the history shows and that was never stored; 0 or 1."""
+        before = await self._messages.find_one({"_id": lost.behind}, {"_id": 1})
+        if before is None or await self._messages.find_one({"_id": _beginning(lost.answer.slot)}, {"_id": 1}):
+            return 0
+        return await self.put(session, None, [lost.answer], datetime.now(UTC))
+
+    async def make_session(self, session: Any, agent: Any, user: Any) -> None:
+        """The session's document with this user in it, where the gateway is to make it."""
+        key = (encode_id(session), None if user is None else encode_id(user))
+        if self._sessions is None or not self._makes_sessions or key in self._made:
+            return
+        users: Row = {"$addToSet": {self._mapped.users: user}} if user is not None else {}
+        new: Row = {self._mapped.agent_id: agent, **({} if users else {self._mapped.users: []})}
+        await self._sessions.update_one({"_id": session}, {"$setOnInsert": new, **users}, upsert=True)
+        self._made[key] = None
+        if len(self._made) > SESSIONS_KNOWN:
+            self._made.popitem(last=False)
+
+    async def authors(self, session_id: str) -> frozenset[str]:
+        """Whose turns the gateway has stored in a session (its typed id): typed ids of users, of some turns of it."""
+        found = self._messages.find(
+            {"_id": _beginning(session_prefix(session_id))}, {self._fields.user_id: 1}
+        )
+        read = getter(self._fields.user_id)
+        named = [read(row) for row in await found.limit(AUTHORS_AMONG).to_list()]
+        return frozenset(encode_id(one) for one in named if one is not None)
+
+    def _row(self, session: Any, user: Any, turn: Turn, at: datetime) -> Row:
+        row: Row = {"_id": turn.name}
+        fields = self._fields
+        _put(row, fields.session_id, session)
+        _put(row, fields.role, self._role(turn.role))
+        _put(row, fields.content, turn.text)
+        _put(row, fields.created_at, at)
+        if turn.role == "user" and user is not None:
+            _put(row, fields.user_id, user)
+        return row
+
+    def _role(self, role: Role) -> str:
+        """As the application calls it."""
+        return self._roles.get(role, role)
+
+
+def _beginning(prefix: str) -> Row:
+    return {"$gte": prefix, "$lt": prefix + BEYOND}
+
+
+def _put(row: Row, path: str, value: Any) -> None:
+    """Set a dotted path."""
+    *above, last = path.split(".")
+    for name in above:
+        row = row.setdefault(name, {})
+    row[last] = value

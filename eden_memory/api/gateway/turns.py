@@ -1,0 +1,148 @@
+"""Which turns of a request are new, and by what names they are stored: the same ones however often they come. Pure.
+
+A client sends the whole history with every turn. Stored are the turns behind the last answer; of the history nothing,
+but for the last answer, should it be missing behind a turn that is known (a process ended before it was stored).
+
+A turn's name is made of the session, the turn before it, what it says, and how often the two followed one another: it
+does not depend on how much of the history a client still sends.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, cast
+
+from eden_memory.api.gateway.chat_request import INSTRUCTIONS, role_of
+from eden_memory.domain.source.message_fields import TEXT_PARTS, Unusable, cut, text_of
+from eden_memory.settings import Role
+
+PREFIX = "gw-"
+MOST_CHARACTERS = 200_000
+ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "tool": "tool", "function": "tool"}
+START = "start"
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn under its name; `slot` begins the names of all that may stand in its place."""
+
+    name: str
+    slot: str
+    role: Role
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """An answer of the history: to be stored if the turn before it is known and nothing stands in its place."""
+
+    answer: Turn
+    behind: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    role: Role
+    text: str
+    mark: str
+
+
+class Turns:
+    """A request's turns in a session (its typed id)."""
+
+    def __init__(self, session_id: str, messages: Sequence[Any], *, instructions: bool = False) -> None:
+        self.session = session_prefix(session_id)
+        said = [_said(one) for one in messages if role_of(one) not in {None, *INSTRUCTIONS}]
+        while said and said[-1].role == "assistant":  # the beginning of the answer that is asked for
+            said.pop()
+        self._seen: Counter[tuple[str, str]] = Counter()
+        self._last = START
+        named = [self._named(one) for one in said]
+        first_new = 1 + max((n for n, one in enumerate(said) if one.role == "assistant"), default=-1)
+        self.new = [one for one in named[first_new:] if one.text]
+        if instructions:
+            self.new = [*self._instructions(messages), *self.new]
+        self.lost = _lost(named[:first_new])
+
+    def answer(self, text: str) -> Turn | None:
+        """The turn that answers the request."""
+        said = _Said("assistant", _storable(text), _mark("assistant", text.strip()))
+        return self._turn(said, self._seen[self._last, said.mark]) if said.text else None
+
+    def _named(self, said: _Said) -> Turn:
+        turn = self._turn(said, self._seen[self._last, said.mark])
+        self._seen[self._last, said.mark] += 1
+        self._last = said.mark
+        return turn
+
+    def _turn(self, said: _Said, nth: int) -> Turn:
+        slot = f"{self.session}{_digest(self._last)}-"
+        return Turn(slot + _digest(said.mark, str(nth)), slot, said.role, said.text)
+
+    def _instructions(self, messages: Iterable[Any]) -> list[Turn]:
+        texts = [_text(one) for one in messages if role_of(one) in INSTRUCTIONS]
+        slot = f"{self.session}{_digest('instructions')}-"
+        return [Turn(slot + _digest(one), slot, "system", _storable(one)) for one in texts if one]
+
+
+def session_prefix(session_id: str) -> str:
+    """What the names of all turns of a session begin with."""
+    return f"{PREFIX}{_digest(session_id)}-"
+
+
+def last_user_text(messages: Sequence[Any]) -> str:
+    """What the user said last, "" for nothing that is text."""
+    return next((_text(one) for one in reversed(messages) if role_of(one) == "user"), "")
+
+
+def _lost(history: Sequence[Turn]) -> Lost | None:
+    """The history ends with its last answer."""
+    if len(history) < 2 or not history[-1].text:
+        return None
+    return Lost(history[-1], history[-2].name)
+
+
+def _said(message: dict[str, Any]) -> _Said:
+    role = ROLES.get(message["role"], "other")
+    text = _text(message)
+    return _Said(role, _storable(text), _mark(role, text, *_beside(role, message)))
+
+
+def _text(message: dict[str, Any]) -> str:
+    try:
+        return text_of(message.get("content")).strip()
+    except Unusable:
+        return ""
+
+
+def _beside(role: Role, message: dict[str, Any]) -> list[str]:
+    """What tells turns of the same words apart: pictures, the call that a result belongs to."""
+    if role == "tool":
+        return [str(message.get("tool_call_id"))]
+    content = message.get("content")
+    if role != "user" or not isinstance(content, list):
+        return []
+    parts = cast("list[Any]", content)
+    return [json.dumps(one, sort_keys=True) for one in parts if not _is_text(one)]
+
+
+def _is_text(part: Any) -> bool:
+    return isinstance(part, str) or (
+        isinstance(part, dict) and cast("dict[str, Any]", part).get("type") in TEXT_PARTS
+    )
+
+
+def _storable(text: str) -> str:
+    """As MongoDB takes it: no lone surrogates, not beyond all measure."""
+    return cut(text.encode(errors="replace").decode(), MOST_CHARACTERS)
+
+
+def _mark(*parts: str) -> str:
+    return _digest(*parts)
+
+
+def _digest(*parts: str) -> str:
+    """24 hexadecimal digits."""
+    return blake2b("\0".join(parts).encode(errors="surrogatepass"), digest_size=12).hexdigest()

@@ -1,0 +1,66 @@
+"""The provider behind the gateway: one pool of connections, nothing kept from one caller to the next."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+
+import httpx2
+
+from eden_memory.api.gateway.headers import Headers
+from eden_memory.domain.errors import EdenError
+from eden_memory.settings import GatewaySettings
+
+IDLE_SECONDS = 60.0
+
+
+class Away(EdenError):  # noqa: N818 - a state of the provider
+    """It cannot be reached, or broke off before it said anything. `status` as HTTP says it: 502, 504."""
+
+    def __init__(self, status: int, what: str) -> None:
+        super().__init__(what, "Try again; the gateway's log and the provider's status page say more.")
+        self.status = status
+
+
+class Upstream:
+    """Made in the event loop that uses it. Redirects are not followed, cookies not kept."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        """EdenError if no provider is set, or its address is none."""
+        if settings.upstream is None:
+            raise EdenError("no provider is set", "Set EDEN_GATEWAY_UPSTREAM, as https://api.openai.com/v1")
+        self._base = httpx2.URL(settings.upstream.rstrip("/"))
+        if self._base.scheme not in ("http", "https") or not self._base.host:
+            raise EdenError(
+                "EDEN_GATEWAY_UPSTREAM is no address", "Give a base URL, as https://api.openai.com/v1"
+            )
+        limits = httpx2.Limits(
+            max_connections=settings.at_once,
+            max_keepalive_connections=settings.at_once,
+            keepalive_expiry=IDLE_SECONDS,
+        )
+        timeout = httpx2.Timeout(settings.silence_seconds, connect=settings.connect_seconds)
+        nothing_kept = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
+        self._client = httpx2.AsyncClient(limits=limits, timeout=timeout, cookies=nothing_kept)
+        self._timeout = {"timeout": timeout.as_dict()}
+
+    @asynccontextmanager
+    async def asked(
+        self, method: str, path: str, query: bytes, headers: Headers, body: bytes | None = None
+    ) -> AsyncGenerator[httpx2.Response]:
+        """The response, its body not read yet; the connection is let go, or ended, with the block. May raise Away."""
+        url = self._base.copy_with(path=self._base.path.rstrip("/") + path, query=query or None)
+        request = httpx2.Request(method, url, headers=headers, content=body, extensions=self._timeout)
+        try:
+            response = await self._client.send(request, stream=True)
+        except httpx2.TimeoutException as error:
+            raise Away(504, f"the provider did not answer in time ({type(error).__name__})") from None
+        except httpx2.HTTPError as error:
+            raise Away(502, f"the provider cannot be reached ({type(error).__name__})") from None
+        try:
+            yield response
+        finally:
+            await response.aclose()
+
+    async def close(self) -> None:
+        """End all connections."""
+        await self._client.aclose()

@@ -1,0 +1,96 @@
+"""Whose memory a chat uses and where it is kept: what the request names, as far as the key allows."""
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from bson import ObjectId
+from bson.errors import InvalidId
+
+from eden_memory.api.access import LOCAL, Caller, Refused
+from eden_memory.api.errors import NotAnId
+from eden_memory.api.gateway.chat_request import Asked
+from eden_memory.api.gateway.turn_store import TurnStore
+from eden_memory.api.ids import raw, typed
+from eden_memory.api.reach import SessionReach
+from eden_memory.settings import GatewaySettings, IdForm
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """Ids as the application has them; None: not named."""
+
+    agent: Any
+    session: Any = None
+    user: Any = None
+    shows: bool = True
+    """Memory may be shown in the chat."""
+    keeps: bool = True
+    """Its turns become messages."""
+
+
+class Whose:
+    """`turns` says who has written through the gateway before the system has seen it."""
+
+    def __init__(self, settings: GatewaySettings, reach: SessionReach, turns: TurnStore) -> None:
+        self._settings, self._reach, self._turns = settings, reach, turns
+
+    async def of(self, caller: Caller, asked: Asked) -> Who | None:
+        """None for a chat that names neither session nor user: it has no memory. Refused, NotAnId."""
+        session = _id(asked.memory_id, self._settings.session_ids, "session")
+        user = self._user(caller, asked)
+        if session is None and user is None:
+            return None
+        agent = self._agent(caller)
+        await self._demand(caller, agent, session, user)
+        keeps = self._settings.store and session is not None and caller.may("write")
+        return Who(agent, session, user, shows=caller.may("read"), keeps=keeps)
+
+    def _agent(self, caller: Caller) -> Any:
+        only = _only(caller.agents)
+        return self._settings.agent_id if only is None else raw(only, "agent")
+
+    def _user(self, caller: Caller, asked: Asked) -> Any:
+        named = _id(asked.user, self._settings.user_ids, "user")
+        if named is not None:
+            return named
+        if caller is LOCAL:
+            return _id(self._settings.single_user, self._settings.user_ids, "user")
+        only = _only(caller.users)
+        return None if only is None or asked.memory_id is None else raw(only, "user")
+
+    async def _demand(self, caller: Caller, agent: Any, session: Any, user: Any) -> None:
+        right = "read" if caller.may("read") else "write"
+        session_id, user_id = typed(session, "session"), typed(user, "user")
+        await self._reach.demand(caller, right, typed(agent, "agent"), session_id, user_id, new=True)
+        if session is None or caller.users is None:
+            return
+        authors = await self._turns.authors(session_id)
+        if not authors <= caller.users:
+            raise Refused(
+                "this key does not reach this session", "Its agent and all its users must be the key's."
+            )
+
+
+def _only(ids: frozenset[str] | None) -> str | None:
+    return next(iter(ids)) if ids is not None and len(ids) == 1 else None
+
+
+def _id(value: "str | int | None", form: IdForm, name: str) -> Any:
+    """As the application has it; NotAnId for what cannot be one."""
+    if value is None:
+        return None
+    try:
+        found: Any = _read(value, form)
+    except (ValueError, InvalidId):
+        raise NotAnId(f"the id of the {name} is no {form}", "Give it as the application has it.") from None
+    typed(found, name)
+    return found
+
+
+def _read(value: str | int, form: IdForm) -> Any:
+    if form == "object_id":
+        return ObjectId(str(value))
+    if form == "uuid":
+        return UUID(str(value))
+    return int(value) if form == "integer" else value
