@@ -1,6 +1,7 @@
 """The app of `eden serve`: HTTP API, and the gateway and MCP beside it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
@@ -10,13 +11,17 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from eden_memory.api.access import ApiKeys
 from eden_memory.api.admission import Admission, Turned, secret_of
+from eden_memory.api.gateway.router import gateway_router
 from eden_memory.api.http import openapi, problem
 from eden_memory.api.http.doors import Doors
 from eden_memory.api.http.middleware import BodyLimit, Measured, SecureHeaders
 from eden_memory.api.http.routes import events, reading, searching, users, writing
+from eden_memory.api.mcp.server import McpApp, mcp_app
 from eden_memory.api.memory import Memory
+from eden_memory.app import namespace_of
 from eden_memory.runtime.http import health_app
 from eden_memory.runtime.process import Part
+from eden_memory.settings import Settings
 
 ROUTERS = (reading.router, searching.router, writing.router, events.router, users.router)
 ASKED_HEADERS = ("Authorization", "X-Eden-Key", "Content-Type", "If-None-Match", "Last-Event-ID")
@@ -33,14 +38,20 @@ def create_app(
     serve = memory.settings.serve
     keys = keys or ApiKeys(memory.database, memory.settings.mongodb.prefix, memory.clock)
     admission = admission or Admission(keys, serve)
-    app = FastAPI(title=openapi.TITLE, docs_url=None, redoc_url=None, redirect_slashes=False)
-    app.state.doors = Doors(memory, admission)
+    doors = Doors(memory, admission)
+    mcp = mcp_app(memory, keys, memory.settings, admission, doors.stopping)
+    app = FastAPI(
+        title=openapi.TITLE, docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=_running(mcp)
+    )
+    app.state.doors = doors
     for router in ROUTERS:
         app.include_router(router)
-    _health(app, admission, parts)
+    app.include_router(gateway_router(memory, keys, memory.settings, admission))
+    app.router.routes.append(Route("/mcp", endpoint=mcp))
+    _health(app, admission, memory.settings, parts)
     problem.register(app)
     openapi.use(app)
-    app.add_middleware(BodyLimit, most={"": serve.max_body_bytes})
+    app.add_middleware(BodyLimit, most=_body_limits(memory.settings))
     app.add_middleware(SecureHeaders)
     if serve.cors_origins:
         app.add_middleware(
@@ -54,9 +65,31 @@ def create_app(
     return app
 
 
-def _health(app: FastAPI, admission: Admission, parts: Callable[[], Sequence[Part]]) -> None:
+def _running(mcp: McpApp) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    """MCP answers while the server runs; the gateway brings a lifespan of its own."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
+        del app
+        async with mcp.running():
+            yield
+
+    return lifespan
+
+
+def _body_limits(settings: Settings) -> dict[str, int]:
+    """By the beginning of the path: chats bring pictures."""
+    return {
+        "": settings.serve.max_body_bytes,
+        "/v1/chat/": max(int(settings.gateway.body_megabytes * 1_000_000), settings.serve.max_body_bytes),
+    }
+
+
+def _health(
+    app: FastAPI, admission: Admission, settings: Settings, parts: Callable[[], Sequence[Part]]
+) -> None:
     """`/livez` and `/readyz` for whoever asks, `/metrics` for those who are let in."""
-    for route in health_app(parts).routes:
+    for route in health_app(parts, namespace_of(settings)).routes:
         path: str = getattr(route, "path", "")
         if path == "/metrics":
             app.router.routes.append(Route(path, LetIn(getattr(route, "app", None), admission)))

@@ -13,6 +13,7 @@ from eden_memory.api.admission import Admission, is_loopback
 from eden_memory.api.http.app import create_app
 from eden_memory.api.http.doors import Doors
 from eden_memory.api.memory import Memory
+from eden_memory.app import namespace_of
 from eden_memory.domain.errors import EdenError
 from eden_memory.runtime.http import HealthServer, SignalLessServer
 from eden_memory.runtime.process import Part, Process, State, ended_by_signals
@@ -38,7 +39,7 @@ class DoorsServer:
                 port=settings.serve.port,
                 log_config=None,
                 access_log=False,
-                lifespan="off",
+                lifespan="on",
                 proxy_headers=False,
                 server_header=False,
                 backlog=BACKLOG,
@@ -80,7 +81,8 @@ async def serving(settings: Settings, **options: Any) -> AsyncGenerator[list[Par
         app = create_app(memory, keys, Admission(keys, settings.serve), lambda: parts)
         parts.append(DoorsServer(app, memory))
         if settings.http.port is not None:
-            parts.append(HealthServer(tuple(parts), settings.http.host, settings.http.port))
+            where = settings.http.host, settings.http.port
+            parts.append(HealthServer(tuple(parts), *where, namespace_of(settings)))
         yield parts
 
 

@@ -94,7 +94,7 @@ class Opened:
     @property
     def service(self) -> MemoryService:
         """The agent's."""
-        by = f"mcp: {self.connection.caller.name}"
+        by = f"mcp:{self.connection.caller.name}"[:256]
         return self.memory.agent(decode_id(self.connection.agent), asked_by=by)
 
 

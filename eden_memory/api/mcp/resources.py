@@ -1,7 +1,7 @@
 """The resources: contexts under memory://context, and the news that one has changed."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from contextvars import ContextVar
 from functools import wraps
@@ -39,10 +39,10 @@ _request: ContextVar[ServerRequestContext[Any, Any]] = ContextVar("the request b
 
 
 class Contexts:
-    """Contexts as resources; `most`: listening streams that one caller may hold open."""
+    """Contexts as resources; `most`: streams that one caller may hold open, all of which `stopping` ends."""
 
-    def __init__(self, door: Door, most: int) -> None:
-        self._door, self._most = door, most
+    def __init__(self, door: Door, most: int, stopping: asyncio.Event) -> None:
+        self._door, self._most, self._stopping = door, most, stopping
         self._open: dict[str, int] = {}
 
     def register(self, server: MCPServer[Any]) -> None:
@@ -91,8 +91,14 @@ class Contexts:
         bus = InMemorySubscriptionBus()
         async with self._counted(names.pop()), AsyncExitStack() as stack:
             for uri, memory in opened.items():
-                await stack.enter_async_context(_watched(bus, uri, memory))
-            return await ListenHandler(bus)(ctx, params)
+                await stack.enter_async_context(_beside(_tell(bus, uri, memory)))
+            handler = ListenHandler(bus)
+            await stack.enter_async_context(_beside(self._end(handler)))
+            return await handler(ctx, params)
+
+    async def _end(self, handler: ListenHandler) -> None:
+        await self._stopping.wait()
+        handler.close()
 
     async def _opened(self, ctx: ServerRequestContext[Any, Any], uri: str) -> Opened:
         if uri == ALL:
@@ -116,22 +122,23 @@ class Contexts:
                 del self._open[caller]
 
 
+async def _tell(bus: InMemorySubscriptionBus, uri: str, memory: Opened) -> None:
+    """Tell the bus of every change of what a context is made of."""
+    changes = memory.service.changes(session=memory.session, user=memory.user)
+    async with aclosing(changes):
+        async for _ in changes:
+            await bus.publish(ResourceUpdated(uri))
+
+
 @asynccontextmanager
-async def _watched(bus: InMemorySubscriptionBus, uri: str, memory: Opened) -> AsyncGenerator[None]:
-    """Tells the bus of every change of what the context is made of."""
-
-    async def tell() -> None:
-        changes = memory.service.changes(session=memory.session, user=memory.user)
-        async with aclosing(changes):
-            async for _ in changes:
-                await bus.publish(ResourceUpdated(uri))
-
-    telling = asyncio.create_task(tell(), name="changes of an MCP resource")
+async def _beside(work: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
+    """Runs it for the block."""
+    task = asyncio.create_task(work)
     try:
         yield
     finally:
-        telling.cancel()
-        await asyncio.gather(telling, return_exceptions=True)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def told(read: Callable[P, Awaitable[str]]) -> Callable[P, Awaitable[str]]:

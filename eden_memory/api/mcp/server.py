@@ -1,5 +1,6 @@
 """The MCP server itself, and its two transports: stdio for one host, streamable HTTP for many callers."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -16,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from eden_memory.api.access import LOCAL, ApiKeys
 from eden_memory.api.admission import Admission, Turned, secret_of
-from eden_memory.api.http.problem import problem_of
+from eden_memory.api.http.problem import problem, problem_of
 from eden_memory.api.mcp.connection import HEADERS, Connection, Door, Who
 from eden_memory.api.mcp.resources import Contexts
 from eden_memory.api.mcp.tools import Tools
@@ -34,10 +35,10 @@ INSTRUCTIONS = (
 )
 
 
-def mcp_server(memory: Memory, who: Who) -> MCPServer[Any]:
-    """Tools and resources over `memory`, for whoever `who` says."""
+def mcp_server(memory: Memory, who: Who, stopping: asyncio.Event | None = None) -> MCPServer[Any]:
+    """Tools and resources over `memory`, for whoever `who` says; `stopping` ends the streams of listeners."""
     door = Door(memory, who)
-    contexts = Contexts(door, memory.settings.serve.subscriptions)
+    contexts = Contexts(door, memory.settings.serve.subscriptions, stopping or asyncio.Event())
     server = MCPServer[Any](
         "eden-memory",
         title="Eden Memory",
@@ -71,9 +72,12 @@ class McpApp:
     """The ASGI application behind /mcp; it answers while `running()` is entered. No session is kept between
     requests: each shows its own key, and any copy of the program can answer it."""
 
-    def __init__(self, memory: Memory, admission: Admission, settings: Settings) -> None:
+    def __init__(
+        self, memory: Memory, admission: Admission, settings: Settings, stopping: asyncio.Event | None
+    ) -> None:
         self._admission, self._origins = admission, frozenset(settings.serve.cors_origins)
-        server = mcp_server(memory, _who)
+        self._running = False
+        server = mcp_server(memory, _who, stopping)
         server.streamable_http_app(
             stateless_http=True,
             max_request_body_size=settings.serve.max_body_bytes,
@@ -85,7 +89,11 @@ class McpApp:
     async def running(self) -> AsyncGenerator[None]:
         """For the life of the process; once only."""
         async with self._manager.run():
-            yield
+            self._running = True
+            try:
+                yield
+            finally:
+                self._running = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, once it is known whose it is."""
@@ -93,6 +101,9 @@ class McpApp:
             scope[CONNECTION] = await self._connection(scope)
         except EdenError as error:
             await problem_of(error)(scope, receive, send)
+            return
+        if not self._running:
+            await problem(503, "away", "MCP is not served by this process")(scope, receive, send)
             return
         await self._manager.handle_request(scope, receive, send)
 
@@ -119,6 +130,12 @@ async def _who(request: ServerRequestContext[Any, Any]) -> Connection:
     return asked.scope[CONNECTION]
 
 
-def mcp_app(memory: Memory, keys: ApiKeys, settings: Settings, admission: Admission | None = None) -> McpApp:
-    """The door at /mcp: route it with `Route("/mcp", endpoint=app)`, and enter `app.running()` in the lifespan."""
-    return McpApp(memory, admission or Admission(keys, settings.serve), settings)
+def mcp_app(
+    memory: Memory,
+    keys: ApiKeys,
+    settings: Settings,
+    admission: Admission | None = None,
+    stopping: asyncio.Event | None = None,
+) -> McpApp:
+    """The door at /mcp: route it with `Route("/mcp", endpoint=app)`, and keep `app.running()` entered."""
+    return McpApp(memory, admission or Admission(keys, settings.serve), settings, stopping)
