@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
+from importlib.metadata import version
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer
@@ -19,6 +20,7 @@ from eden_memory.domain.source.message_mapping import TOPIC, FieldPaths, Message
 from eden_memory.domain.stage import Handler
 from eden_memory.handlers import stage_handlers
 from eden_memory.local.servers import endpoints
+from eden_memory.mongo.census import count_documents
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.consumption import MongoMarks
 from eden_memory.mongo.context.context_watch import ContextWatch
@@ -35,12 +37,19 @@ from eden_memory.mongo.source.inbox import MongoInbox
 from eden_memory.mongo.source.oplog import MongoOplog
 from eden_memory.mongo.source.positions import MongoPositions
 from eden_memory.mongo.trigger.window_texts import MongoWindowTexts
+from eden_memory.mongo.usage.budgets import MongoBudgets
+from eden_memory.mongo.usage.formations import MongoFormations
+from eden_memory.runtime import metrics
+from eden_memory.runtime.budget_keeping import BudgetKeeping
 from eden_memory.runtime.context_keeping import ContextKeeping
 from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.housekeeping import Housekeeping
 from eden_memory.runtime.http import HealthServer
 from eden_memory.runtime.janitor import Janitor
 from eden_memory.runtime.kafka import admin_config, client_kwargs
+from eden_memory.runtime.lagging.exporting import Census, LagExport
+from eden_memory.runtime.lagging.reading import LagReader
+from eden_memory.runtime.metrics import BudgetMetrics
 from eden_memory.runtime.preflight import topics_exist
 from eden_memory.runtime.process import Part, Process, ended_by_signals
 from eden_memory.runtime.stages.patience import until_there
@@ -64,6 +73,7 @@ MongoClient = AsyncMongoClient[dict[str, Any]]
 
 INBOX, WRITER, UNTIL_CONSUMED = "inbox", "atlas-writer", "until consumed"
 JANITOR_LEASE_SECONDS = 60.0
+LAG_LEASE_SECONDS = 6.0
 MONGODB_HINT = "Check EDEN_MONGODB_URI, or start the local servers: eden up"
 SERVERS_HINT = "Check EDEN_MONGODB_URI and EDEN_KAFKA_BOOTSTRAP, or start the local servers: eden up"
 INBOX_FIELDS = sorted(
@@ -115,8 +125,8 @@ def to_json(document: Document) -> bytes:
     return json_util.dumps(document, json_options=json_util.RELAXED_JSON_OPTIONS).encode()
 
 
-TAILER, JANITOR = "tailer", "janitor"
-PARTS = (TAILER, *pipeline.NAMES, JANITOR)
+TAILER, JANITOR, LAG = "tailer", "janitor", "lag"
+PARTS = (TAILER, *pipeline.NAMES, JANITOR, LAG)
 """What `eden run` can run."""
 
 
@@ -139,12 +149,16 @@ async def _parts(settings: Settings, wanted: Collection[str], stack: AsyncExitSt
         parts.append(await stack.enter_async_context(tailing(settings)))
     if JANITOR in wanted:
         parts.append(await stack.enter_async_context(housekeeping(settings)))
+    if LAG in wanted:
+        parts.append(await stack.enter_async_context(lag_export(settings)))
     if set(wanted) & set(pipeline.NAMES):
         await until_there(lambda: _collections_ready(settings), "MongoDB", patience, MONGODB_HINT)
         stages = partial(_entered, stack, settings, wanted)
         parts.extend(await until_there(stages, "MongoDB or Kafka", patience, SERVERS_HINT))
     if settings.http.port is not None:
-        parts.append(HealthServer(tuple(parts), settings.http.host, settings.http.port))
+        metrics.BUILD.info({"version": version("eden-memory")})
+        where = settings.http.host, settings.http.port
+        parts.append(HealthServer(tuple(parts), *where, namespace_of(settings)))
     return parts
 
 
@@ -196,7 +210,16 @@ def _beside(
         database, prefix = client[settings.mongodb.database], settings.mongodb.prefix
         due = partial(scopes_due, database, prefix, MongoStreams(database, prefix))
         parts.append(Waking(due, around.publisher, around.topic_of, pipeline.CONSOLIDATION))
+    if pipeline.FORMATION_TRIGGER in handlers:
+        parts.append(budget_keeping(settings, client))
     return parts
+
+
+def budget_keeping(settings: Settings, client: MongoClient) -> BudgetKeeping:
+    """Lets go of what was reserved for windows that are formed."""
+    database, prefix = client[settings.mongodb.database], settings.mongodb.prefix
+    budgets, formations = MongoBudgets(database, prefix), MongoFormations(database, prefix)
+    return BudgetKeeping(budgets, formations, MongoLedger(database, prefix), BudgetMetrics())
 
 
 async def _surroundings(
@@ -231,6 +254,31 @@ async def housekeeping(settings: Settings) -> AsyncGenerator[Housekeeping]:
         outcomes, marks = MongoLedger(database, prefix), MongoMarks(database, prefix)
         texts = WindowTexts(MongoWindowTexts(database, prefix))
         yield Housekeeping(lease, Janitor(kafka, consumption(settings), marks, outcomes, _now, texts))
+
+
+@asynccontextmanager
+async def lag_export(settings: Settings) -> AsyncGenerator[LagExport]:
+    """Lag of all groups, and the state of memory, as metrics."""
+    servers = endpoints(settings)
+    kafka, topics = client_kwargs(settings.kafka, servers.kafka), load_topics(settings.kafka)
+    declared = {
+        topics.group(name): topics.read_by(name)
+        for name, program in topics.file.programs.items()
+        if not program.later and topics.read_by(name)
+    }
+    async with connect(settings.mongodb, servers.mongodb) as client:
+        database, prefix = client[settings.mongodb.database], settings.mongodb.prefix
+        census = Census(
+            partial(count_documents, database, prefix),
+            partial(scopes_due, database, prefix, MongoStreams(database, prefix)),
+        )
+        lease = MongoLease(database[prefix + "leases"], LAG, LAG_LEASE_SECONDS)
+        yield LagExport(lease, lambda: LagReader(kafka, [topic.name for topic in topics], declared), census)
+
+
+def namespace_of(settings: Settings) -> str:
+    """The label `namespace` of the metrics."""
+    return settings.metrics.namespace or settings.mongodb.database
 
 
 def consumption(settings: Settings) -> Consumption:

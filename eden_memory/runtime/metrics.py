@@ -1,9 +1,10 @@
 """Every metric of the program, by its name: nothing is measured that does not stand here."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from prometheus_client import Counter, Gauge, Histogram, Info
 
+from eden_memory.domain.budgets.budgets import Spending
 from eden_memory.domain.windows.trigger_batch import Counts
 from schemas.events import FactChanged, ModelCalled, ReflectionFormed, ScopeConsolidated
 
@@ -270,7 +271,6 @@ GROUP_OFFSET = Gauge(
     "The offset that a group has committed",
     ["consumergroup", "topic", "partition"],
 )
-GROUP_MEMBERS = Gauge("kafka_consumergroup_members", "Members of a group", ["consumergroup"])
 TOPIC_OFFSET = Gauge("kafka_topic_partition_current_offset", "The end of a partition", ["topic", "partition"])
 TOPIC_OLDEST = Gauge(
     "kafka_topic_partition_oldest_offset", "The first offset still in a partition", ["topic", "partition"]
@@ -420,7 +420,9 @@ BUDGET_RESERVED = Gauge(
     ["budget", "per"],
 )
 BUDGET_REACHED = Gauge(
-    "eden_budget_reached", "Budgets that held a window back when they were asked last", ["budget", "per"]
+    "eden_budget_reached",
+    "Budgets that have no room left for a window of ordinary cost (a hundredth of the limit)",
+    ["budget", "per"],
 )
 BUDGET_HELD_BACK = Counter(
     "eden_budget_held_back_windows", "Windows that a budget held back, each when it was held back first"
@@ -437,6 +439,50 @@ BUDGET_WAITING = Gauge(
     "eden_budget_waiting_windows",
     "Closed windows that budgets hold back: as all gauges of budgets the same in every formation-trigger",
 )
+
+MOST_BUDGETS = 50
+"""Budgets that have a label of their own; the others, and all of single users, stand together."""
+
+
+def _budget_label(one: Spending, own: Set[str]) -> str:
+    if one.user_id is not None:
+        return "users"
+    return one.agent_id or "all" if one.id in own else "others"
+
+
+class BudgetMetrics:
+    """What budgets show (runtime.budget_keeping.KeepingWatch, mongo.usage.window_budgets.BudgetWatch)."""
+
+    def held_back(self, windows: int) -> None:
+        """So many windows were held back that were not before."""
+        BUDGET_HELD_BACK.inc(windows)
+
+    def unpriced(self, windows: int) -> None:
+        """So many went on under a budget though nobody knows what they cost."""
+        BUDGET_UNPRICED.inc(windows)
+
+    def cost(self, estimated: float, usd: float) -> None:
+        """What a window was expected to cost, and did."""
+        if estimated > 0:
+            BUDGET_ESTIMATE.observe(usd / estimated)
+
+    def budgets(self, budgets: Sequence[Spending], waiting: int) -> None:
+        """As they are now, with how many windows they hold back."""
+        BUDGET_WAITING.set(waiting)
+        for gauge in (BUDGET_LIMIT, BUDGET_SPENT, BUDGET_RESERVED, BUDGET_REACHED):
+            gauge.clear()
+        largest = sorted((one for one in budgets if one.user_id is None), key=_limit, reverse=True)
+        own = {one.id for one in largest[:MOST_BUDGETS]}
+        for one in budgets:
+            labels = _budget_label(one, own), one.per
+            BUDGET_LIMIT.labels(*labels).inc(float(one.limit))
+            BUDGET_SPENT.labels(*labels).inc(float(one.spent))
+            BUDGET_RESERVED.labels(*labels).inc(float(one.reserved))
+            BUDGET_REACHED.labels(*labels).inc(one.full)
+
+
+def _limit(one: Spending) -> float:
+    return float(one.limit)
 
 
 GATEWAY_CHATS = Counter(

@@ -1,0 +1,117 @@
+"""Lag and the state of memory as metrics: one process among all reads them, under kafka_exporter's names."""
+
+import time
+from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import structlog
+from aiokafka.errors import KafkaError
+
+from eden_memory.ports import Lease
+from eden_memory.runtime import metrics
+from eden_memory.runtime.lagging.reading import GroupLag, LagReader, Reading
+from eden_memory.runtime.leased import Leased
+from schemas.documents import Snapshot
+
+log = structlog.get_logger("eden.lag")
+EVERY_SECONDS, PAUSE_SECONDS, CENSUS_SECONDS = 2.5, 2.0, 10.0
+OF_GROUPS = (
+    metrics.GROUP_LAG,
+    metrics.GROUP_LAG_SUM,
+    metrics.GROUP_LAG_SECONDS,
+    metrics.GROUP_OFFSET,
+    metrics.TOPIC_OFFSET,
+    metrics.TOPIC_OLDEST,
+    metrics.TOPIC_PARTITIONS,
+)
+
+
+@dataclass(slots=True)
+class Census:
+    """What memory holds: documents by collection, and the scopes that are to be consolidated."""
+
+    counts: Callable[[], Awaitable[Mapping[str, int]]]
+    due: Callable[[], AsyncIterable[Snapshot]]
+    _since: dict[tuple[str, int], float] = field(default_factory=dict[tuple[str, int], float])
+
+    async def take(self) -> None:
+        """Count anew."""
+        for collection, number in (await self.counts()).items():
+            metrics.MEMORY_DOCUMENTS.labels(collection).set(number)
+        now = time.monotonic()
+        due = [(one.scope_key, one.blob_version) async for one in self.due()]
+        self._since = {one: self._since.get(one, now) for one in due}
+        metrics.CONSOLIDATION_DUE.set(len(due))
+        metrics.CONSOLIDATION_DUE_SECONDS.set(now - min(self._since.values(), default=now))
+
+
+class LagExport(Leased):
+    """Reads every few seconds while the lease is held; who does not hold it shows nothing."""
+
+    def __init__(
+        self,
+        lease: Lease,
+        reader: Callable[[], LagReader],
+        census: Census,
+        every: float = EVERY_SECONDS,
+    ) -> None:
+        super().__init__("lag", lease, self._look, every, PAUSE_SECONDS, self._clear)
+        self._new, self._census = reader, census
+        self._reader: LagReader | None = None
+        self._counted = -CENSUS_SECONDS
+
+    async def _look(self) -> None:
+        begun = time.monotonic()
+        try:
+            show(await (await self._connected()).read())
+        except BaseException:
+            await self._disconnect()
+            raise
+        metrics.LAG_READ_SECONDS.set(time.monotonic() - begun)
+        if time.monotonic() - self._counted >= CENSUS_SECONDS:
+            await self._census.take()
+            self._counted = time.monotonic()
+
+    async def _connected(self) -> LagReader:
+        if self._reader is None:
+            self._reader = self._new()
+            await self._reader.start()
+        return self._reader
+
+    async def _disconnect(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            with suppress(KafkaError):
+                await reader.close()
+
+    async def _clear(self) -> None:
+        """Another process shows them now."""
+        for gauge in (*OF_GROUPS, metrics.MEMORY_DOCUMENTS):
+            gauge.clear()
+        for gauge in (metrics.LAG_READ_AT, metrics.CONSOLIDATION_DUE, metrics.CONSOLIDATION_DUE_SECONDS):
+            gauge.set(0)
+        await self._disconnect()
+
+
+def show(reading: Reading) -> None:
+    """All figures anew: a group or partition that is gone is shown no more. Nothing is awaited in between."""
+    for gauge in OF_GROUPS:
+        gauge.clear()
+    for tp, end in reading.ends.items():
+        metrics.TOPIC_OFFSET.labels(tp.topic, tp.partition).set(end)
+        metrics.TOPIC_OLDEST.labels(tp.topic, tp.partition).set(reading.starts[tp])
+        metrics.TOPIC_PARTITIONS.labels(tp.topic).inc()
+    for one in reading.groups:
+        _show_group(one)
+    metrics.LAG_READ_AT.set(reading.at)
+
+
+def _show_group(one: GroupLag) -> None:
+    where = (one.group, one.tp.topic, one.tp.partition)
+    metrics.GROUP_LAG.labels(*where).set(one.lag)
+    metrics.GROUP_LAG_SUM.labels(one.group, one.tp.topic).inc(one.lag)
+    if one.seconds is not None:
+        metrics.GROUP_LAG_SECONDS.labels(*where).set(one.seconds)
+    if one.committed is not None:
+        metrics.GROUP_OFFSET.labels(*where).set(one.committed)
