@@ -62,6 +62,8 @@ class SessionReach:
         """
         if (own := whose(session_id)) is not None:
             return KnownSession(own.agent_id, None if own.user_id is None else frozenset((own.user_id,)))
+        if (own := whose(session_id)) is not None:
+            return KnownSession(own.agent_id, frozenset((own.user_id,)) if own.user_id else None)
         if self._mapped.collection is None:
             return KnownSession(DEFAULT_AGENT, await self._authors(session_id))
         row = await self._source[self._mapped.collection].find_one({"_id": decode_id(session_id)})
