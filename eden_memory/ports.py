@@ -241,6 +241,14 @@ class Embedder(Protocol):
         ...
 
 
+class Reranker(Protocol):
+    """Judges texts against a query, both read together."""
+
+    async def relevances(self, query: str, texts: Sequence[str]) -> Sequence[float]:
+        """Of each text, in order, 0 to 1; what fails raises (the search goes on without)."""
+        ...
+
+
 class Windows(Protocol):
     """The texts of closed windows."""
 

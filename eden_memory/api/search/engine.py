@@ -1,0 +1,122 @@
+"""The search engine: queries → lists by meaning and by words → one order of facts."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from eden_memory.api.search.listing import Listing, Search
+from eden_memory.api.search.requests import FoundFact, SearchReport, SearchRequest
+from eden_memory.api.search.trace import SearchWatch, Trace
+from eden_memory.domain.asking import Asking
+from eden_memory.domain.search.fusion import QueryLists
+from eden_memory.domain.search.ranking import Ranking, Stage, after_reranking, before_reranking, fused
+from eden_memory.domain.search.rerank import reranked
+from eden_memory.domain.search.scored import Scored
+from eden_memory.domain.search.times import spans_of
+from eden_memory.ports import Embedder, FactLists, Reranker
+from schemas.scopes import Scope
+
+RERANK_SECONDS = 5.0
+"""A reranker that takes longer is done without."""
+
+
+class SearchEngine:
+    """One for each process; any number of searches may run in it at once.
+
+    A list, the embedder or the reranker that fails is done without, with a warning in the report; only where
+    nothing is left to search with does the search fail, with that error. `found` is told the ids of the facts that
+    a search returned, and must not wait.
+    """
+
+    def __init__(
+        self,
+        lists: FactLists,
+        embedder: Embedder,
+        ranking: Ranking | None = None,
+        *,
+        reranker: Reranker | None = None,
+        watch: SearchWatch | None = None,
+        found: Callable[[Sequence[str]], None] = lambda _: None,
+    ) -> None:
+        self._listing, self._reranker = Listing(lists, embedder), reranker
+        self._ranking, self._watch, self._found = ranking or Ranking(), watch, found
+
+    async def find(
+        self, scopes: Sequence[Scope], request: SearchRequest, asking: Asking | None = None
+    ) -> SearchReport:
+        """Facts of these scopes and of no other, best first; `asking`: on whose behalf the embedder is asked."""
+        trace, by_key = Trace(self._watch), {scope.key: scope for scope in scopes}
+        if not request.texts or not by_key or request.top_k < 1:
+            return trace.report(request.search_type, ())
+        ranking = _as_asked(self._ranking, request)
+        search = Search(tuple(by_key), request.texts, request, ranking, asking, trace)
+        found = await self._ranked(await self._listing.of(search), search)
+        visible = [one for one in found if one.fact.scope_key in by_key][: request.top_k]
+        facts = tuple(_fact(by_key[one.fact.scope_key], one) for one in visible)
+        self._found([one.fact_id for one in facts])
+        return trace.report(request.search_type, facts)
+
+    async def _ranked(self, lists: Sequence[QueryLists], search: Search) -> list[Scored]:
+        request, ranking = search.request, search.ranking
+        with search.trace.timed("fusion") as left:
+            left.extend(fused(lists, ranking, request.search_type))
+        spans = [span for query in search.queries for span in spans_of(query, request.asked_at)]
+        found = _through(before_reranking(ranking, spans, request.search_type), left, search.trace)
+        found = await self._reranked(found, search)
+        last = after_reranking(ranking, request.asked_at, request.top_k, request.score_threshold)
+        return _through(last, found, search.trace)
+
+    async def _reranked(self, found: list[Scored], search: Search) -> list[Scored]:
+        """The best of them by what the reranker says; as they were where it fails."""
+        if self._reranker is None or not found:
+            return found
+        try:
+            with search.trace.timed("rerank") as left:
+                pool = found[: search.ranking.rerank_pool]
+                async with asyncio.timeout(RERANK_SECONDS):
+                    best = await _relevances(self._reranker, search.queries, [one.fact.text for one in pool])
+                left.extend(reranked(pool, best, search.ranking.rerank_least))
+        except Exception as error:  # noqa: BLE001 - the edge where a reranker that failed becomes a warning
+            search.trace.degraded("rerank", error)
+            return found
+        return left
+
+
+async def _relevances(reranker: Reranker, queries: Sequence[str], texts: Sequence[str]) -> list[float]:
+    """Of each text to the query that it answers best."""
+    said = await asyncio.gather(*(reranker.relevances(query, texts) for query in queries))
+    return [max(of_one) for of_one in zip(*said, strict=True)]
+
+
+def _as_asked(ranking: Ranking, request: SearchRequest) -> Ranking:
+    weight, size = request.recency_weight, request.list_size
+    if weight is None and size is None:
+        return ranking
+    return replace(
+        ranking,
+        recency_weight=ranking.recency_weight if weight is None else weight,
+        list_size=ranking.list_size if size is None else size,
+    )
+
+
+def _through(stages: Sequence[Stage], found: list[Scored], trace: Trace) -> list[Scored]:
+    for name, stage in stages:
+        with trace.timed(name) as left:
+            left.extend(stage(found))
+        found = left
+    return found
+
+
+def _fact(scope: Scope, one: Scored) -> FoundFact:
+    fact = one.fact
+    return FoundFact(
+        fact_id=fact.fact_id,
+        content=fact.text,
+        scope=scope,
+        score=one.score,
+        formed_at=fact.formed_at,
+        version=fact.version,
+        valid_from=fact.valid_from,
+        retired_at=fact.retired_at,
+        scores=one.scores,
+    )

@@ -1,0 +1,99 @@
+"""What a search is asked, checked, and what it answers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from eden_memory.domain.errors import EdenError
+from eden_memory.domain.search.candidates import NOW, When
+from eden_memory.domain.search.ranking import Kind
+from schemas.scopes import Scope
+
+MOST_QUERIES = 3
+MOST_CHARACTERS = 2_000
+"""Of one query; what is beyond is not read."""
+MOST_FOUND = 200
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRequest:
+    """A search; EdenError where it cannot be one."""
+
+    queries: tuple[str, ...]
+    """At most three; blank ones are left out, equal ones asked once."""
+    top_k: int = 10
+    """Facts returned at most, up to 200; less than one finds nothing."""
+    search_type: Kind = "hybrid"
+    when: When = NOW
+    asked_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    """What "last week" and a fact's age are counted from; aware."""
+    recency_weight: float | None = None
+    """0 to 1, how much of the score is freshness; None: as the settings say."""
+    score_threshold: float | None = None
+    """Facts with a lower score are left out; the score is relative, 1 for the best of every list."""
+    list_size: int | None = None
+    """Candidates of each list; None: as the settings say."""
+
+    def __post_init__(self) -> None:
+        if len(self.queries) > MOST_QUERIES:
+            raise EdenError(f"{len(self.queries)} queries at once", f"Give at most {MOST_QUERIES}.")
+        if self.search_type not in {"hybrid", "semantic", "text"}:
+            raise EdenError(f"search type {self.search_type!r:.40}", "It is hybrid, semantic or text.")
+        if self.recency_weight is not None and not 0 <= self.recency_weight <= 1:
+            raise EdenError(f"recency weight {self.recency_weight}", "It is between 0 and 1.")
+        if self.top_k > MOST_FOUND or (self.list_size or 1) not in range(1, MOST_FOUND + 1):
+            raise EdenError("more facts than a search gives", f"Ask for at most {MOST_FOUND}.")
+        if self.asked_at.tzinfo is None:
+            raise EdenError("asked_at has no time zone", "Give an aware time, such as datetime.now(UTC).")
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The queries as they are asked."""
+        whole = (" ".join(query.split())[:MOST_CHARACTERS] for query in self.queries)
+        return tuple(dict.fromkeys(query for query in whole if query))
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFact:
+    """A fact that a search found."""
+
+    fact_id: str
+    content: str
+    scope: Scope
+    score: float
+    """What it was ranked by, 0 to 1: of this search only, not to be compared with another's."""
+    formed_at: datetime
+    version: int
+    valid_from: datetime
+    """When this version was stated."""
+    retired_at: datetime | None = None
+    scores: Mapping[str, float] = field(default_factory=dict[str, float])
+    """By stage: `semantic` (1 + cosine) / 2, `text` the store's, `fused`, and what later stages gave it."""
+
+    @property
+    def similarity(self) -> float | None:
+        """(1 + cosine) / 2 of the query that it is nearest to, where that is known."""
+        return self.scores.get("semantic")
+
+
+@dataclass(frozen=True, slots=True)
+class StageReport:
+    """What one stage of a search did."""
+
+    name: str
+    milliseconds: float
+    candidates: int
+    """Facts that it left, or found."""
+    scores: tuple[tuple[str, float], ...] = ()
+    """(fact id, score) of the first of them, best first."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchReport:
+    """The facts that were found, best first, and how."""
+
+    facts: tuple[FoundFact, ...]
+    stages: tuple[StageReport, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """What failed and was done without: `semantic`, `text`, `rerank`, with the reason."""
+    milliseconds: float = 0.0

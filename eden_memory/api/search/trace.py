@@ -1,0 +1,69 @@
+"""Keeps what the stages of one search did: time, candidates, scores, and what failed."""
+
+import time
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from typing import Protocol
+
+import structlog
+
+from eden_memory.api.search.requests import FoundFact, SearchReport, StageReport
+from eden_memory.domain.search.scored import Scored
+
+log = structlog.get_logger()
+SHOWN = 50
+"""Scores of a stage that a report holds."""
+
+
+class SearchWatch(Protocol):
+    """Who counts searches."""
+
+    def stage(self, name: str, seconds: float) -> None:
+        """A stage took so long; names are few and fixed."""
+        ...
+
+    def searched(self, kind: str, seconds: float, found: int) -> None:
+        """A search ended."""
+        ...
+
+    def degraded(self, part: str) -> None:
+        """A part (`embedding`, `semantic`, `text`, `rerank`) failed and was done without."""
+        ...
+
+
+class Trace:
+    """Of one search; stages that run side by side each count their own time."""
+
+    def __init__(self, watch: SearchWatch | None) -> None:
+        self._watch, self._begun = watch, time.perf_counter()
+        self._stages: list[StageReport] = []
+        self.warnings: list[str] = []
+
+    @contextmanager
+    def timed(self, name: str) -> Generator[list[Scored]]:
+        """What the block puts into the list is what the stage leaves."""
+        begun, left = time.perf_counter(), list[Scored]()
+        yield left
+        self.ran(name, begun, len(left), ((one.fact.fact_id, one.score) for one in left[:SHOWN]))
+
+    def ran(self, name: str, begun: float, count: int, scores: Iterable[tuple[str, float]] = ()) -> None:
+        """A stage that began at `begun` (time.perf_counter) has ended."""
+        seconds = time.perf_counter() - begun
+        self._stages.append(StageReport(name, 1000 * seconds, count, tuple(scores)))
+        if self._watch is not None:
+            self._watch.stage(name, seconds)
+
+    def degraded(self, part: str, error: Exception) -> None:
+        """Go on without it; what a query says never stands in the reason."""
+        reason = f"{part}: {type(error).__name__}"
+        self.warnings.append(reason)
+        log.warning("a search does without a part", part=part, error=type(error).__name__)
+        if self._watch is not None:
+            self._watch.degraded(part)
+
+    def report(self, kind: str, facts: tuple[FoundFact, ...]) -> SearchReport:
+        """All of it."""
+        seconds = time.perf_counter() - self._begun
+        if self._watch is not None:
+            self._watch.searched(kind, seconds, len(facts))
+        return SearchReport(facts, tuple(self._stages), tuple(self.warnings), 1000 * seconds)
