@@ -14,6 +14,7 @@ from eden_memory.domain.stage import Handler
 from eden_memory.domain.windows.windows import Limits
 from eden_memory.models.factory import Models
 from eden_memory.models.providers.prices import Prices
+from eden_memory.models.window_price import start_values
 from eden_memory.mongo.answers import MongoAnswers
 from eden_memory.mongo.context.context_source import MongoContextSource
 from eden_memory.mongo.context.contexts import MongoContexts
@@ -30,8 +31,12 @@ from eden_memory.mongo.memory.streams import MongoStreams
 from eden_memory.mongo.secret import installation_secret
 from eden_memory.mongo.trigger.directory import MongoDirectory
 from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore
+from eden_memory.mongo.usage.budgets import MongoBudgets
+from eden_memory.mongo.usage.recorded import MongoRecorded
 from eden_memory.mongo.usage.usage_store import MongoUsage
+from eden_memory.mongo.usage.window_budgets import MongoWindowBudgets
 from eden_memory.runtime.metrics import (
+    BudgetMetrics,
     CallMetrics,
     ConsolidationMetrics,
     DedupMetrics,
@@ -196,6 +201,15 @@ class Handlers:
             settings_version(settings),
             TriggerMetrics(),
             forgets=settings.messages.on_delete != "keep",
+            budgets=self._window_budgets(),
+        )
+
+    def _window_budgets(self) -> MongoWindowBudgets:
+        return MongoWindowBudgets(
+            MongoBudgets(self._database, self._prefix),
+            MongoRecorded(self._database, self._prefix),
+            start_values(self._settings, Prices().cost),
+            BudgetMetrics(),
         )
 
     def _fact_dedup(self, models: Models, fence: Fence) -> FactDedup:

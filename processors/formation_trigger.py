@@ -5,9 +5,10 @@ what the sessions' outboxes then hold is published and cleared. A redelivered ba
 """
 
 from asyncio import gather
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
+from eden_memory.domain.budgets.budgets import Admitted, Held
 from eden_memory.domain.stage import Decision, Delivery, Emit, Erase, Retry
 from eden_memory.domain.windows.participants import Missing, SessionFacts
 from eden_memory.domain.windows.trigger import Messages, Session
@@ -17,19 +18,21 @@ from eden_memory.domain.windows.window_request import (
     BatchWrite,
     SessionWrite,
     StoredWindow,
+    asked_window,
     leave_out,
     note_requests,
     publishable,
     request,
     stored_window,
 )
-from eden_memory.ports import Directory, TriggerStore, TriggerWatch
+from eden_memory.ports import Directory, TriggerStore, TriggerWatch, WindowBudgets
 from schemas.events import Watermark
 
 MOST_DUE = 1_000
 """Sessions that one watermark closes, and as many that it looks up again; the next one takes the rest."""
 MOST_CONFLICTS = 10
 """How often a batch is read anew because somebody else wrote first, before it is tried again later."""
+FREE = Admitted()
 ELSEWHERE = -1
 """The partition of a session that is not known to be of this one."""
 
@@ -53,8 +56,10 @@ class FormationTrigger:
         watch: TriggerWatch,
         *,
         forgets: bool = True,
+        budgets: WindowBudgets | None = None,
     ) -> None:
         self._store, self._directory, self._watch = store, directory, watch
+        self._budgets = budgets
         self._settings_version, self._forgets = settings_version, forgets
         self._kept: dict[int, Kept] = {}
         self._confirmed: dict[int, list[tuple[str, str]]] = {}
@@ -162,7 +167,7 @@ class FormationTrigger:
 
     async def _request(self, batch: Batch, closing: Closing) -> None:
         """Look up the sessions that closed a window or wait; those that wait no more have all requests written."""
-        asking = [one for one in batch.own() if one.session_id in closing.writes or one.waits_for is not None]
+        asking = [one for one in batch.own() if self._to_ask(one, closing)]
         facts = await self._directory.look_up([one.session_id for one in asking])
         found = [one for one in asking if not _waits(one, facts[one.session_id], batch)]
         waited = [
@@ -175,16 +180,49 @@ class FormationTrigger:
             closing.windows[window.formation_id] = window
             session = batch.sessions[window.session_id]
             closing.writes.setdefault(session.session_id, SessionWrite(session)).requested.append(window)
-        going = {one.session_id for one in found}
+        held = await self._write_requests(
+            batch, closing, {one.session_id: facts[one.session_id] for one in found}
+        )
+        for session in found:
+            _wait_for(session, held.get(session.session_id))
+            note_requests(session, closing.windows)
+            _leave_unchanged(session, closing)
+
+    def _to_ask(self, session: Session, closing: Closing) -> bool:
+        """Whether the session has a window that may be asked for now."""
+        if session.session_id not in closing.writes and session.waits_for is None:
+            return False
+        return self._budgets is None or not self._budgets.still_held(session.waits_for)
+
+    async def _write_requests(
+        self, batch: Batch, closing: Closing, facts: Mapping[str, SessionFacts | Missing]
+    ) -> dict[str, str]:
+        """Write the requests that budgets have room for; why a session's others wait."""
+        asked: list[tuple[StoredWindow, SessionFacts]] = []
         for window in sorted(closing.windows.values(), key=_order):
-            if window.session_id in going:
+            if window.session_id in facts:
                 leave_out(window, batch.off)
                 known = facts[window.session_id]
                 if not window.settled and isinstance(known, SessionFacts):
-                    request(window, batch.sessions[window.session_id], known, self._settings_version)
+                    asked.append((window, known))
                 batch.counts.opted_out += len(window.left_out)
-        for session in found:
-            note_requests(session, closing.windows)
+        admitted = await self._admit(asked)
+        held: dict[str, str] = {}
+        for window, known in asked:
+            result = admitted.get(window.formation_id, FREE)
+            if isinstance(result, Held):
+                held.setdefault(window.session_id, result.reason)
+            else:
+                session = batch.sessions[window.session_id]
+                request(window, session, known, self._settings_version, result.estimate)
+        return held
+
+    async def _admit(
+        self, asked: Sequence[tuple[StoredWindow, SessionFacts]]
+    ) -> Mapping[str, Admitted | Held]:
+        if self._budgets is None or not asked or not await self._budgets.any():
+            return {}
+        return await self._budgets.admit([asked_window(window, known) for window, known in asked])
 
     async def _write(self, batch: Batch, kept: Kept, closing: Closing) -> bool:
         """Store what the batch did; False: somebody else was first, read anew."""
@@ -220,12 +258,26 @@ class FormationTrigger:
 
 
 def _waits(session: Session, found: SessionFacts | Missing, batch: Batch) -> bool:
-    """Note what a session waits for, and whether it does; one that is switched off waits for nothing."""
-    off = session.session_id in batch.off.sessions
-    reason = found.reason if isinstance(found, Missing) and not off else None
+    """Note which document a session waits for, and whether it does; one that is switched off waits for none."""
+    if not isinstance(found, Missing) or session.session_id in batch.off.sessions:
+        return False
+    _wait_for(session, found.reason)
+    return True
+
+
+def _wait_for(session: Session, reason: str | None) -> None:
     if session.waits_for != reason:
         session.waits_for, session.changed = reason, True
-    return reason is not None
+
+
+def _leave_unchanged(session: Session, closing: Closing) -> None:
+    """Windows that are still held, as they were read, are not written again."""
+    write = closing.writes.get(session.session_id)
+    if write is None:
+        return
+    write.requested = [one for one in write.requested if one.settled or one.left_out]
+    if not (write.new or write.requested or session.changed):
+        del closing.writes[session.session_id]
 
 
 def _outgoing(window: StoredWindow) -> list[Emit | Erase]:

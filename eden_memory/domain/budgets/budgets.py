@@ -40,6 +40,11 @@ class Spending:
         return self.agent_id in (None, agent_id) and self.user_id in (None, user_id)
 
     @property
+    def full(self) -> bool:
+        """Whether less than a hundredth of the limit is left."""
+        return self.room * 100 < self.limit or self.limit == 0
+
+    @property
     def room(self) -> Decimal:
         """What is neither spent nor reserved."""
         return self.limit - self.spent - self.reserved

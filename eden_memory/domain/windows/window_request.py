@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from eden_memory.domain.budgets.budgets import AskedWindow, Estimate, users_alone
 from eden_memory.domain.tracing import traceparent
 from eden_memory.domain.windows.participants import SessionFacts, generation_of, scopes_of
 from eden_memory.domain.windows.switched_off import Off
@@ -91,11 +92,35 @@ def leave_out(window: StoredWindow, off: Off) -> None:
     window.settled = not (window.messages or ended)
 
 
-def request(window: StoredWindow, session: Session, facts: SessionFacts, settings_version: str) -> None:
-    """Write the request: who takes part, and where memory may go, as the application says now."""
+def asked_window(window: StoredWindow, facts: SessionFacts) -> AskedWindow:
+    """The window as budgets see it."""
+    _, participants = _taking_part(window, facts)
+    return AskedWindow(
+        window.formation_id,
+        window.session_id,
+        facts.agent_id,
+        users_alone(participants),
+        sum(one.characters for one in window.messages),
+        facts.tier,
+    )
+
+
+def _taking_part(window: StoredWindow, facts: SessionFacts) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The session's users, and with the authors of the window's messages the participants."""
     authors = [one.user_id for one in window.messages if one.user_id is not None]
     users = facts.users if facts.users is not None else _distinct(*window.closed.users, *authors)
-    participants = _distinct(*users, *authors)
+    return users, _distinct(*users, *authors)
+
+
+def request(
+    window: StoredWindow,
+    session: Session,
+    facts: SessionFacts,
+    settings_version: str,
+    estimate: Estimate | None = None,
+) -> None:
+    """Write the request: who takes part, and where memory may go, as the application says now."""
+    users, participants = _taking_part(window, facts)
     generation, session.audiences = generation_of(users, session.audiences)
     times = [one.time for one in window.messages]
     window.names = facts.names
@@ -122,6 +147,7 @@ def request(window: StoredWindow, session: Session, facts: SessionFacts, setting
         control_id=window.closed.control_id,
         asked_by=window.closed.asked_by,
         settings_version=settings_version,
+        estimated_usd=estimate.usd if estimate is not None else None,
     )
     window.value, window.settled = window.requested.json_bytes(), True
 

@@ -12,6 +12,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError
 
+from eden_memory.domain.budgets.budgets import HELD
 from eden_memory.domain.windows.trigger import Session, StoredMessage
 from eden_memory.domain.windows.window_request import BatchWrite, SessionWrite, StoredWindow
 from eden_memory.domain.windows.windows import Limits
@@ -160,7 +161,11 @@ class MongoTriggerStore:
     async def waiting(self, partition: int) -> int:
         """How many sessions of a partition wait for a document."""
         return await self._sessions.count_documents(
-            {"partition": partition, "unpublished": True, "waits_for": {"$ne": None}}
+            {
+                "partition": partition,
+                "unpublished": True,
+                "waits_for": {"$ne": None, "$not": {"$regex": f"^{HELD}"}},
+            }
         )
 
     async def messages(self, ids: Iterable[str]) -> dict[str, StoredMessage]:

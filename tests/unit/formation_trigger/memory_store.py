@@ -6,6 +6,7 @@ from copy import deepcopy
 from datetime import datetime
 from typing import TypeVar
 
+from eden_memory.domain.budgets.budgets import HELD
 from eden_memory.domain.windows.trigger import Session, StoredMessage
 from eden_memory.domain.windows.window_request import BatchWrite, SessionWrite, StoredWindow
 from eden_memory.domain.windows.windows import Limits
@@ -42,7 +43,8 @@ class MemoryStore:
         return left[:most]
 
     async def waiting(self, partition: int) -> int:
-        return sum(one.waits_for is not None for one in self._of(partition))
+        waiting = (one.waits_for for one in self._of(partition))
+        return sum(one is not None and not one.startswith(HELD) for one in waiting)
 
     async def messages(self, ids: Iterable[str]) -> dict[str, StoredMessage]:
         return {name: deepcopy(self.stored_messages[name]) for name in ids if name in self.stored_messages}

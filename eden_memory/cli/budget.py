@@ -1,0 +1,139 @@
+"""`eden budget set|list|remove`: what formation may spend, per agent, per user, per day or month."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from decimal import Decimal, InvalidOperation
+from getpass import getuser
+from typing import Annotated, Any
+
+import typer
+from bson.errors import InvalidId
+from pymongo import AsyncMongoClient
+from rich.console import Console
+from rich.table import Table
+
+from eden_memory.domain.budgets.budgets import Per, Spending, budget_id
+from eden_memory.domain.errors import EdenError
+from eden_memory.local.servers import endpoints
+from eden_memory.mongo.client import connect
+from eden_memory.mongo.ids import decode_id, encode_id
+from eden_memory.mongo.usage.budgets import MongoBudgets
+from eden_memory.mongo.usage.formations import MongoFormations
+from eden_memory.mongo.usage.usage_store import MongoUsage
+from eden_memory.settings import Settings
+
+app = typer.Typer(help="Limits of what formation may spend.", no_args_is_help=True)
+AsJson = Annotated[bool, typer.Option("--json", help="one JSON object on standard output")]
+Agent = Annotated[
+    str | None, typer.Option(help="of this agent alone; typed (s.TEXT, i.NUMBER, …) or its text")
+]
+User = Annotated[str | None, typer.Option(help="of this user alone, likewise")]
+Monthly = Annotated[bool, typer.Option("--per-month", help="a month's limit; without it, a day's")]
+LARGEST = Decimal(1_000_000_000)
+
+
+@app.command("set")
+def set_(
+    limit: Annotated[str, typer.Argument(help="US dollars: 5, 0.25")],
+    agent: Agent = None,
+    user: User = None,
+    per_month: Monthly = False,
+) -> None:
+    """Set a limit, or change it: over all, of an agent, of a user, or of a user with an agent."""
+    amount = _amount(limit)
+    made = asyncio.run(_set(Settings(), agent, user, "month" if per_month else "day", amount))
+    typer.echo(f"budget {made.id}: {made.limit} USD, {made.spent} spent in {made.period}")
+
+
+@app.command("list")
+def list_(as_json: AsJson = False) -> None:
+    """Every budget: limit, spent, reserved, what is left; and how many windows wait."""
+    budgets, waiting = asyncio.run(_list(Settings()))
+    if as_json:
+        told = {"budgets": [_told(one) for one in budgets], "windows_held_back": waiting}
+        typer.echo(json.dumps(told, indent=2))
+        return
+    console = Console(highlight=False)
+    if not budgets:
+        console.print("no budgets: formation spends what it needs")
+        return
+    table = Table("budget", "period", "limit", "spent", "reserved", "left", box=None, pad_edge=False)
+    for one in budgets:
+        left = f"[red]{one.room:.4f}[/red]" if one.full else f"{one.room:.4f}"
+        table.add_row(one.id, one.period, f"{one.limit:.4f}", f"{one.spent:.4f}", f"{one.reserved:.4f}", left)
+    console.print(table)
+    console.print(f"{waiting} windows wait for room")
+
+
+@app.command()
+def remove(agent: Agent = None, user: User = None, per_month: Monthly = False) -> None:
+    """Remove a limit; what it held back goes on. Exit code 1 if there was none."""
+    name = asyncio.run(_remove(Settings(), agent, user, "month" if per_month else "day"))
+    typer.echo(f"budget {name} removed")
+
+
+def _amount(text: str) -> Decimal:
+    try:
+        amount = Decimal(text)
+    except InvalidOperation:
+        raise EdenError(f"{text!r} is no amount", "Give US dollars: 5, 0.25.") from None
+    if not 0 <= amount <= LARGEST:
+        raise EdenError(f"a limit of {text} USD", "Give an amount from 0 (nothing is formed) up.")
+    return amount.quantize(Decimal("0.000001")).normalize()
+
+
+async def _set(settings: Settings, agent: str | None, user: str | None, per: Per, limit: Decimal) -> Spending:
+    async with stores(settings) as (client, budgets):
+        database, prefix = client[settings.mongodb.database], settings.mongodb.prefix
+        await MongoUsage(database, prefix).prepare()
+        await budgets.prepare()
+        by = f"eden budget, {getuser()}"
+        return await budgets.set(_id(agent), _id(user), per, limit, by)
+
+
+async def _list(settings: Settings) -> tuple[list[Spending], int]:
+    async with stores(settings) as (client, budgets):
+        formations = MongoFormations(client[settings.mongodb.database], settings.mongodb.prefix)
+        return await budgets.all(), await formations.held_back()
+
+
+async def _remove(settings: Settings, agent: str | None, user: str | None, per: Per) -> str:
+    name = budget_id(_id(agent), _id(user), per)
+    async with stores(settings) as (_, budgets):
+        if not await budgets.remove(name):
+            raise EdenError(f"there is no budget {name}", "See `eden budget list`.")
+    return name
+
+
+@asynccontextmanager
+async def stores(settings: Settings) -> AsyncGenerator[tuple[AsyncMongoClient[dict[str, Any]], MongoBudgets]]:
+    """A client and the budgets."""
+    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
+        yield client, MongoBudgets(client[settings.mongodb.database], settings.mongodb.prefix)
+
+
+def _id(text: str | None) -> str | None:
+    """Typed as given, else taken for text."""
+    if text is None:
+        return None
+    try:
+        return encode_id(decode_id(text))
+    except (ValueError, KeyError, InvalidId):
+        return encode_id(text)
+
+
+def _told(one: Spending) -> dict[str, Any]:
+    return {
+        "id": one.id,
+        "agent_id": one.agent_id,
+        "user_id": one.user_id,
+        "per": one.per,
+        "period": one.period,
+        "limit_usd": f"{one.limit:f}",
+        "spent_usd": f"{one.spent:f}",
+        "reserved_usd": f"{one.reserved:f}",
+        "left_usd": f"{one.room:f}",
+        "full": one.full,
+    }

@@ -1,0 +1,192 @@
+"""Lets go of what was reserved for windows whose formation is complete and whose calls are all counted.
+
+Complete is a formation when the ledger has what fact extraction, fact-dedup and reflection extraction decided of it;
+the calls that led there stand in the same outcomes, and each of them must be in the totals. Beside formation-trigger,
+in each of its processes: doing it twice changes nothing.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+import structlog
+
+from eden_memory.domain.budgets.budgets import Spending
+from eden_memory.domain.ledger import Ledger
+from eden_memory.domain.outcome import Outcome
+from eden_memory.runtime.ending import end
+from eden_memory.runtime.process import State
+from eden_memory.runtime.stages.patience import until_done
+from schemas.envelope import parse_type
+from schemas.events import FactsExtracted, FactsProposed, ModelCalled
+
+log = structlog.get_logger("eden.budgets")
+FACTS, REFLECTIONS, DEDUP = "fact-extraction", "reflection-extraction", "fact-dedup"
+READ_BY = {FactsExtracted.NAME: REFLECTIONS, FactsProposed.NAME: DEDUP}
+TOGETHER = 200
+EVERY_SECONDS = 2.0
+SETTLE = timedelta(seconds=30)
+"""A consolidation that a formation leads to is paid within this time, as a rule."""
+NEVER_ASKED = timedelta(minutes=10)
+"""A reservation whose window is not stored, or was not asked for, is of an attempt that came to nothing."""
+
+
+class Reservations(Protocol):
+    """Budgets, and what is reserved in them."""
+
+    async def all(self) -> Sequence[Spending]:
+        """The budgets."""
+        ...
+
+    async def open(self, after: datetime | None, most: int) -> Sequence[Mapping[str, Any]]:
+        """Reservations, the oldest first, from behind `after` on."""
+        ...
+
+    async def complete(self, formation_ids: Iterable[str]) -> None:
+        """All calls of these are counted."""
+        ...
+
+    async def release(self, formation_ids: Iterable[str]) -> None:
+        """Nothing more is expected of these."""
+        ...
+
+
+class Formations(Protocol):
+    """What is stored of windows and calls."""
+
+    async def asked_for(self, formation_ids: Sequence[str]) -> set[str]:
+        """Those that were asked for."""
+        ...
+
+    async def costs(self, call_ids: Iterable[str]) -> Mapping[str, float | None]:
+        """Those of the calls that are counted, with their cost in US dollars."""
+        ...
+
+    async def held_back(self) -> int:
+        """Closed windows that budgets hold."""
+        ...
+
+
+class KeepingWatch(Protocol):
+    """Who shows how budgets stand."""
+
+    def budgets(self, budgets: Sequence[Spending], waiting: int) -> None:
+        """As they are now, with how many windows they hold back."""
+        ...
+
+    def cost(self, estimated: float, usd: float) -> None:
+        """What a window was expected to cost, and did."""
+        ...
+
+
+class BudgetKeeping:
+    """A part of a process; `settle`: how long what a consolidation may cost stays reserved."""
+
+    name = "budgets"
+
+    def __init__(
+        self,
+        reservations: Reservations,
+        formations: Formations,
+        ledger: Ledger,
+        watch: KeepingWatch,
+        settle: timedelta = SETTLE,
+        every: float = EVERY_SECONDS,
+    ) -> None:
+        self._reservations, self._formations, self._ledger = reservations, formations, ledger
+        self._watch, self._settle, self._every = watch, settle, every
+        self._stopping = asyncio.Event()
+        self._standing = "no budgets"
+
+    async def run(self) -> None:
+        """Until `stop`."""
+        work = asyncio.create_task(self._rounds())
+        await self._stopping.wait()
+        await end([work])
+
+    def stop(self) -> None:
+        """End `run`."""
+        self._stopping.set()
+
+    def state(self) -> State:
+        """Never in the way of readiness: a budget that is reached is no fault."""
+        return State(True, self._standing)
+
+    async def _rounds(self) -> None:
+        while True:
+            await until_done(self._round)
+            await asyncio.sleep(self._every)
+
+    async def _round(self) -> None:
+        await self.round(datetime.now().astimezone())
+
+    async def round(self, now: datetime) -> None:
+        """Look at every reservation once, and show how budgets stand."""
+        after: datetime | None = None
+        while rows := await self._reservations.open(after, TOGETHER):
+            await self._look(rows, now)
+            after = rows[-1]["reserved_at"]
+        budgets = await self._reservations.all()
+        waiting = await self._formations.held_back() if budgets else 0
+        self._watch.budgets(budgets, waiting)
+        self._standing = f"{len(budgets)} budgets, {waiting} windows held back" if budgets else "no budgets"
+
+    async def _look(self, rows: Sequence[Mapping[str, Any]], now: datetime) -> None:
+        done = [row for row in rows if row["complete_at"] is not None]
+        settled = [row["_id"] for row in done if now - row["complete_at"] >= self._settle]
+        pending = [row for row in rows if row["complete_at"] is None]
+        ended, lost = await self._ended(pending, now)
+        if ended:
+            await self._reservations.complete(ended)
+        if settled or lost:
+            await self._reservations.release([*settled, *lost])
+
+    async def _ended(self, rows: Sequence[Mapping[str, Any]], now: datetime) -> tuple[list[str], list[str]]:
+        """Those that are complete and counted, and those that were never asked for."""
+        outcomes = await self._outcomes([row["_id"] for row in rows])
+        calls = {name: _calls(found) for name, found in outcomes.items() if found is not None}
+        costs = await self._formations.costs({one for named in calls.values() for one in named})
+        ended = [name for name, named in calls.items() if named <= costs.keys()]
+        for row in rows:
+            if row["_id"] in ended and row["estimated_usd"]:
+                paid = sum(costs[one] or 0.0 for one in calls[row["_id"]])
+                self._watch.cost(float(str(row["estimated_usd"])) - float(str(row["after_usd"])), paid)
+        old = [row["_id"] for row in rows if now - row["reserved_at"] > NEVER_ASKED]
+        asked = await self._formations.asked_for(old) if old else set[str]()
+        return ended, [name for name in old if name not in asked]
+
+    async def _outcomes(self, formation_ids: Sequence[str]) -> dict[str, list[Outcome] | None]:
+        """All outcomes of each formation; None while one of them is missing."""
+        if not formation_ids:
+            return {}
+        members = {name: f"formation/{name}" for name in formation_ids}
+        first = await self._ledger.find(FACTS, list(members.values()))
+        follow = {name: _follow(first[one]) for name, one in members.items() if one in first}
+        found: dict[str, Mapping[str, Outcome]] = {}
+        for stage in (REFLECTIONS, DEDUP):
+            wanted = [one for pairs in follow.values() for where, one in pairs if where == stage]
+            found[stage] = await self._ledger.find(stage, wanted) if wanted else {}
+        result: dict[str, list[Outcome] | None] = {}
+        for name, pairs in follow.items():
+            there = all(one in found[stage] for stage, one in pairs)
+            later = [found[stage][one] for stage, one in pairs] if there else []
+            result[name] = [first[members[name]], *later] if there else None
+        return result
+
+
+def _follow(outcome: Outcome) -> list[tuple[str, str]]:
+    """(stage, event id) of what reads the events of a fact extraction."""
+    named = [_named(one.headers) for one in outcome.records]
+    return [(READ_BY[name], event_id) for name, event_id in named if name in READ_BY]
+
+
+def _calls(outcomes: Iterable[Outcome]) -> set[str]:
+    """The calls that led to these; where records are removed already, they were counted long ago."""
+    records = [one for outcome in outcomes for one in outcome.records]
+    return {(one.key or b"").decode() for one in records if _named(one.headers)[0] == ModelCalled.NAME}
+
+
+def _named(headers: Iterable[tuple[str, bytes]]) -> tuple[str, str]:
+    found = dict(headers)
+    return parse_type(found["ce_type"].decode())[0], found["ce_id"].decode()
