@@ -14,6 +14,8 @@ from eden_memory.domain.errors import EdenError
 
 Row = dict[str, Any]
 VECTOR_INDEX, TEXT_INDEX = "facts_vector", "facts_text"
+ENGLISH = "english"
+"""The same words by their stems."""
 FILTERS = ("agent_id", "user_id", "group_id", "scope", "scope_key")
 NOT_THERE = {59, 115, 31_082, 40_324, 6_047_401}
 """CommandNotFound, CommandNotSupported, SearchNotEnabled, unknown stage, "only allowed on Atlas"."""
@@ -21,9 +23,10 @@ NOT_THERE = {59, 115, 31_082, 40_324, 6_047_401}
 
 def definitions(dimensions: int) -> dict[str, tuple[str, Row]]:
     """Name → (type, definition): vectors by cosine and words, both with the scope's filters inside."""
-    filters = [{"type": "filter", "path": path} for path in (*FILTERS, "active")]
+    filters = [{"type": "filter", "path": path} for path in (*FILTERS, "active", "embedding_model")]
     vector = {"type": "vector", "path": "embedding", "numDimensions": dimensions, "similarity": "cosine"}
-    words: Row = {"content": {"type": "string"}, "active": {"type": "boolean"}}
+    stems: Row = {"type": "string", "analyzer": "lucene.english"}
+    words: Row = {"content": {"type": "string", "multi": {ENGLISH: stems}}, "active": {"type": "boolean"}}
     words |= {path: {"type": "token"} for path in FILTERS}
     return {
         VECTOR_INDEX: ("vectorSearch", {"fields": [vector, *filters]}),

@@ -1,0 +1,228 @@
+"""The words of one scope's facts, ranked by BM25 (tantivy, in memory): stemmed, and forgiving of typos.
+
+A scope has an index of its own: what another scope holds is not in it. Where several are searched together, how
+rare a word is is counted over all of them, so that their scores can be compared.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from math import log
+from typing import cast
+
+from tantivy import (
+    Document,
+    Filter,
+    Index,
+    Occur,
+    Query,
+    Schema,
+    SchemaBuilder,
+    Searcher,
+    TextAnalyzer,
+    TextAnalyzerBuilder,
+    Tokenizer,
+)
+
+from eden_memory.domain.search.word_folding import spaced, words_asked, words_of
+
+HEAP, MANY_HEAP = 15_000_000, 200_000_000
+"""Bytes that a write may take while it lasts: the least that tantivy allows, and so that many facts are one piece."""
+MANY = 3_000
+"""Facts of a write."""
+MOST_WORDS = 48
+"""Of a query."""
+ONE_TYPO, TWO_TYPOS = 4, 8
+"""Characters from which an unknown word may be meant for one that differs by one or two."""
+ONE_WEIGHT, TWO_WEIGHT = 0.7, 0.4
+"""What such a word counts, of a word that stands in one fact only."""
+ROW_BYTES = 96
+"""Of a fact in the index beside its words, about."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskedWord:
+    """A word of a query."""
+
+    word: str
+    stem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rarity:
+    """How many facts there are, and in how many each stem stands: over all scopes that are searched together."""
+
+    facts: int
+    having: Mapping[str, int]
+
+    def weight(self, stem: str) -> float:
+        """BM25's inverse document frequency."""
+        return _rarity(self.facts, self.having.get(stem, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Writes:
+    """What a write takes in (texts by number) and out."""
+
+    added: Mapping[int, str]
+    removed: Sequence[int]
+
+
+class TextIndex:
+    """Facts by their words. Writes are collected, and take effect together with :meth:`take` and :meth:`write`."""
+
+    def __init__(self) -> None:
+        self._index = Index(_schema())
+        self._index.register_tokenizer("stems", _analyzer("stems"))
+        self._index.register_tokenizer("words", _analyzer("words"))
+        self._searcher: Searcher = self._index.searcher()
+        self._number_of: dict[str, int] = {}
+        self._id_of: dict[int, str] = {}
+        self._next = 0
+        self._removed: list[int] = []
+        self._leaving = 0
+        """Facts that are still in the index and are not to be found: beside them, more is asked for."""
+        self._added: dict[int, str] = {}
+        self._characters = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes in memory, about."""
+        return 2 * self._characters + ROW_BYTES * len(self._id_of)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is something to write."""
+        return bool(self._added or self._removed)
+
+    def put(self, fact_id: str, text: str) -> None:
+        """Add or replace."""
+        self.remove(fact_id)
+        number = self._next = self._next + 1
+        self._number_of[fact_id], self._id_of[number] = number, fact_id
+        self._added[number] = text
+        self._characters += len(text)
+
+    def remove(self, fact_id: str) -> None:
+        """Take a fact out, if it is in; it is not found from now on, written or not."""
+        number = self._number_of.pop(fact_id, None)
+        if number is None:
+            return
+        del self._id_of[number]
+        if self._added.pop(number, None) is None:
+            self._removed.append(number)
+
+    def take(self) -> Writes:
+        """What waits, to be written; what is put from now on waits for the next time."""
+        writes = Writes(self._added, self._removed)
+        self._added, self._removed, self._leaving = {}, [], len(writes.removed)
+        return writes
+
+    def write(self, writes: Writes) -> None:
+        """Make what was taken findable; blocks for milliseconds: not for an event loop. One at a time.
+
+        If it fails, the index is not to be used any more.
+        """
+        writer = self._index.writer(MANY_HEAP if len(writes.added) > MANY else HEAP, 1)
+        for number in writes.removed:
+            writer.delete_documents_by_query(Query.term_query(_schema(), "number", number))
+        for number, text in writes.added.items():
+            writer.add_document(_document(number, text))
+        writer.commit()
+        writer.wait_merging_threads()
+        self._index.reload()
+        self._searcher, self._leaving = self._index.searcher(), 0
+
+    def rarity(self, words: Iterable[AskedWord]) -> Rarity:
+        """Of this scope's facts alone; facts that were taken out may still be counted."""
+        facts = self._searcher.num_docs
+        found = {one.stem: min(self._searcher.doc_freq("stems", one.stem), facts) for one in words}
+        return Rarity(facts, found)
+
+    def search(self, words: Sequence[AskedWord], rarity: Rarity, most: int) -> list[tuple[str, float]]:
+        """At most `most` facts by score, best first; `rarity` is of all that is searched together."""
+        own = self.rarity(words)
+        parts = [part for one in words if (part := _part(one, own, rarity)) is not None]
+        if not parts or not own.facts:
+            return []
+        asked = Query.boolean_query([(Occur.Should, part) for part in parts])
+        searcher, beside = self._searcher, len(self._removed) + self._leaving
+        hits = searcher.search(asked, most + beside, count=False).hits
+        numbers = searcher.fast_field_values("number", [address for _, address in hits])
+        pairs = zip(numbers, hits, strict=True)
+        found = [(self._id_of.get(cast("int", number)), score) for number, (score, _) in pairs]
+        ranked = [(fact_id, score) for fact_id, score in found if fact_id is not None and score > 0]
+        return sorted(ranked, key=lambda one: (-one[1], one[0]))[:most]
+
+
+def asked_words(query: str) -> list[AskedWord]:
+    """The words that a query is answered by: without those that every English sentence has, if any is left."""
+    words = words_asked(query)[:MOST_WORDS]
+    telling = [word for word in words if _analyzer("telling").analyze(word)]
+    return [AskedWord(word, _stem(word)) for word in telling or words]
+
+
+def together(rarities: Sequence[Rarity]) -> Rarity:
+    """Of all of them."""
+    having: dict[str, int] = {}
+    for one in rarities:
+        for stem, count in one.having.items():
+            having[stem] = having.get(stem, 0) + count
+    return Rarity(sum(one.facts for one in rarities), having)
+
+
+def _part(one: AskedWord, own: Rarity, rarity: Rarity) -> Query | None:
+    here = own.having.get(one.stem, 0)
+    if here:
+        factor = rarity.weight(one.stem) / own.weight(one.stem)
+        return Query.boost_query(Query.term_query(_schema(), "stems", one.stem, "freq"), factor)
+    if rarity.having.get(one.stem, 0) or len(one.word) < ONE_TYPO or not spaced(one.word):
+        return None
+    rare = _rarity(max(rarity.facts, 1), 1)
+    meant = [Query.boost_query(_fuzzy(one.word, 1), ONE_WEIGHT * rare)]
+    if len(one.word) >= TWO_TYPOS:
+        meant.append(Query.boost_query(_fuzzy(one.word, 2), TWO_WEIGHT * rare))
+    return Query.disjunction_max_query(meant)
+
+
+def _fuzzy(word: str, distance: int) -> Query:
+    return Query.fuzzy_term_query(_schema(), "words", word, distance, transposition_cost_one=True)
+
+
+def _rarity(facts: int, having: int) -> float:
+    """ln(1 + (N - n + 0.5) / (n + 0.5)): Lucene's form, never negative."""
+    return log(1 + (max(facts - having, 0) + 0.5) / (having + 0.5))
+
+
+def _document(number: int, text: str) -> Document:
+    words = " ".join(words_of(text))
+    document = Document()
+    document.add_unsigned("number", number)
+    document.add_text("stems", words)
+    document.add_text("words", words)
+    return document
+
+
+@lru_cache(20_000)
+def _stem(word: str) -> str:
+    return next(iter(_analyzer("stems").analyze(word)), word)
+
+
+@cache
+def _schema() -> Schema:
+    builder = SchemaBuilder()
+    builder.add_unsigned_field("number", stored=False, indexed=True, fast=True)
+    builder.add_text_field("stems", stored=False, tokenizer_name="stems", index_option="freq")
+    builder.add_text_field("words", stored=False, tokenizer_name="words", index_option="basic")
+    return builder.build()
+
+
+@cache
+def _analyzer(name: str) -> TextAnalyzer:
+    """`stems`, `words` as they are, `telling`: nothing of a word that says nothing."""
+    builder = TextAnalyzerBuilder(Tokenizer.whitespace())
+    if name == "stems":
+        builder = builder.filter(Filter.stemmer("english"))
+    if name == "telling":
+        builder = builder.filter(Filter.stopword("english"))
+    return builder.build()

@@ -1,0 +1,79 @@
+"""Facts to rank by Atlas' search indexes (also Atlas Local, and servers of one's own that have the search stages)."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from pymongo.asynchronous.database import AsyncDatabase
+
+from eden_memory.domain.search.candidates import Ranked, When
+from eden_memory.domain.search.text_index import asked_words
+from eden_memory.mongo.search import atlas_pipelines
+from eden_memory.mongo.search.known_then import KnownThen
+from eden_memory.mongo.search.search_documents import candidate, checked
+from eden_memory.ports import Embedder
+
+Row = dict[str, Any]
+LONGEST = 2_000
+"""Characters of a query."""
+
+
+class AtlasFactLists:
+    """Port FactLists over `<prefix>facts` with its two search indexes (eden_memory.mongo.setup.search_indexes).
+
+    The indexes follow the collection by seconds at most; what they still hold of a fact that is retired or gone is
+    left out by what its document says. Facts as they were known then are compared in this process.
+    """
+
+    def __init__(
+        self,
+        database: AsyncDatabase[Row],
+        prefix: str,
+        model: str,
+        *,
+        embedder: Embedder | None = None,
+    ) -> None:
+        self._facts = database[f"{prefix}facts"]
+        self._model = model
+        self._then = KnownThen(database, prefix, model, embedder)
+
+    async def semantic(
+        self, scope_keys: Sequence[str], vectors: Sequence[bytes], most: int, least: float, when: When
+    ) -> Sequence[Sequence[Ranked]]:
+        """For each vector the nearest facts; scores (1 + cosine) / 2."""
+        keys = checked(scope_keys)
+        if not keys or not vectors or most < 1:
+            return [[] for _ in vectors]
+        if not when.is_now:
+            return await self._then.semantic(keys, vectors, most, least, when)
+        asked = (atlas_pipelines.nearest(keys, one, self._model, most, least) for one in vectors)
+        return await asyncio.gather(*(self._ranked(one, keys) for one in asked))
+
+    async def textual(
+        self, scope_keys: Sequence[str], queries: Sequence[str], most: int, least: float, when: When
+    ) -> Sequence[Sequence[Ranked]]:
+        """For each query facts by Lucene's BM25, counted over the whole index; words as written count most."""
+        keys = checked(scope_keys)
+        words = [asked_words(query) for query in queries]
+        if not keys or not any(words) or most < 1:
+            return [[] for _ in queries]
+        if not when.is_now:
+            return await self._then.textual(keys, words, most, least, when)
+        asked = [
+            atlas_pipelines.by_words(keys, query[:LONGEST], most, least) if one else None
+            for query, one in zip(queries, words, strict=True)
+        ]
+        return await asyncio.gather(*(self._ranked(one, keys) for one in asked))
+
+    async def close(self) -> None:
+        """Nothing of its own."""
+
+    async def _ranked(self, pipeline: list[Row] | None, keys: Sequence[str]) -> list[Ranked]:
+        if pipeline is None:
+            return []
+        rows = await (await self._facts.aggregate(pipeline)).to_list()
+        shown = [row for row in rows if row["active"] and row["scope_key"] in keys]
+        return [Ranked(candidate(self._comparable(row)), float(row["score"])) for row in shown]
+
+    def _comparable(self, row: Row) -> Row:
+        return row if row.get("embedding_model") == self._model else {**row, "embedding": None}

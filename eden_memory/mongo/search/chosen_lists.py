@@ -1,0 +1,112 @@
+"""The store of facts that the settings name; `auto` asks the server, with the first search."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import structlog
+from pymongo.asynchronous.database import AsyncDatabase
+
+from eden_memory.domain.search.candidates import Ranked, When
+from eden_memory.mongo.context.context_watch import Changed
+from eden_memory.mongo.search.atlas_lists import AtlasFactLists
+from eden_memory.mongo.search.following import Following, tell
+from eden_memory.mongo.search.plain_lists import PlainFactLists
+from eden_memory.mongo.setup.search_indexes import TEXT_INDEX, VECTOR_INDEX, found
+from eden_memory.ports import Embedder
+from eden_memory.settings import Settings
+
+log = structlog.get_logger()
+
+Database = AsyncDatabase[dict[str, Any]]
+Lists = AtlasFactLists | PlainFactLists
+
+
+class ChosenFactLists:
+    """Port FactLists. `told_by_others`: somebody hands on what a ContextWatch says (:meth:`changed`, :meth:`live`);
+    else it has a change stream of its own, from its first search on. `kept` is told bytes and scopes kept.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        embedder: Embedder,
+        *,
+        told_by_others: bool = False,
+        kept: Callable[[int, int], None] = lambda _bytes, _scopes: None,
+    ) -> None:
+        self._settings, self._database, self._embedder = settings, database, embedder
+        self._told_by_others, self._kept = told_by_others, kept
+        self._chosen: Lists | None = None
+        self._following: Following | None = None
+        self._is_live = False
+        self._choosing = asyncio.Lock()
+
+    async def semantic(
+        self, scope_keys: Sequence[str], vectors: Sequence[bytes], most: int, least: float, when: When
+    ) -> Sequence[Sequence[Ranked]]:
+        """As the chosen store finds them."""
+        lists = self._chosen or await self.chosen()
+        return await lists.semantic(scope_keys, vectors, most, least, when)
+
+    async def textual(
+        self, scope_keys: Sequence[str], queries: Sequence[str], most: int, least: float, when: When
+    ) -> Sequence[Sequence[Ranked]]:
+        """As the chosen store finds them."""
+        lists = self._chosen or await self.chosen()
+        return await lists.textual(scope_keys, queries, most, least, when)
+
+    def changed(self, changed: Changed) -> None:
+        """What a ContextWatch said."""
+        if isinstance(self._chosen, PlainFactLists):
+            tell(self._chosen, changed)
+
+    def live(self, live: bool) -> None:
+        """Whether the ContextWatch hears of everything from now on."""
+        self._is_live = live
+        if isinstance(self._chosen, PlainFactLists):
+            self._chosen.live(live)
+
+    async def chosen(self) -> Lists:
+        """Which one it is."""
+        async with self._choosing:
+            if self._chosen is None:
+                self._chosen = await self._choose()
+        return self._chosen
+
+    async def close(self) -> None:
+        """Stop listening."""
+        if self._following is not None:
+            await self._following.close()
+        if self._chosen is not None:
+            await self._chosen.close()
+
+    async def _choose(self) -> Lists:
+        prefix, search, model = self._settings.mongodb.prefix, self._settings.search, self._embedder.model
+        atlas = search.adapter == "atlas" or (
+            search.adapter == "auto" and await has_search(self._database, prefix)
+        )
+        log.info("facts are searched", by="atlas" if atlas else "this process", asked_for=search.adapter)
+        if atlas:
+            return AtlasFactLists(self._database, prefix, model, embedder=self._embedder)
+        lists = PlainFactLists(
+            self._database,
+            prefix,
+            model,
+            embedder=self._embedder,
+            most_bytes=search.memory_bytes,
+            kept=self._kept,
+        )
+        if self._told_by_others:
+            lists.live(self._is_live)
+        else:
+            self._following = Following(self._database.client, self._settings, lists)
+        return lists
+
+
+async def has_search(database: Database, prefix: str) -> bool:
+    """Whether both search indexes answer."""
+    there = await found(database[f"{prefix}facts"]) or ()
+    answering = {str(one["name"]) for one in there if one.get("queryable")}
+    return {VECTOR_INDEX, TEXT_INDEX} <= answering

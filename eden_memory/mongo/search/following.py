@@ -1,0 +1,36 @@
+"""Tells kept scopes of what the writer changes, by one change stream of their own."""
+
+import asyncio
+
+from eden_memory.mongo.context.context_watch import Changed, Client, ContextWatch
+from eden_memory.mongo.search.plain_lists import PlainFactLists
+from eden_memory.settings import Settings
+
+
+def tell(lists: PlainFactLists, changed: Changed) -> None:
+    """What a ContextWatch said, to kept scopes; for those who have one already."""
+    if changed.what in ("scope", "everything"):
+        lists.changed(changed.id or None)
+
+
+class Following:
+    """Begun in the event loop that searches; while its stream is away, searches ask MongoDB for revisions."""
+
+    def __init__(self, client: Client, settings: Settings, lists: PlainFactLists) -> None:
+        self._lists = lists
+        self._live = asyncio.Event()
+        self._watch = ContextWatch(client, settings, lambda changed: tell(lists, changed), self._told)
+        self._running = asyncio.create_task(self._watch.run())
+
+    async def ready(self) -> None:
+        """Wait until every change is told."""
+        await self._live.wait()
+
+    async def close(self) -> None:
+        """Stop."""
+        self._running.cancel()
+        await asyncio.gather(self._running, return_exceptions=True)
+
+    def _told(self, live: bool) -> None:
+        (self._live.set if live else self._live.clear)()
+        self._lists.live(live)

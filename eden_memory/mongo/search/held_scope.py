@@ -1,0 +1,155 @@
+"""One scope's active facts as a process keeps them: texts, vectors and words, as of a revision."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from eden_memory.domain.facts.scope_matrix import Hit
+from eden_memory.domain.search.candidates import Candidate
+from eden_memory.domain.search.quick_matrix import QuickMatrix
+from eden_memory.domain.search.text_index import AskedWord, Rarity, TextIndex
+
+FACT_BYTES = 900
+"""Of a kept fact beside its text, vector and words, about."""
+THREAD_PRODUCTS = 2_000_000
+"""From so many multiplications on they are done beside the event loop."""
+THREAD_FACTS = 20_000
+"""From so many facts on words are looked up beside the event loop."""
+
+
+class HeldScope:
+    """Who changes it holds `lock`; what is large is compared in a thread, and holds it too."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.lock = asyncio.Lock()
+        self.stale = True
+        """Something was written since it was read, or may have been."""
+        self.users = 0
+        """Searches under way: it does not leave meanwhile."""
+        self.counted = 0
+        """Bytes that are counted for it among all scopes."""
+        self.other_model: set[str] = set()
+        """Facts whose vector is another model's: they are found by their words alone."""
+        self._writing: asyncio.Task[None] | None = None
+        self.clear()
+
+    def clear(self) -> None:
+        """As if it had never been read."""
+        self.revision = -1
+        self.facts: dict[str, Candidate] = {}
+        self.other_model.clear()
+        self._matrix: QuickMatrix | None = None
+        self._words: TextIndex | None = None
+        self._characters = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes in memory, about."""
+        matrix = self._matrix.size if self._matrix else 0
+        words = self._words.size if self._words else 0
+        return 2_000 + FACT_BYTES * len(self.facts) + 2 * self._characters + matrix + words
+
+    def put(self, fact: Candidate, vector: bytes | None) -> None:
+        """Add or replace; `vector` of the embedder's model, None if it has none of it."""
+        known = self.facts.get(fact.fact_id)
+        self._characters += len(fact.text) - (len(known.text) if known else 0)
+        self.facts[fact.fact_id] = replace(fact, vector=None)
+        if self._words is not None and (known is None or known.text != fact.text):
+            self._words.put(fact.fact_id, fact.text)
+        if vector is not None:
+            self._matrix = self._matrix or QuickMatrix(len(vector) // 4)
+            if self._matrix.put(fact.fact_id, vector):
+                return
+        if self._matrix is not None:
+            self._matrix.remove(fact.fact_id)
+
+    def remove(self, fact_id: str) -> None:
+        """Take a fact out, if it is in."""
+        known = self.facts.pop(fact_id, None)
+        self.other_model.discard(fact_id)
+        if known is None:
+            return
+        self._characters -= len(known.text)
+        if self._matrix is not None:
+            self._matrix.remove(fact_id)
+        if self._words is not None:
+            self._words.remove(fact_id)
+
+    def found(self, fact_id: str) -> Candidate | None:
+        """A fact that still holds, with its vector."""
+        fact = self.facts.get(fact_id)
+        vector = self._matrix.vector(fact_id) if self._matrix is not None else None
+        return fact if fact is None or vector is None else with_vector(fact, vector)
+
+    async def nearest(self, vectors: Sequence[bytes], most: int, least: float) -> list[list[Hit]]:
+        """For each vector the nearest facts; nothing for vectors of another length."""
+        matrix = self._matrix
+        if matrix is None or any(len(one) != 4 * matrix.dimensions for one in vectors):
+            return [[] for _ in vectors]
+        if len(matrix) * matrix.dimensions * len(vectors) < THREAD_PRODUCTS:
+            return matrix.nearest(vectors, most, least)
+        async with self.lock:
+            return await asyncio.to_thread(matrix.nearest, vectors, most, least)
+
+    async def words_ready(self) -> None:
+        """Make its words findable, all of them the first time; who is cancelled meanwhile stops nobody else."""
+        while self.words_waiting:
+            if self._writing is None or self._writing.done():
+                self._writing = asyncio.create_task(self._write_words())
+            await asyncio.shield(self._writing)
+
+    async def _write_words(self) -> None:
+        words = self._words
+        if words is None:
+            words = self._words = TextIndex()
+            for fact in self.facts.values():
+                words.put(fact.fact_id, fact.text)
+        try:
+            await asyncio.to_thread(words.write, words.take())
+        except BaseException:
+            self._words = None
+            raise
+
+    @property
+    def words_waiting(self) -> bool:
+        """Whether something is to be made findable before words can be looked up."""
+        under_way = self._writing is not None and not self._writing.done()
+        return self._words is None or self._words.waiting or under_way
+
+    @property
+    def keeps_words(self) -> bool:
+        """Whether they have been asked for before."""
+        return self._words is not None
+
+    def rarity(self, words: Iterable[AskedWord]) -> Rarity:
+        """How often stems stand in its facts."""
+        return self._words.rarity(words) if self._words is not None else Rarity(0, {})
+
+    async def by_words(
+        self, words: Sequence[AskedWord], rarity: Rarity, most: int
+    ) -> list[tuple[str, float]]:
+        """Facts by their words, best first."""
+        if self._words is None:
+            return []
+        if len(self.facts) < THREAD_FACTS:
+            return self._words.search(words, rarity, most)
+        return await asyncio.to_thread(self._words.search, words, rarity, most)
+
+
+def with_vector(fact: Candidate, vector: bytes) -> Candidate:
+    """The same with a vector; quicker than `replace`, as it is done for each fact that a search finds."""
+    return Candidate(
+        fact.fact_id,
+        fact.scope_key,
+        fact.text,
+        fact.formed_at,
+        fact.valid_from,
+        fact.version,
+        fact.retired_at,
+        vector,
+        fact.session_ids,
+        fact.replaces,
+        fact.replaced_by,
+        fact.expires_at,
+    )

@@ -1,0 +1,205 @@
+"""Scopes kept in the process, as new as what was pushed: those not used for the longest time leave first."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import structlog
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.read_concern import ReadConcern
+
+from eden_memory.mongo.memory.memory_documents import packed_of
+from eden_memory.mongo.search.held_scope import HeldScope
+from eden_memory.mongo.search.search_documents import KEPT, candidate
+
+log = structlog.get_logger()
+
+Row = dict[str, Any]
+Marks = dict[str, Row]
+AT_ONCE = 500
+
+
+class HeldScopes:
+    """`model` is the embedder's: vectors of another one are not compared.
+
+    While `live`, whoever calls :meth:`changed` tells of every change, and a scope of which nothing was told is as it
+    is in the store. Otherwise each use asks for the scopes' revisions first.
+    """
+
+    def __init__(self, database: AsyncDatabase[Row], prefix: str, model: str, most_bytes: int) -> None:
+        majority = ReadConcern("majority")
+        self._facts = database.get_collection(f"{prefix}facts", read_concern=majority)
+        self._snapshots = database.get_collection(f"{prefix}snapshots", read_concern=majority)
+        self._model, self._most_bytes = model, most_bytes
+        self._held: OrderedDict[str, HeldScope] = OrderedDict()
+        self._following: dict[str | None, asyncio.Task[None]] = {}
+        self._live = False
+        self.queries = 0
+        """Asked of MongoDB so far."""
+        self.size = 0
+        """Bytes that all of them take in memory, about."""
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def changed(self, scope_key: str | None) -> None:
+        """A scope was written (None: any may have been); what is kept of it is read anew at once."""
+        held = list(self._held.values()) if scope_key is None else [self._held.get(scope_key)]
+        stale = [one for one in held if one is not None]
+        for one in stale:
+            one.stale = True
+        if stale:
+            self._follow(scope_key, stale)
+
+    def live(self, live: bool) -> None:
+        """Whether every change is told from now on."""
+        self._live = live
+
+    @asynccontextmanager
+    async def current(self, keys: Sequence[str]) -> AsyncGenerator[list[HeldScope]]:
+        """The scopes as they are in the store; they stay in memory while they are used."""
+        scopes = [self._of(key) for key in keys]
+        for one in scopes:
+            one.users += 1
+        try:
+            await self.refresh(scopes)
+            yield scopes
+        finally:
+            for one in scopes:
+                one.users -= 1
+                self._count(one)
+            self._shrink()
+
+    async def refresh(self, scopes: Sequence[HeldScope]) -> None:
+        """Read what was written since; no query where nothing was."""
+        asked = scopes if not self._live else [one for one in scopes if one.stale]
+        if not asked:
+            return
+        if len(asked) == 1:
+            await self._refresh(asked[0])
+            return
+        for one in asked:
+            one.stale = False
+        try:
+            marks = await self._marks([one.key for one in asked])
+            behind = [one for one in asked if one.stale or not _is_newest(one, marks)]
+        except BaseException:
+            for one in asked:
+                one.stale = True
+            raise
+        for one in behind:
+            one.stale = True
+        await asyncio.gather(*(self._refresh(one) for one in behind))
+
+    async def catch_up(self, scopes: Sequence[HeldScope]) -> None:
+        """Before what was found is shown: what was told meanwhile."""
+        if self._live and any(one.stale for one in scopes):
+            await self.refresh(scopes)
+
+    async def close(self) -> None:
+        """End what runs in the background."""
+        running = list(self._following.values())
+        for one in running:
+            one.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    def _of(self, key: str) -> HeldScope:
+        held = self._held.get(key)
+        if held is None:
+            held = self._held[key] = HeldScope(key)
+        self._held.move_to_end(key)
+        return held
+
+    def _follow(self, key: str | None, scopes: Sequence[HeldScope]) -> None:
+        """Read them anew beside everything else, so that the next search need not wait."""
+        running = self._following.get(key)
+        if running is None or running.done():
+            self._following[key] = asyncio.create_task(self._followed(key, scopes))
+
+    async def _followed(self, key: str | None, scopes: Sequence[HeldScope]) -> None:
+        try:
+            while stale := [one for one in scopes if one.stale and self._held.get(one.key) is one]:
+                async with self.current([one.key for one in stale]):
+                    await asyncio.gather(*(one.words_ready() for one in stale if one.keeps_words))
+                if not self._live:
+                    return
+        except Exception as error:  # noqa: BLE001 - the next search reads them anew, or says what is wrong
+            log.warning("what changed is read at the next search", scope=key, reason=type(error).__name__)
+        finally:
+            self._following.pop(key, None)
+
+    async def _refresh(self, held: HeldScope) -> None:
+        """One scope, until nothing was told of it meanwhile."""
+        async with held.lock:
+            while held.stale or not self._live:
+                held.stale = False
+                try:
+                    await self._read(held, (await self._marks([held.key])).get(held.key))
+                except BaseException:
+                    held.stale = True
+                    raise
+                if not self._live:
+                    held.stale = True
+                    return
+
+    async def _marks(self, keys: Sequence[str]) -> Marks:
+        self.queries += 1
+        found = self._snapshots.find({"_id": {"$in": list(keys)}}, {"revision": 1, "reset_revision": 1})
+        return {row["_id"]: row async for row in found}
+
+    async def _read(self, held: HeldScope, marks: Row | None) -> None:
+        """Take in what was written since, in the order of revisions."""
+        newest = marks["revision"] if marks is not None else -1
+        if newest == held.revision:
+            return
+        if newest < held.revision:
+            held.clear()
+        elif marks is not None and marks.get("reset_revision", 0) > held.revision >= 0:
+            await self._drop_removed(held)
+        self.queries += 1
+        asked: Row = {"scope_key": held.key, "revision": {"$gt": held.revision}}
+        if held.revision < 0:
+            asked["active"] = True
+        async for row in self._facts.find(asked, KEPT, batch_size=AT_ONCE).sort("revision"):
+            self._take_in(held, row)
+        held.revision = newest
+
+    async def _drop_removed(self, held: HeldScope) -> None:
+        """Documents were removed: keep what is there, by an index alone."""
+        self.queries += 1
+        active: Row = {"scope_key": held.key, "active": True}
+        there = {row["_id"] async for row in self._facts.find(active, {"_id": 1})}
+        for fact_id in held.facts.keys() - there:
+            held.remove(fact_id)
+
+    def _take_in(self, held: HeldScope, row: Row) -> None:
+        fact_id, vector = row["_id"], packed_of(row.get("embedding"))
+        if not row["active"]:
+            held.remove(fact_id)
+            return
+        same = row.get("embedding_model") == self._model
+        (held.other_model.discard if same or vector is None else held.other_model.add)(fact_id)
+        held.put(candidate({**row, "embedding": None}), vector if same else None)
+
+    def _count(self, held: HeldScope) -> None:
+        if self._held.get(held.key) is held:
+            size = held.size
+            self.size, held.counted = self.size + size - held.counted, size
+
+    def _shrink(self) -> None:
+        """Let go of scopes until the rest fits; not of those in use."""
+        if self.size <= self._most_bytes:
+            return
+        for held in list(self._held.values()):
+            if not held.users:
+                self.size -= held.counted
+                del self._held[held.key]
+            if self.size <= self._most_bytes:
+                return
+
+
+def _is_newest(held: HeldScope, marks: Marks) -> bool:
+    mark = marks.get(held.key)
+    return held.revision == (mark["revision"] if mark is not None else -1)

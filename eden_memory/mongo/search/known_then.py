@@ -1,0 +1,112 @@
+"""Facts to rank as they were known at a time, or retired ones too: read from MongoDB, compared in this process."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any
+
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.read_concern import ReadConcern
+
+from eden_memory.domain.facts.scope_matrix import matrix_of
+from eden_memory.domain.search.candidates import Candidate, Ranked, When
+from eden_memory.domain.search.known_then import as_known
+from eden_memory.domain.search.text_index import AskedWord, TextIndex
+from eden_memory.mongo.search.held_scope import with_vector
+from eden_memory.mongo.search.search_documents import KEPT, candidate
+from eden_memory.ports import Embedder
+
+Row = dict[str, Any]
+FIELDS = {
+    **dict.fromkeys(KEPT, 1),
+    **dict.fromkeys(
+        ("history.version", "history.content", "history.valid_from", "history.decision"),
+        1,
+    ),
+}
+MOST_EMBEDDED = 500
+"""Texts that hold no longer that one search asks vectors for, newest first; others are found by their words."""
+MOST_VECTORS = 5_000
+"""Kept for the next search."""
+AT_ONCE = 500
+
+
+class KnownThen:
+    """Not the warm path: each search reads the scopes. `embedder` gives texts of then vectors, which are kept."""
+
+    def __init__(
+        self, database: AsyncDatabase[Row], prefix: str, model: str, embedder: Embedder | None
+    ) -> None:
+        self._facts = database.get_collection(f"{prefix}facts", read_concern=ReadConcern("majority"))
+        self._model, self._embedder = model, embedder
+        self._vectors: OrderedDict[bytes, bytes] = OrderedDict()
+
+    async def semantic(
+        self, scope_keys: Sequence[str], vectors: Sequence[bytes], most: int, least: float, when: When
+    ) -> list[list[Ranked]]:
+        """For each vector the nearest facts of then, exact."""
+        facts = await self._with_vectors(await self._known(scope_keys, when))
+        pairs = [(one.fact_id, one.vector) for one in facts.values() if one.vector is not None]
+        matrix = matrix_of(pairs, len(vectors[0]) // 4)
+        hits = await asyncio.to_thread(matrix.nearest, vectors, most, least)
+        return [[Ranked(facts[hit.fact_id], hit.similarity) for hit in found] for found in hits]
+
+    async def textual(
+        self,
+        scope_keys: Sequence[str],
+        asked: Sequence[Sequence[AskedWord]],
+        most: int,
+        least: float,
+        when: When,
+    ) -> list[list[Ranked]]:
+        """For each query the facts of then by BM25; how rare a word is is counted over these scopes."""
+        facts = await self._known(scope_keys, when)
+        index = await asyncio.to_thread(_index, list(facts.values()))
+        found = [index.search(words, index.rarity(words), most) if words else [] for words in asked]
+        return [
+            [Ranked(facts[fact_id], score) for fact_id, score in hits if score >= least] for hits in found
+        ]
+
+    async def _known(self, scope_keys: Sequence[str], when: When) -> dict[str, Candidate]:
+        asked: Row = {"scope_key": {"$in": list(scope_keys)}}
+        if when.as_of is not None:
+            asked["formed_at"] = {"$lte": when.as_of}
+        known = dict[str, Candidate]()
+        async for row in self._facts.find(asked, FIELDS, batch_size=AT_ONCE):
+            if row.get("embedding_model") != self._model:
+                row["embedding"] = None
+            then = as_known(candidate(row), row["active"], row.get("history", []), when)
+            if then is not None:
+                known[then.fact_id] = then
+        return known
+
+    async def _with_vectors(self, facts: dict[str, Candidate]) -> dict[str, Candidate]:
+        """With the vectors of texts that hold no longer: retired facts and earlier versions have none stored."""
+        bare = [one for one in facts.values() if one.vector is None]
+        newest = sorted(bare, key=lambda one: one.valid_from, reverse=True)[:MOST_EMBEDDED]
+        await self._embed({one.text for one in newest if _hash(one.text) not in self._vectors})
+        pairs = [(one, self._vectors.get(_hash(one.text))) for one in bare]
+        given = {one.fact_id: with_vector(one, vector) for one, vector in pairs if vector is not None}
+        while len(self._vectors) > MOST_VECTORS:
+            self._vectors.popitem(last=False)
+        return facts | given
+
+    async def _embed(self, texts: set[str]) -> None:
+        if self._embedder is None or not texts:
+            return
+        named = sorted(texts)
+        for text, made in zip(named, await self._embedder.embed(named), strict=True):
+            self._vectors[_hash(text)] = made.vector
+
+
+def _hash(text: str) -> bytes:
+    return sha256(text.encode()).digest()
+
+
+def _index(facts: Sequence[Candidate]) -> TextIndex:
+    index = TextIndex()
+    for one in facts:
+        index.put(one.fact_id, one.text)
+    index.write(index.take())
+    return index

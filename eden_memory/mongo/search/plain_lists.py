@@ -1,0 +1,132 @@
+"""Facts to rank on a plain replica set: exact cosine and BM25 in this process, over scopes that it keeps.
+
+A scope is read with its first search, and from then on as the writer changes it: a warm search asks MongoDB nothing.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from heapq import nsmallest
+from typing import Any
+
+from pymongo.asynchronous.database import AsyncDatabase
+
+from eden_memory.domain.search.candidates import Ranked, When
+from eden_memory.domain.search.text_index import AskedWord, asked_words, together
+from eden_memory.mongo.search.held_scope import HeldScope
+from eden_memory.mongo.search.held_scopes import HeldScopes
+from eden_memory.mongo.search.known_then import KnownThen
+from eden_memory.mongo.search.search_documents import checked
+from eden_memory.ports import Embedder
+
+MOST_BYTES = 1_000_000_000
+Scored = tuple[float, str, HeldScope]
+
+
+class PlainFactLists:
+    """Port FactLists over `<prefix>facts` and `<prefix>snapshots`.
+
+    `model` names the embedder's model; the `embedder` itself is only asked for vectors of texts that hold no longer
+    (`When`); without one these are found by their words alone. `kept` is told how many bytes and scopes are kept.
+
+    Somebody tells it of changes: :meth:`changed` and :meth:`live`, as ContextWatch calls them (see
+    eden_memory.mongo.search.following). Until then each search asks MongoDB whether the scopes have changed.
+    """
+
+    def __init__(
+        self,
+        database: AsyncDatabase[dict[str, Any]],
+        prefix: str,
+        model: str,
+        *,
+        embedder: Embedder | None = None,
+        most_bytes: int = MOST_BYTES,
+        kept: Callable[[int, int], None] = lambda _bytes, _scopes: None,
+    ) -> None:
+        self._scopes = HeldScopes(database, prefix, model, most_bytes)
+        self._then = KnownThen(database, prefix, model, embedder)
+        self._kept = kept
+
+    @property
+    def kept_bytes(self) -> int:
+        """What is kept, in bytes, about."""
+        return self._scopes.size
+
+    @property
+    def kept_scopes(self) -> int:
+        """How many scopes are kept."""
+        return len(self._scopes)
+
+    @property
+    def queries(self) -> int:
+        """Asked of MongoDB so far by searches for what holds now."""
+        return self._scopes.queries
+
+    def changed(self, scope_key: str | None) -> None:
+        """A scope was written; None: any may have been."""
+        self._scopes.changed(scope_key)
+
+    def live(self, live: bool) -> None:
+        """Whether :meth:`changed` is told of every change from now on."""
+        self._scopes.live(live)
+
+    async def close(self) -> None:
+        """End what runs in the background."""
+        await self._scopes.close()
+
+    async def semantic(
+        self, scope_keys: Sequence[str], vectors: Sequence[bytes], most: int, least: float, when: When
+    ) -> Sequence[Sequence[Ranked]]:
+        """For each vector the nearest facts, exact; scores (1 + cosine) / 2."""
+        keys = checked(scope_keys)
+        if not keys or not vectors or most < 1:
+            return [[] for _ in vectors]
+        if not when.is_now:
+            return await self._then.semantic(keys, vectors, most, least, when)
+        async with self._scopes.current(keys) as scopes:
+            hits = await asyncio.gather(*(one.nearest(vectors, most, least) for one in scopes))
+            lists: list[list[Scored]] = [[] for _ in vectors]
+            for scope, found in zip(scopes, hits, strict=True):
+                for scored, near in zip(lists, found, strict=True):
+                    scored.extend((-hit.similarity, hit.fact_id, scope) for hit in near)
+            return await self._shown(scopes, lists, most)
+
+    async def textual(
+        self, scope_keys: Sequence[str], queries: Sequence[str], most: int, least: float, when: When
+    ) -> Sequence[Sequence[Ranked]]:
+        """For each query facts by BM25 (k1 1.2, b 0.75; how rare a word is counted over these scopes together)."""
+        keys = checked(scope_keys)
+        asked = [asked_words(query) for query in queries]
+        if not keys or not any(asked) or most < 1:
+            return [[] for _ in queries]
+        if not when.is_now:
+            return await self._then.textual(keys, asked, most, least, when)
+        async with self._scopes.current(keys) as scopes:
+            waiting = [one.words_ready() for one in scopes if one.words_waiting]
+            if waiting:
+                await asyncio.gather(*waiting)
+            lists = [await _by_words(scopes, words, most, least) for words in asked]
+            return await self._shown(scopes, lists, most)
+
+    async def _shown(
+        self, scopes: Sequence[HeldScope], lists: Sequence[list[Scored]], most: int
+    ) -> list[list[Ranked]]:
+        """The best of all scopes; without those that somebody said meanwhile do not hold any more."""
+        await self._scopes.catch_up(scopes)
+        self._kept(self._scopes.size, len(self._scopes))
+        return [_ranked(scored, most) for scored in lists]
+
+
+async def _by_words(
+    scopes: Sequence[HeldScope], words: Sequence[AskedWord], most: int, least: float
+) -> list[Scored]:
+    if not words:
+        return []
+    rarity = together([one.rarity(words) for one in scopes])
+    found = [(one, await one.by_words(words, rarity, most)) for one in scopes]
+    return [(-score, fact_id, scope) for scope, hits in found for fact_id, score in hits if score >= least]
+
+
+def _ranked(scored: Sequence[Scored], most: int) -> list[Ranked]:
+    best = nsmallest(most, scored, key=lambda one: one[:2])
+    found = [(scope.found(fact_id), -score) for score, fact_id, scope in best]
+    return [Ranked(fact, score) for fact, score in found if fact is not None]
