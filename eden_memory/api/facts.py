@@ -2,31 +2,15 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
 
+from eden_memory.api.search.requests import FoundFact, SearchReport, SearchRequest
 from eden_memory.domain.asking import Asking
-from eden_memory.domain.errors import EdenError
 from eden_memory.domain.facts.known_facts import Near
 from eden_memory.ports import Embedder, FactSearch
 from schemas.scopes import Scope
 
 LEAST = 0.65
 """(1 + cosine) / 2."""
-MOST_QUERIES = 3
-
-
-@dataclass(frozen=True, slots=True)
-class FoundFact:
-    """A fact that a search found."""
-
-    fact_id: str
-    content: str
-    scope: Scope
-    similarity: float
-    """(1 + cosine) / 2, of the query that it is nearest to."""
-    formed_at: datetime
-    version: int
 
 
 class FactFinder:
@@ -36,18 +20,15 @@ class FactFinder:
         self._search, self._embedder, self._least = search, embedder, least
 
     async def find(
-        self, scopes: Sequence[Scope], queries: Sequence[str], most: int, asking: Asking | None = None
-    ) -> list[FoundFact]:
+        self, scopes: Sequence[Scope], request: SearchRequest, asking: Asking | None = None
+    ) -> SearchReport:
         """The facts of these scopes nearest to any of the queries (at most three), best first."""
-        if len(queries) > MOST_QUERIES:
-            raise EdenError(f"{len(queries)} queries at once", f"Give at most {MOST_QUERIES}.")
-        asked = [query for query in queries if query.strip()]
-        if not asked or not scopes or most < 1:
-            return []
-        vectors = [one.vector for one in await self._embedder.embed(asked, asking)]
-        found = await asyncio.gather(*(self._of(scope, vectors, most) for scope in scopes))
-        best = sorted((one for some in found for one in some), key=lambda one: (-one.similarity, one.fact_id))
-        return best[:most]
+        if not request.texts or not scopes or request.top_k < 1:
+            return SearchReport(())
+        vectors = [one.vector for one in await self._embedder.embed(request.texts, asking)]
+        found = await asyncio.gather(*(self._of(scope, vectors, request.top_k) for scope in scopes))
+        best = sorted((one for some in found for one in some), key=lambda one: (-one.score, one.fact_id))
+        return SearchReport(tuple(best[: request.top_k]))
 
     async def _of(self, scope: Scope, vectors: Sequence[bytes], most: int) -> list[FoundFact]:
         """Each fact of one scope once, by the query that it is nearest to."""
@@ -62,4 +43,13 @@ class FactFinder:
 
 def _found(scope: Scope, near: Near) -> FoundFact:
     fact = near.fact
-    return FoundFact(fact.fact_id, fact.text, scope, near.similarity, fact.formed_at, fact.version)
+    return FoundFact(
+        fact.fact_id,
+        fact.text,
+        scope,
+        near.similarity,
+        fact.formed_at,
+        fact.version,
+        fact.valid_from,
+        scores={"semantic": near.similarity},
+    )

@@ -13,14 +13,14 @@ from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
 from eden_memory.api.contexts import Contexts
-from eden_memory.api.searching import Searching
+from eden_memory.api.searching import Engine, Searching
+from eden_memory.api.stored.export import Export
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.trigger.waits import let_waits_be_cancelled
 from eden_memory.settings import Settings
 
 if TYPE_CHECKING:
-    from eden_memory.api.facts import FactFinder
     from eden_memory.api.service import MemoryService
 
 Client = AsyncMongoClient[dict[str, Any]]
@@ -44,7 +44,7 @@ class Memory:
         settings: Settings | None = None,
         *,
         client: Client | None = None,
-        engine: "FactFinder | None" = None,
+        engine: Engine | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         let_waits_be_cancelled()
@@ -85,12 +85,15 @@ class Memory:
             await self.client.close()
 
     async def export_user(self, user: Any) -> dict[str, list[dict[str, Any]]]:
-        """Everything held about a user, over all sessions and agents, by collection; plain JSON values."""
-        raise NotImplementedError
+        """Everything held about a user, over all sessions and agents, by collection; plain JSON values. NotAnId."""
+        gathered: dict[str, list[dict[str, Any]]] = {}
+        async for name, document in self.export_items(user):
+            gathered.setdefault(name, []).append(document)
+        return gathered
 
     def export_items(self, user: Any) -> AsyncGenerator[tuple[str, dict[str, Any]]]:
         """As :meth:`export_user`, one (collection, document) after the other: nothing is gathered in memory."""
-        raise NotImplementedError
+        return Export(self.database, self.source, self.settings.mongodb.prefix).of(user)
 
 
 def _connected(settings: Settings) -> Client:

@@ -20,7 +20,7 @@ class OwnSearch:
         prefix = settings.mongodb.prefix
         self._models = Models(settings, MongoAnswers(database, prefix), Prices().cost)
         embedder = self._models.embedder
-        self.finder = FactFinder(MongoFactSearch(database, prefix, embedder.model), embedder)
+        self.engine = FactFinder(MongoFactSearch(database, prefix, embedder.model), embedder)
 
     async def close(self) -> None:
         """Let go of threads and connections."""

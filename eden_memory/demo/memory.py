@@ -6,7 +6,7 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.api.facts import FoundFact
+from eden_memory.api.search.requests import FoundFact
 from eden_memory.api.service import MemoryService
 from eden_memory.demo.conversation import Conversation, plain_text
 from eden_memory.demo.judgement import Formed, Verdict, judged, read_expectations

@@ -50,14 +50,15 @@ MEMORY_INDEXES: Mapping[str, tuple[IndexModel, ...]] = {
         _by("scope_key", "absorbed_into"),
         *map(_by, SOURCES),
     ),
-    Consolidated.COLLECTION: (_by("agent_id"),),
+    Consolidated.COLLECTION: (_by("agent_id"), _by("user_id")),
     StoredBlob.COLLECTION: (_by("scope_key", "absorbed"), _by("scope_key", "-version")),
-    Snapshot.COLLECTION: (_by("agent_id"), _by("session_id")),
+    Snapshot.COLLECTION: (_by("agent_id"), _by("session_id"), _by("user_id"), _by("audience")),
     Stream.COLLECTION: (_by("agent_id"),),
     ForgottenMark.COLLECTION: (_by("kind", "target"),),
     Context.COLLECTION: (
         _by("scope_keys", "active_until"),
         _by("session_id"),
+        _by("user_id"),
         IndexModel([("active_until", ASCENDING)], expireAfterSeconds=0),
     ),
 }

@@ -1,0 +1,1 @@
+"""The calls of `MemoryService`, by what they are for."""

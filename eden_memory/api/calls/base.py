@@ -1,0 +1,23 @@
+"""What all calls of an agent's service share: its memory, its id, and what an asker may see."""
+
+from typing import Any
+
+from eden_memory.api.ids import typed, typed_or_none
+from eden_memory.api.memory import Memory
+from eden_memory.domain.context.visible import Asked, View
+
+
+class Calls:
+    """Ids are given as the application has them; NotAnId for anything else."""
+
+    def __init__(self, memory: Memory, agent_id: Any, asked_by: str) -> None:
+        self.memory = memory
+        self._agent_id, self._asked_by = typed(agent_id, "agent"), asked_by
+
+    def _asked(self, session: Any, user: Any) -> Asked:
+        return Asked(self._agent_id, typed_or_none(session, "session"), typed_or_none(user, "user"))
+
+    async def _seen(self, session: Any, user: Any) -> tuple[Asked, View]:
+        """Who asks, and what they may see now."""
+        asked = self._asked(session, user)
+        return asked, await self.memory.contexts.view(asked)

@@ -1,0 +1,124 @@
+"""Memory's changes as they are committed: what one asker may see, scope by scope, each as it now is."""
+
+import asyncio
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import AsyncGenerator, Mapping
+from hashlib import sha256
+from typing import Any, cast
+
+from eden_memory.api.context_cache import tags_of_scope
+from eden_memory.api.contexts import Contexts
+from eden_memory.api.errors import Invalid
+from eden_memory.api.results import MemoryChange
+from eden_memory.domain.context.context import Shown
+from eden_memory.domain.context.visible import Asked, View
+from eden_memory.mongo.context.context_watch import Changed
+from schemas.scopes import Scope
+
+LONGEST = 65_536
+Revisions = dict[str, int]
+
+
+async def changes(contexts: Contexts, asked: Asked, after: str | None) -> AsyncGenerator[MemoryChange]:
+    """From now on, or from what a change's id says was seen. What waits is one look at MongoDB, however much changed:
+    a reader that is slow gets a scope's newest state once.
+    """
+    following = _Following(asked)
+    with contexts.told(following.notice):
+        await contexts.ready()
+        view = await contexts.view(asked)
+        following.begin(view, None if after is None else _seen(after))
+        while True:
+            for change in following.differences(view):
+                yield change
+            await following.something.wait()
+            following.something.clear()
+            view = await contexts.view(asked)
+
+
+class _Following:
+    """What one reader has seen: a digest of each visible scope's key, and its revision."""
+
+    def __init__(self, asked: Asked) -> None:
+        self._asked = asked
+        self._keys: frozenset[str] = frozenset()
+        self._scopes: dict[str, Scope] = {}
+        self._seen: Revisions = {}
+        self.something = asyncio.Event()
+
+    def notice(self, changed: Changed) -> None:
+        """Look again, if this may concern the reader."""
+        asked = self._asked
+        if changed.what == "scope":
+            mine = changed.id in self._keys or f"session:{asked.session_id}" in tags_of_scope(changed.id)
+        else:
+            mine = changed.what == "everything" or changed.id in (asked.session_id, asked.user_id)
+        if mine:
+            self.something.set()
+
+    def begin(self, view: View, seen: Revisions | None) -> None:
+        """From what was seen; from what there is, where nothing is said of that."""
+        self._seen = _revisions(view) if seen is None else seen
+        self._keys = frozenset(view.scope_keys)
+        self._scopes = {one.scope.key: one.scope for one in view.shown}
+
+    def differences(self, view: View) -> list[MemoryChange]:
+        """What is not as it was seen; seen with that."""
+        found: list[MemoryChange] = []
+        shown = {one.scope.key: one for one in view.shown}
+        for key, one in shown.items():
+            if self._seen.get(_short(key)) != one.snapshot.revision:
+                self._seen[_short(key)] = one.snapshot.revision
+                found.append(_changed(one, _id(self._seen)))
+        for key, scope in (self._named(view) | self._scopes).items():
+            if key not in shown and self._seen.pop(_short(key), None) is not None:
+                found.append(MemoryChange(_id(self._seen), "gone", scope, 0, None))
+        self._seen = {one: self._seen[one] for one in _revisions(view)}
+        self._keys = frozenset(view.scope_keys)
+        self._scopes = {key: one.scope for key, one in shown.items()}
+        return found
+
+    def _named(self, view: View) -> dict[str, Scope]:
+        """The visible scopes of which nothing is stored: something may have been, when the reader last looked."""
+        stored = {one.scope.key for one in view.shown}
+        return {key: Scope.of_key(key, self._asked.agent_id) for key in view.scope_keys if key not in stored}
+
+
+def _changed(one: Shown, seen: str) -> MemoryChange:
+    snapshot = one.snapshot
+    return MemoryChange(
+        id=seen,
+        what="changed",
+        scope=one.scope,
+        revision=snapshot.revision,
+        changed_at=snapshot.changed_at,
+        facts=snapshot.active_facts,
+        buffered=len(snapshot.buffer),
+        blob_version=snapshot.blob_version,
+    )
+
+
+def _revisions(view: View) -> Revisions:
+    return {_short(key): revision for key, revision in view.revisions.items()}
+
+
+def _short(key: str) -> str:
+    return sha256(key.encode()).hexdigest()[:12]
+
+
+def _id(seen: Mapping[str, int]) -> str:
+    return urlsafe_b64encode(json.dumps(seen, separators=(",", ":")).encode()).decode().rstrip("=")
+
+
+def _seen(after: Any) -> Revisions:
+    """What an id says was seen; Invalid for what is none."""
+    try:
+        found: Any = json.loads(urlsafe_b64decode(after[:LONGEST] + "=" * (-len(after) % 4)))
+    except (ValueError, TypeError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or any(
+        type(one) is not int for one in cast("dict[str, Any]", found).values()
+    ):
+        raise Invalid("this is no id of a change", "Give the id of the last change that was seen.")
+    return cast("Revisions", found)

@@ -1,0 +1,99 @@
+"""Whether something is the asker's to forget: theirs alone, or of the agent where the application itself asks."""
+
+from typing import Any
+
+from eden_memory.api.errors import Invalid, NotFound
+from eden_memory.api.ids import raw, typed
+from eden_memory.api.memory import Memory
+from eden_memory.api.reach import KnownSession, SessionReach
+from eden_memory.api.stored.browsing import KEY_TEXT, Browsing
+from eden_memory.domain.context.visible import Asked, View
+from eden_memory.domain.source.message_fields import getter
+from schemas.documents import Message
+from schemas.events.forgetting import Forgettable
+
+
+class Forgetting:
+    """`target` is the application's id of a message, session or user, and the text id of what is ours."""
+
+    def __init__(self, memory: Memory, browsing: Browsing) -> None:
+        self._memory, self._browsing = memory, browsing
+        self._reach = SessionReach(memory.source, memory.database, memory.settings)
+
+    async def demand(self, what: Forgettable, target: Any, asked: Asked, view: View) -> None:
+        """NotFound unless it may be forgotten; Invalid for what cannot be."""
+        match what:
+            case "message":
+                await self._message(typed(target, "message"), asked)
+            case "session":
+                await self._session(typed(target, "session"), asked)
+            case "user":
+                _user(typed(target, "user"), asked)
+            case "fact":
+                await self._browsing.fact(asked, view, target)
+            case "reflection":
+                await self._browsing.demand_reflection(view, target)
+            case "blob":
+                _blob(target, view)
+            case _:  # pyright: ignore[reportUnnecessaryComparison]
+                raise Invalid("there is no such thing to forget")
+
+    async def _message(self, message: str, asked: Asked) -> None:
+        """Who asks as a user wrote it, or was alone in its session."""
+        session, author = await self._place(message)
+        if asked.session_id not in (None, session):
+            raise _nothing("message")
+        known = await self._reach.known(session)
+        if not _agents(asked, known):
+            raise _nothing("message")
+        alone = _is_alone(known, asked.user_id) and author is None
+        if asked.user_id is not None and author != asked.user_id and not alone:
+            raise _nothing("message")
+
+    async def _place(self, message: str) -> tuple[str, str | None]:
+        """Its session and author, as memory knows them, or the application's own document."""
+        settings = self._memory.settings
+        stored = self._memory.database[settings.mongodb.prefix + Message.COLLECTION]
+        row = await stored.find_one({"_id": message}, {"session_id": 1, "user_id": 1})
+        if row is not None and row.get("session_id") is not None:
+            return row["session_id"], row.get("user_id")
+        paths = settings.messages
+        said = await self._memory.source[paths.collection].find_one({"_id": raw(message, "message")})
+        session, user = (getter(path)(said or {}) for path in (paths.session_id, paths.user_id))
+        if session is None:
+            raise _nothing("message")
+        return typed(session, "session"), None if user is None else typed(user, "user")
+
+    async def _session(self, session: str, asked: Asked) -> None:
+        """Who asks as a user is alone in it."""
+        known = await self._reach.known(session)
+        mine = asked.session_id in (None, session) and _agents(asked, known)
+        if asked.user_id is not None:
+            mine = mine and _is_alone(known, asked.user_id)
+        if not mine:
+            raise _nothing("session")
+
+
+def _is_alone(known: KnownSession | None, user: str | None) -> bool:
+    """Whether nobody but the user is in the session."""
+    return known is not None and known.users is not None and set(known.users) == {user}
+
+
+def _agents(asked: Asked, known: KnownSession | None) -> bool:
+    """Whether the session is the agent's, as far as is known."""
+    return known is None or known.agent_id is None or known.agent_id == asked.agent_id
+
+
+def _user(user: str, asked: Asked) -> None:
+    if asked.user_id != user and (asked.user_id is not None or asked.session_id is not None):
+        raise _nothing("user")
+
+
+def _blob(target: Any, view: View) -> None:
+    key, at, version = target.rpartition("@") if isinstance(target, str) else ("", "", "")
+    if not at or key not in view.scope_keys or not version.isdecimal() or not KEY_TEXT.fullmatch(key):
+        raise _nothing("blob")
+
+
+def _nothing(what: str) -> NotFound:
+    return NotFound(f"there is no such {what} here")

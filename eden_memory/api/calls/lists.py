@@ -1,0 +1,105 @@
+"""Looking at what is stored: lists by page, histories, numbers, changes as they come."""
+
+from collections.abc import AsyncGenerator, Sequence
+from datetime import datetime
+from typing import Any
+
+from eden_memory.api.calls.base import Calls
+from eden_memory.api.calls.changes import changes
+from eden_memory.api.results import (
+    BlobView,
+    ConsolidationStatus,
+    FactHistory,
+    FactView,
+    MemoryChange,
+    Page,
+    ReflectionView,
+    ScopeStats,
+)
+from eden_memory.api.stored.browsing import Browsing, Filters
+from eden_memory.api.stored.numbers import consolidation_status, scope_stats
+from schemas.scopes import ScopeKind
+
+
+class ListCalls(Calls):
+    """Each is about what the user may see in the session, or outside of any; without a user, what nobody's is."""
+
+    @property
+    def _browsing(self) -> Browsing:
+        return Browsing(self.memory.database, self.memory.settings.mongodb.prefix)
+
+    async def history(self, fact_id: str, *, session: Any = None, user: Any = None) -> FactHistory:
+        """A fact with its earlier texts, why each came to be, what it rests on and what it cost. NotFound."""
+        asked, view = await self._seen(session, user)
+        return await self._browsing.history(asked, view, fact_id)
+
+    async def list_facts(
+        self,
+        *,
+        session: Any = None,
+        user: Any = None,
+        scopes: Sequence[ScopeKind] | None = None,
+        active: bool | None = True,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[FactView]:
+        """The visible facts, newest first; `active` None: retired ones too, False: these alone.
+
+        `since` ≤ formed_at < `until`; `limit` 1 to 200; `cursor` is the last page's: what is formed meanwhile neither
+        repeats nor hides what was there. Invalid.
+        """
+        filters = Filters(scopes, active, since, until, limit, cursor)
+        asked, view = await self._seen(session, user)
+        return await self._browsing.facts(asked, view, filters)
+
+    async def list_reflections(
+        self,
+        *,
+        session: Any = None,
+        user: Any = None,
+        scopes: Sequence[ScopeKind] | None = None,
+        absorbed: bool | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[ReflectionView]:
+        """The visible reflections, newest first; `absorbed`: by a blob, or not; None: either. Else as facts."""
+        filters = Filters(scopes, absorbed, since, until, limit, cursor)
+        asked, view = await self._seen(session, user)
+        return await self._browsing.reflections(asked, view, filters)
+
+    async def list_blobs(
+        self, *, session: Any = None, user: Any = None, scopes: Sequence[ScopeKind] | None = None
+    ) -> list[BlobView]:
+        """The blobs of the visible scopes with their earlier versions, from broad to narrow."""
+        filters = Filters(scopes)
+        asked, view = await self._seen(session, user)
+        return await self._browsing.blobs(asked, view, filters)
+
+    async def get_memory_stats(self, session: Any = None, user: Any = None) -> dict[str, ScopeStats]:
+        """The visible scopes in numbers, by label (`agent`, `user`, `shard:<name>`, …)."""
+        _, view = await self._seen(session, user)
+        return await scope_stats(self.memory.database, self.memory.settings.mongodb.prefix, view)
+
+    async def get_consolidation_status(
+        self, session: Any = None, user: Any = None
+    ) -> dict[str, ConsolidationStatus]:
+        """Buffers and thresholds of the visible scopes, by label."""
+        _, view = await self._seen(session, user)
+        return consolidation_status(view)
+
+    async def export_user(self, user: Any) -> dict[str, list[dict[str, Any]]]:
+        """Everything held about a user, over all sessions and agents, by collection; plain JSON values."""
+        return await self.memory.export_user(user)
+
+    def changes(
+        self, *, session: Any = None, user: Any = None, after: str | None = None
+    ) -> AsyncGenerator[MemoryChange]:
+        """Changes of the visible scopes as they are committed; `after` (a change's id) goes on from there.
+
+        Several changes of a scope may come as one, the newest: a slow reader holds up nothing and misses nothing.
+        """
+        return changes(self.memory.contexts, self._asked(session, user), after)

@@ -1,0 +1,178 @@
+"""What applications ask for through `memory_inbox`: checked whole before it is written, in one order."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, cast, get_args
+
+from bson import ObjectId
+from pydantic import ValidationError
+
+from eden_memory.api.errors import Invalid
+from eden_memory.api.ids import typed
+from eden_memory.api.memory import Memory
+from eden_memory.api.results import Added
+from eden_memory.domain.source.message_fields import Unusable, moment_of, text_of
+from eden_memory.domain.source.parts import parts_of
+from eden_memory.domain.windows.own_sessions import own_session
+from eden_memory.mongo.ids import encode_id
+from schemas.documents import (
+    Fact,
+    InboxAddedText,
+    InboxFactCommand,
+    InboxForget,
+    InboxFormNow,
+    InboxSessionEnded,
+)
+from schemas.events.chat import Role
+from schemas.events.facts import Action
+from schemas.events.forgetting import Forgettable
+from schemas.scopes import Scope
+
+Message = Mapping[str, Any]
+"""`{"role": "user", "content": "…"}`, with an optional `created_at`."""
+Asked = InboxAddedText | InboxFactCommand | InboxForget | InboxFormNow | InboxSessionEnded
+MOST_TEXTS = 500
+MOST_CHARACTERS = 1_000_000
+LONGEST_FACT = 2_000
+LONGEST_REASON = 1_000
+ROLES: tuple[str, ...] = get_args(Role)
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """Of one agent; `asked_by` stands in every request."""
+
+    memory: Memory
+    agent_id: str
+    asked_by: str
+
+    async def end(self, session: Any) -> str:
+        """The session is over."""
+        return await self._control(InboxSessionEnded, "session_ended", session)
+
+    async def form(self, session: Any) -> str:
+        """Form what is pending in the session."""
+        return await self._control(InboxFormNow, "form_now", session)
+
+    async def add(self, texts: str | Sequence[Message], session: Any, user: Any) -> Added:
+        """Texts become messages of the session; of our own for the agent and user, which is formed at once."""
+        messages = _messages(texts, self.memory.settings.tailer.text_limit)
+        name = own_session(self.agent_id, typed(user, "user") if user is not None else None)
+        there = name if session is None else session
+        typed_session = typed(there, "session")
+        asked: list[Asked] = [
+            _checked(
+                InboxAddedText, self._fields("added_text"), session_id=there, **one, **_author(one, user)
+            )
+            for one in messages
+        ]
+        ids = tuple(encode_id(one.id) for one in asked)
+        if session is None:
+            asked.append(_checked(InboxFormNow, self._fields("form_now"), session_id=there))
+        await self._write(asked)
+        return Added(ids, typed_session)
+
+    async def command(
+        self,
+        action: Action,
+        fact: Fact,
+        scope: Scope,
+        *,
+        text: str | None = None,
+        expected_version: int | None = None,
+        reason: str | None = None,
+    ) -> str:
+        """Change a fact, in its scope's order."""
+        if text is not None and (not text.strip() or len(text) > LONGEST_FACT):
+            raise Invalid("a fact has no such text", f"Give 1 to {LONGEST_FACT} characters.")
+        if reason is not None and len(reason) > LONGEST_REASON:
+            raise Invalid("the reason is too long", f"It may have {LONGEST_REASON} characters.")
+        fields = self._fields("fact_command")
+        return await self._one(
+            _checked(
+                InboxFactCommand,
+                fields,
+                scope=scope,
+                action=action,
+                fact_id=fact.id,
+                expected_version=expected_version,
+                text=text,
+                by="application",
+                reason=reason,
+            )
+        )
+
+    async def forget(self, what: Forgettable, target: Any) -> str:
+        """Forget it, for ever."""
+        return await self._one(_checked(InboxForget, self._fields("forget"), what=what, target=target))
+
+    async def _control(
+        self, document: type[InboxSessionEnded] | type[InboxFormNow], kind: str, session: Any
+    ) -> str:
+        typed(session, "session")
+        return await self._one(_checked(document, self._fields(kind), session_id=session))
+
+    def _fields(self, kind: str) -> dict[str, Any]:
+        return {"_id": ObjectId(), "kind": kind, "asked_by": self.asked_by[:256]}
+
+    async def _one(self, asked: Asked) -> str:
+        await self._write([asked])
+        return encode_id(asked.id)
+
+    async def _write(self, asked: Sequence[Asked]) -> None:
+        """In order: the change stream carries them as they stand."""
+        inbox = self.memory.source[self.memory.settings.mongodb.prefix + InboxFormNow.COLLECTION]
+        await inbox.insert_many([one.model_dump(exclude_none=True) for one in asked])
+
+
+def _checked(document: type[Any], fields: dict[str, Any], **rest: Any) -> Any:
+    try:
+        return document.model_validate({**fields, **rest}, strict=False)
+    except ValidationError as error:
+        wrong = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['type']}" for one in error.errors()[:3])
+        raise Invalid(f"this cannot be asked for: {wrong}") from None
+
+
+def _author(message: Mapping[str, Any], user: Any) -> dict[str, Any]:
+    return {"user_id": user} if message["role"] == "user" else {}
+
+
+def _messages(texts: Any, limit: int) -> list[dict[str, Any]]:
+    """Role, text and time of each message; a long text in parts."""
+    given = [{"role": "user", "content": texts}] if isinstance(texts, str) else texts
+    if not isinstance(given, Sequence) or isinstance(given, bytes):
+        raise Invalid(f"{type(texts).__name__} cannot be added", "Give a text, or a list of messages.")
+    split = [one for message in cast("Sequence[Any]", given) for one in _split(message, limit)]
+    if not split:
+        raise Invalid("there is no text to add")
+    if len(split) > MOST_TEXTS or sum(len(one["text"]) for one in split) > MOST_CHARACTERS:
+        raise Invalid(
+            "this is too much to add at once",
+            f"At most {MOST_TEXTS} messages (of {limit:,} characters each), {MOST_CHARACTERS:,} characters in all.",
+        )
+    return split
+
+
+def _split(message: Any, limit: int) -> list[dict[str, Any]]:
+    if not isinstance(message, Mapping):
+        raise Invalid("a message is no mapping", 'Give {"role": "user", "content": "…"}.')
+    fields = cast("Mapping[str, Any]", message)
+    role = fields.get("role", "user")
+    if role not in ROLES:
+        raise Invalid("a message has no such role", f"One of: {', '.join(ROLES)}.")
+    try:
+        text = text_of(fields.get("content"))
+    except Unusable as error:
+        raise Invalid(f"a message's {error}") from None
+    at = _moment(fields.get("created_at"))
+    return [{"role": role, "text": part, **at} for part in parts_of(text, limit)]
+
+
+def _moment(value: Any) -> dict[str, datetime]:
+    if value is None:
+        return {}
+    written = moment_of(value)
+    if written is None:
+        raise Invalid("a message's created_at is no time", "Give a date, ISO text, or seconds since 1970.")
+    return {"created_at": datetime.fromisoformat(written).replace(tzinfo=UTC)}

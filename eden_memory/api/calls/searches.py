@@ -1,0 +1,122 @@
+"""Searching facts, and contexts with what a message asks of the past."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import structlog
+
+from eden_memory.api.calls.base import Calls
+from eden_memory.api.search.requests import FoundFact, SearchReport, SearchRequest
+from eden_memory.domain.context.context import FactLine, one_line
+from eden_memory.domain.context.recall import asks_for_past, query_of
+from eden_memory.domain.context.visible import View
+from eden_memory.domain.errors import EdenError
+from eden_memory.domain.search.candidates import When
+from eden_memory.domain.search.ranking import Kind
+from schemas.scopes import Scope
+
+log = structlog.get_logger()
+RECALLED = 5
+
+
+class SearchCalls(Calls):
+    """Nothing but the visible scopes is ever searched."""
+
+    async def get_memory_context(self, session: Any, user: Any = None, message: str | None = None) -> str:
+        """The XML for the agent's prompt, "" where there is nothing; `message` is the user's, for recall.
+
+        Kept in the process until something that it was made from changes: a repeated call costs microseconds.
+        """
+        view, xml = await self.memory.contexts.get(self._asked(session, user))
+        if message is None or not self.memory.settings.memory.search or not asks_for_past(message, xml):
+            return xml
+        return await self._with_recalled(view, xml, message)
+
+    async def on_session_start(self, session: Any, user: Any = None) -> str:
+        """Have the context at hand before the first turn; returns it."""
+        return await self.get_memory_context(session, user)
+
+    async def search_facts(
+        self,
+        queries: Sequence[str] | str,
+        *,
+        session: Any = None,
+        user: Any = None,
+        top_k: int = 10,
+        search_type: Kind = "hybrid",
+        as_of: datetime | None = None,
+        include_retired: bool = False,
+        recency_weight: float | None = None,
+        score_threshold: float | None = None,
+        asked_at: datetime | None = None,
+    ) -> list[FoundFact]:
+        """Facts visible to the user in this session (or outside of any), best first; at most three queries.
+
+        `as_of`: what was known then. `recency_weight`: 0 to 1, how much freshness counts. `score_threshold`: facts
+        with less are left out. `asked_at`: what "last week" is counted from; unset: now. EdenError if search is
+        switched off, or a value is out of its range.
+        """
+        report = await self.explain_search(
+            queries,
+            session=session,
+            user=user,
+            top_k=top_k,
+            search_type=search_type,
+            as_of=as_of,
+            include_retired=include_retired,
+            recency_weight=recency_weight,
+            score_threshold=score_threshold,
+            asked_at=asked_at,
+        )
+        return list(report.facts)
+
+    async def explain_search(
+        self,
+        queries: Sequence[str] | str,
+        *,
+        session: Any = None,
+        user: Any = None,
+        top_k: int = 10,
+        search_type: Kind = "hybrid",
+        as_of: datetime | None = None,
+        include_retired: bool = False,
+        recency_weight: float | None = None,
+        score_threshold: float | None = None,
+        asked_at: datetime | None = None,
+    ) -> SearchReport:
+        """As :meth:`search_facts`, with the time, the candidates and the scores of every stage."""
+        if not self.memory.settings.memory.search:
+            raise EdenError("search is switched off", "EDEN_MEMORY_SEARCH=true switches it on.")
+        when = When(as_of, include_retired)
+        request = SearchRequest(
+            queries=(queries,) if isinstance(queries, str) else tuple(queries),
+            top_k=top_k,
+            search_type=search_type,
+            when=when,
+            asked_at=asked_at or self.memory.clock(),
+            recency_weight=recency_weight,
+            score_threshold=score_threshold,
+        )
+        _, view = await self._seen(session, user)
+        return await self.memory.searching.find(_searched(view, when), request)
+
+    async def _with_recalled(self, view: View, xml: str, message: str) -> str:
+        """The context with what a search finds; without it where the search fails: the turn goes on."""
+        request = SearchRequest((query_of(message),), RECALLED, asked_at=self.memory.clock())
+        try:
+            report = await self.memory.searching.find(_searched(view, request.when), request)
+        except Exception as error:  # noqa: BLE001 - an agent's turn never fails for what it might have recalled
+            log.warning("nothing recalled", reason=f"{type(error).__name__}: {error}")
+            return xml
+        lines = [
+            FactLine(one.scope, one.content, one.formed_at)
+            for one in report.facts
+            if f"] {one_line(one.content)} (" not in xml
+        ]
+        return self.memory.contexts.render(view, recalled=lines) if lines else xml
+
+
+def _searched(view: View, when: When) -> list[Scope]:
+    """Scopes that hold facts; of the past, all: those retired since are no longer counted."""
+    return [one.scope for one in view.shown if one.snapshot.active_facts or not when.is_now]

@@ -1,0 +1,192 @@
+"""Reading what is stored of the visible scopes: facts, reflections and blobs, page by page; a fact's history."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, get_args
+
+from pymongo.asynchronous.database import AsyncDatabase
+
+from eden_memory.api.errors import Invalid, NotFound
+from eden_memory.api.results import BlobView, FactHistory, FactView, Page, ReflectionView
+from eden_memory.api.stored import views
+from eden_memory.api.stored.cursors import cursor_of, digest_of, place_of
+from eden_memory.domain.context.visible import Asked, View
+from eden_memory.mongo.memory.memory_documents import document_of
+from schemas.documents import Access, Consolidated, Fact, Reflection
+from schemas.scopes import Scope, ScopeKind
+
+MOST = 200
+KEY_TEXT = re.compile(r"[A-Za-z0-9_.~%:/-]{1,4096}")
+KINDS: tuple[str, ...] = get_args(ScopeKind)
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What of the visible is wanted. Checked: Invalid."""
+
+    scopes: Sequence[ScopeKind] | None = None
+    flag: bool | None = None
+    """Facts: active; reflections: absorbed. None: either."""
+    since: datetime | None = None
+    until: datetime | None = None
+    limit: int = 50
+    cursor: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.scopes is not None and (isinstance(self.scopes, str) or not set(self.scopes) <= set(KINDS)):
+            raise Invalid("there is no such scope", f"Of: {', '.join(KINDS)}.")
+        if type(self.limit) is not int or not 1 <= self.limit <= MOST:
+            raise Invalid("a page has no such limit", f"1 to {MOST}.")
+        if self.flag not in (True, False, None) or not all(map(_is_time, (self.since, self.until))):
+            raise Invalid("a filter is not of its type", "Times are datetimes, switches are true or false.")
+        if self.cursor is not None and not isinstance(self.cursor, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise Invalid("a cursor is a text")
+
+    def digest(self, of: str, asked: Asked) -> str:
+        """Of the list that this makes."""
+        who = (asked.agent_id, asked.session_id, asked.user_id)
+        scopes = None if self.scopes is None else sorted(self.scopes)
+        return digest_of(of, who, scopes, self.flag, self.since, self.until)
+
+
+def _is_time(value: Any) -> bool:
+    return value is None or isinstance(value, datetime)
+
+
+@dataclass(frozen=True, slots=True)
+class _List:
+    """How a collection is listed: its switch, and the fields it is sorted by behind the time, newest first."""
+
+    of: str
+    flag: str
+    order: tuple[tuple[str, int], ...]
+    types: tuple[type, ...]
+    hidden: tuple[str, ...] = ()
+
+    @property
+    def sort(self) -> list[tuple[str, int]]:
+        return [("formed_at", -1), *self.order]
+
+
+FACTS = _List(Fact.COLLECTION, "active", (("_id", 1),), (str,), ("embedding", "history"))
+REFLECTIONS = _List(Reflection.COLLECTION, "absorbed", (("position", -1), ("_id", -1)), (int, str))
+
+
+class Browsing:
+    """`prefix` stands before the collections' names; every call is given what the asker may see."""
+
+    def __init__(self, database: AsyncDatabase[Row], prefix: str) -> None:
+        self._database, self._prefix = database, prefix
+
+    async def facts(self, asked: Asked, view: View, filters: Filters) -> Page[FactView]:
+        """Newest first."""
+        scopes = scopes_of(asked, view)
+        rows, cursor = await self._page(FACTS, asked, view, filters)
+        found = (document_of(Fact, row) for row in rows)
+        return Page(tuple(views.fact_view(one, scopes[one.scope_key], asked) for one in found), cursor)
+
+    async def reflections(self, asked: Asked, view: View, filters: Filters) -> Page[ReflectionView]:
+        """Newest first."""
+        scopes = scopes_of(asked, view)
+        rows, cursor = await self._page(REFLECTIONS, asked, view, filters)
+        found = (document_of(Reflection, row) for row in rows)
+        return Page(tuple(views.reflection_view(one, scopes[one.scope_key], asked) for one in found), cursor)
+
+    async def blobs(self, asked: Asked, view: View, filters: Filters) -> list[BlobView]:
+        """Of the visible scopes, from broad to narrow."""
+        scopes = scopes_of(asked, view)
+        keys = _wanted(view, filters)
+        rows = (
+            await self._database[self._prefix + Consolidated.COLLECTION]
+            .find({"_id": {"$in": keys}})
+            .to_list()
+        )
+        blobs = {row["_id"]: document_of(Consolidated, row) for row in rows}
+        return [views.blob_view(blobs[key], scopes[key]) for key in keys if key in blobs]
+
+    async def history(self, asked: Asked, view: View, fact_id: str) -> FactHistory:
+        """All of a visible fact. NotFound."""
+        fact, scope = await self.fact(asked, view, fact_id)
+        access = await self._database[self._prefix + Access.COLLECTION].find_one({"_id": fact.id})
+        return FactHistory(
+            views.fact_view(fact, scope, asked),
+            views.versions(fact),
+            access["access_count"] if access else 0,
+            access["last_accessed_at"] if access else None,
+        )
+
+    async def fact(self, asked: Asked, view: View, fact_id: str) -> tuple[Fact, Scope]:
+        """A visible fact by its id, retired ones too. NotFound."""
+        row = await self._visible(Fact.COLLECTION, view, fact_id, {"embedding": 0})
+        return document_of(Fact, row), scopes_of(asked, view)[row["scope_key"]]
+
+    async def demand_reflection(self, view: View, reflection_id: str) -> None:
+        """NotFound, unless it is a visible one."""
+        await self._visible(Reflection.COLLECTION, view, reflection_id, {"scope_key": 1})
+
+    async def _visible(self, name: str, view: View, wanted: Any, fields: Mapping[str, int]) -> Row:
+        row = None
+        if isinstance(wanted, str) and KEY_TEXT.fullmatch(wanted):
+            row = await self._database[self._prefix + name].find_one({"_id": wanted}, dict(fields))
+        if row is None or row["scope_key"] not in view.scope_keys:
+            raise NotFound(f"there is no such {name.removesuffix('s')} here")
+        return row
+
+    async def _page(
+        self, listed: _List, asked: Asked, view: View, filters: Filters
+    ) -> tuple[list[Row], str | None]:
+        digest = filters.digest(listed.of, asked)
+        query = page_query(listed, _wanted(view, filters), filters, digest)
+        fields = dict.fromkeys(listed.hidden, 0) or None
+        found = self._database[self._prefix + listed.of].find(query, fields)
+        rows = await found.sort(listed.sort).limit(filters.limit + 1).to_list()
+        page = rows[: filters.limit]
+        if len(rows) == len(page):
+            return page, None
+        last = page[-1]
+        return page, cursor_of(digest, [last[name] for name, _ in listed.sort])
+
+
+def page_query(listed: _List, keys: Sequence[str], filters: Filters, digest: str) -> Row:
+    """Points of the index's first two fields, a range of the third: pages are merged out of it, never sorted."""
+    bounds: Row = {}
+    if filters.since is not None:
+        bounds["$gte"] = _utc(filters.since)
+    if filters.until is not None:
+        bounds["$lt"] = _utc(filters.until)
+    query: Row = {
+        "scope_key": {"$in": list(keys)},
+        listed.flag: {"$in": [True, False]} if filters.flag is None else filters.flag,
+    }
+    if filters.cursor is not None:
+        place = place_of(digest, filters.cursor, listed.types)
+        bounds["$lte"] = place[0]
+        query["$or"] = _behind(listed.sort, place)
+    return query | ({"formed_at": bounds} if bounds else {})
+
+
+def _behind(sort: Sequence[tuple[str, int]], place: Sequence[Any]) -> list[Row]:
+    """Conditions of which one holds for all that is sorted behind a place."""
+    conditions: list[Row] = []
+    for number, (name, direction) in enumerate(sort):
+        same = {other: place[index] for index, (other, _) in enumerate(sort[:number])}
+        conditions.append({**same, name: {"$lt" if direction < 0 else "$gt": place[number]}})
+    return conditions
+
+
+def scopes_of(asked: Asked, view: View) -> dict[str, Scope]:
+    """The visible scopes by key."""
+    stored = {one.scope.key: one.scope for one in view.shown}
+    return {key: stored.get(key) or Scope.of_key(key, asked.agent_id) for key in view.scope_keys}
+
+
+def _wanted(view: View, filters: Filters) -> list[str]:
+    kinds = KINDS if filters.scopes is None else filters.scopes
+    return [key for key in view.scope_keys if key.partition(":")[0] in kinds]
+
+
+def _utc(moment: datetime) -> datetime:
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

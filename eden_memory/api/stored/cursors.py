@@ -1,0 +1,45 @@
+"""Cursors of lists: opaque to who holds them, good for one list with its filters, checked before they are used."""
+
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from typing import Any, cast
+
+from eden_memory.api.errors import Invalid
+
+LONGEST = 8_192
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+Place = tuple[datetime, *tuple[int | str, ...]]
+"""What the last item of a page was sorted by."""
+
+
+def digest_of(*filters: Any) -> str:
+    """What a cursor is bound to."""
+    return sha256(json.dumps(filters, default=str).encode()).hexdigest()[:16]
+
+
+def cursor_of(digest: str, place: Sequence[Any]) -> str:
+    """Where the next page begins."""
+    at, *rest = place
+    plain = [digest, (at - EPOCH) // timedelta(milliseconds=1), *rest]
+    return urlsafe_b64encode(json.dumps(plain, separators=(",", ":")).encode()).decode().rstrip("=")
+
+
+def place_of(digest: str, cursor: str, types: Sequence[type]) -> list[Any]:
+    """The time and the values behind it, of these types; Invalid for what is no cursor of this very list."""
+    try:
+        found: Any = json.loads(urlsafe_b64decode(cursor[:LONGEST] + "=" * (-len(cursor) % 4)))
+        bound, milliseconds, *rest = cast("list[Any]", found)
+        fits = (
+            isinstance(found, list)
+            and type(milliseconds) is int
+            and [type(one) for one in rest] == list(types)
+        )
+        at = EPOCH + timedelta(milliseconds=milliseconds) if fits and bound == digest else None
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        at, rest = None, []
+    if at is None or any(isinstance(one, str) and len(one) > LONGEST for one in rest):
+        raise Invalid("this is no cursor of this list", "Give the last page's cursor with the same filters.")
+    return [at, *rest]

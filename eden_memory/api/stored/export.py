@@ -1,0 +1,160 @@
+"""Everything held about one user, over all sessions and agents, one document after the other; nothing of others.
+
+What stands in the records of Kafka's topics, and what the machinery keeps to publish a decision again (outcomes,
+answers), holds the same memory once more and is not repeated here; the application's own documents are its own.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, cast
+from uuid import UUID
+
+from bson import Binary, Decimal128, ObjectId
+from pymongo.asynchronous.database import AsyncDatabase
+
+from eden_memory.api.ids import typed
+from eden_memory.mongo.ids import encode_id
+from schemas.documents import (
+    Access,
+    Budget,
+    Consolidated,
+    Context,
+    Fact,
+    ForgottenMark,
+    InboxFormNow,
+    Message,
+    Reflection,
+    SessionState,
+    Snapshot,
+    UsageTotal,
+    WindowTexts,
+)
+from schemas.envelope import rfc3339
+
+Row = dict[str, Any]
+Items = AsyncGenerator[tuple[str, Row]]
+PAGE = 500
+WRITTEN: Mapping[type, Callable[[Any], str | None]] = {
+    ObjectId: encode_id,
+    UUID: encode_id,
+    datetime: rfc3339,
+    Decimal128: lambda value: format(value.to_decimal(), "f"),
+    Binary: lambda _: None,
+    bytes: lambda _: None,
+}
+NOT_SHOWN = {"embedding": 0}
+"""Derived from the text, and large."""
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """`memory` is our own database, `source` the application's, with the inbox."""
+
+    memory: AsyncDatabase[Row]
+    source: AsyncDatabase[Row]
+    prefix: str
+
+    async def of(self, user: Any) -> Items:
+        """(collection, document) pairs; ids typed, times in RFC 3339. NotAnId."""
+        name = typed(user, "user")
+        heard, sessions = await self._sessions(name)
+        mine: Row = {"$or": [{"user_id": name}, {"sources.user_id": name}, {"scope_key": {"$in": heard}}]}
+        others: Row = {"scope": "user", "user_id": {"$ne": name}}
+        about = {"$and": [mine, {"$nor": [others]}]}
+        async for one in self._facts(about, name):
+            yield one
+        async for row in self._find(Reflection.COLLECTION, about):
+            yield Reflection.COLLECTION, _own_sources(row, name)
+        for collection in (Consolidated.COLLECTION, Snapshot.COLLECTION):
+            async for row in self._find(collection, {"$or": [{"user_id": name}, {"_id": {"$in": heard}}]}):
+                yield collection, _without_audience(row, name)
+        for collection in (Context, Message, UsageTotal, Budget):
+            async for row in self._find(collection.COLLECTION, {"user_id": name}):
+                yield collection.COLLECTION, row
+        async for one in self._conversations(sessions, name):
+            yield one
+        async for row in self._find(ForgottenMark.COLLECTION, {"kind": "user", "target": name}):
+            yield ForgottenMark.COLLECTION, row
+        async for row in self._asked(user, name):
+            yield InboxFormNow.COLLECTION, row
+
+    async def _sessions(self, user: str) -> tuple[list[str], list[str]]:
+        """Keys of the session memories that the user may see, and the sessions that they wrote in or are of."""
+        heard = await self._all(Snapshot.COLLECTION, {"audience": user}, {"session_id": 1})
+        messages = self.memory[self.prefix + Message.COLLECTION]
+        wrote = await messages.distinct("session_id", {"user_id": user})
+        named = [*(row.get("session_id") for row in heard), *wrote]
+        return [row["_id"] for row in heard], [one for one in dict.fromkeys(named) if one is not None]
+
+    async def _facts(self, about: Mapping[str, Any], user: str) -> Items:
+        """Facts, and behind every few of them how often they were found."""
+        ids: list[str] = []
+        async for row in self._find(Fact.COLLECTION, about):
+            ids.append(row["_id"])
+            yield Fact.COLLECTION, _own_sources(row, user)
+            if len(ids) == PAGE:
+                async for one in self._find(Access.COLLECTION, {"_id": {"$in": ids}}):
+                    yield Access.COLLECTION, one
+                ids = []
+        async for one in self._find(Access.COLLECTION, {"_id": {"$in": ids}}):
+            yield Access.COLLECTION, one
+
+    async def _conversations(self, sessions: Sequence[str], user: str) -> Items:
+        """What is kept of the sessions, and of their windows what this user wrote, or all if nobody else did."""
+        for start in range(0, len(sessions), PAGE):
+            some = {"$in": list(sessions[start : start + PAGE])}
+            async for row in self._find(SessionState.COLLECTION, {"_id": some}):
+                yield SessionState.COLLECTION, {name: row[name] for name in ("_id", "seq") if name in row}
+            async for row in self._find(WindowTexts.COLLECTION, {"session_id": some}):
+                if kept := _heard(row["messages"], user):
+                    fields = {name: row[name] for name in ("_id", "session_id", "seq")}
+                    yield WindowTexts.COLLECTION, {**fields, "messages": kept}
+
+    async def _asked(self, user: Any, name: str) -> AsyncGenerator[Row]:
+        """What waits in the inbox."""
+        mine = [{"user_id": user}, {"what": "user", "target": user}, {"scope.user_id": name}]
+        async for row in self.source[self.prefix + InboxFormNow.COLLECTION].find({"$or": mine}):
+            yield _plain(row)
+
+    async def _find(self, name: str, query: Mapping[str, Any]) -> AsyncGenerator[Row]:
+        fields = NOT_SHOWN if name == Fact.COLLECTION else None
+        async for row in self.memory[self.prefix + name].find(query, fields, batch_size=PAGE):
+            yield _plain(row)
+
+    async def _all(self, name: str, query: Mapping[str, Any], fields: Mapping[str, int]) -> list[Row]:
+        return await self.memory[self.prefix + name].find(query, fields).to_list()
+
+
+def _own_sources(row: Row, user: str) -> Row:
+    """Sources of others name their messages and sessions: left out."""
+    if "sources" not in row or row.get("user_id") == user:
+        return row
+    own = [one for one in row["sources"] if one.get("user_id") == user]
+    ids = {one["message_id"] for one in own}
+    sessions = {one["session_id"] for one in own}
+    return {
+        **row,
+        "sources": own,
+        "message_ids": [one for one in row.get("message_ids", ()) if one in ids],
+        "session_ids": [one for one in row.get("session_ids", ()) if one in sessions],
+    }
+
+
+def _without_audience(row: Row, user: str) -> Row:
+    return {**row, "audience": [user]} if row.get("audience") else row
+
+
+def _heard(messages: Sequence[Row], user: str) -> list[Row]:
+    authors = {one.get("user_id") for one in messages} - {None}
+    return [one for one in messages if one.get("user_id") == user or authors == {user}]
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it: ids typed, times in RFC 3339, money as text, no vectors."""
+    if isinstance(value, dict):
+        return {str(name): _plain(one) for name, one in cast("Row", value).items()}
+    if isinstance(value, list):
+        return [_plain(one) for one in cast("list[Any]", value)]
+    written = WRITTEN.get(cast("object", value).__class__)
+    return value if written is None else written(value)
