@@ -68,9 +68,10 @@ class Door:
         *,
         new: bool = False,
     ) -> "Opened":
-        """The agent's memory for one call. Refused for what the key does not reach; `new`: as SessionReach."""
+        """The agent's memory for one call ("" names nothing). Refused for what the key does not reach; `new`: as
+        SessionReach."""
         connection = await self._who(request)
-        about_session, about_user = connection.about(session, user)
+        about_session, about_user = connection.about(session or None, user or None)
         opened = Opened(connection, self._memory, about_session, about_user)
         await self.demand(opened, right, opened.session, new=new)
         return opened

@@ -31,13 +31,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MOST_TEXT = 20_000
+# Optional texts are "" and not null: of those that may be null the SDK reads what looks like JSON as JSON.
 Call = Context[Any, Any]
 Session = Annotated[
-    str | None,
+    str,
     Field(description="id of the conversation; leave it out unless you were told one", max_length=1_024),
 ]
 User = Annotated[
-    str | None,
+    str,
     Field(description="id of the user; leave it out unless you were told one", max_length=1_024),
 ]
 Queries = Annotated[
@@ -86,8 +87,8 @@ class Tools:
         search_type: SearchType = "hybrid",
         as_of: AsOf = None,
         include_retired: bool = False,
-        session: Session = None,
-        user: User = None,
+        session: Session = "",
+        user: User = "",
     ) -> SearchAnswer:
         """Search long-term memory for facts: names, numbers, dates, decisions, things people said earlier.
 
@@ -122,21 +123,21 @@ class Tools:
         self,
         ctx: Call,
         message: Annotated[
-            str | None,
+            str,
             Field(
                 max_length=MOST_TEXT,
                 description="the user's message: a question about the past adds what fits",
             ),
-        ] = None,
-        session: Session = None,
-        user: User = None,
+        ] = "",
+        session: Session = "",
+        user: User = "",
     ) -> ContextAnswer:
         """What is known here, ready for a prompt: of the agent's work, the group, the user and this conversation.
 
         Read it at the beginning of a conversation; `search_facts` finds what does not stand in it.
         """
         memory = await self._door.open(ctx.request_context, "read", session, user)
-        xml = await memory.service.get_memory_context(memory.session, memory.user, message)
+        xml = await memory.service.get_memory_context(memory.session, memory.user, message or None)
         return ContextAnswer(context=xml)
 
     async def list_memories(
@@ -152,17 +153,15 @@ class Tools:
             bool, Field(description="also retired facts and absorbed reflections")
         ] = False,
         limit: Limit = 50,
-        cursor: Annotated[str | None, Field(max_length=4_096, description="of the previous page")] = None,
-        session: Session = None,
-        user: User = None,
+        cursor: Annotated[str, Field(max_length=4_096, description="of the previous page")] = "",
+        session: Session = "",
+        user: User = "",
     ) -> ListAnswer:
         """List stored memories, newest first: to review what is remembered, or to find the id of one to forget."""
         memory = await self._door.open(ctx.request_context, "read", session, user)
-        return await _listed(memory, kind, include_inactive, limit, cursor)
+        return await _listed(memory, kind, include_inactive, limit, cursor or None)
 
-    async def add_memory(
-        self, ctx: Call, text: Text, session: Session = None, user: User = None
-    ) -> AddedAnswer:
+    async def add_memory(self, ctx: Call, text: Text, session: Session = "", user: User = "") -> AddedAnswer:
         """Remember a text that is worth knowing in later conversations: only what the user wants remembered.
 
         Facts and reflections are formed from it in the background, compared with what is known; it is not
@@ -177,8 +176,8 @@ class Tools:
         ctx: Call,
         what: Literal["fact", "reflection", "message", "session"],
         id: Annotated[str, Field(min_length=1, max_length=4_096, description="id of the thing to forget")],  # noqa: A002
-        session: Session = None,
-        user: User = None,
+        session: Session = "",
+        user: User = "",
     ) -> ForgetAnswer:
         """Erase one memory for ever, with everything that rests on it alone. Only if the user asks for it.
 
