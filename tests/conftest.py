@@ -19,13 +19,14 @@ from tests.servers import Namespace, TestServers, running_servers, wait_until
 
 KEYS = ("OPENAI_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY", "ANTHROPIC_API_KEY", "AZURE_OPENAI_API_KEY")
 LOOPBACK = ["127.0.0.1", "::1", "localhost"]
+SERVERS = ("EDEN_MONGODB_URI", "EDEN_KAFKA_BOOTSTRAP", "EDEN_ATLAS_URI")
 GIVEN: dict[str, str] = {}
 """Servers that the environment named before it was cleared."""
 
 
 def pytest_configure() -> None:
     """Keep the addresses of given servers, then clear the settings of the machine."""
-    given = {name: os.environ.get(name) for name in ("EDEN_MONGODB_URI", "EDEN_KAFKA_BOOTSTRAP")}
+    given = {name: os.environ.get(name) for name in SERVERS}
     GIVEN.update({name: value for name, value in given.items() if value})
     for name in list(os.environ):
         if name in KEYS or (name.startswith("EDEN_") and not name.startswith("EDEN_TEST_")):
