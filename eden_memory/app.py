@@ -36,6 +36,7 @@ from eden_memory.mongo.source.collection_reader import CollectionReader
 from eden_memory.mongo.source.inbox import MongoInbox
 from eden_memory.mongo.source.oplog import MongoOplog
 from eden_memory.mongo.source.positions import MongoPositions
+from eden_memory.mongo.spent import spent
 from eden_memory.mongo.trigger.window_texts import MongoWindowTexts
 from eden_memory.mongo.usage.budgets import MongoBudgets
 from eden_memory.mongo.usage.formations import MongoFormations
@@ -271,6 +272,7 @@ async def lag_export(settings: Settings) -> AsyncGenerator[LagExport]:
         census = Census(
             partial(count_documents, database, prefix),
             partial(scopes_due, database, prefix, MongoStreams(database, prefix)),
+            lambda: spent(database, prefix, _now(), settings.metrics.agents),
         )
         lease = MongoLease(database[prefix + "leases"], LAG, LAG_LEASE_SECONDS)
         yield LagExport(lease, lambda: LagReader(kafka, [topic.name for topic in topics], declared), census)

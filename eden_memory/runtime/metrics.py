@@ -248,6 +248,11 @@ CONTEXT_READS = Counter(
 )
 
 MEMORY_DOCUMENTS = Gauge("eden_memory_documents", "Documents of a memory collection, about", ["collection"])
+SPENT = Gauge(
+    "eden_spent_usd",
+    "US dollars in the stored totals of usage, of the day and the month so far (UTC)",
+    ["period", "stage", "model", "agent"],
+)
 CONSOLIDATION_DUE = Gauge("eden_consolidation_due_scopes", "Scopes whose buffer is to be consolidated now")
 CONSOLIDATION_DUE_SECONDS = Gauge(
     "eden_consolidation_due_seconds", "Since when the scope that is due for the longest has been found so"

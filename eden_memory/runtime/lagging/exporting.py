@@ -29,16 +29,22 @@ OF_GROUPS = (
 
 @dataclass(slots=True)
 class Census:
-    """What memory holds: documents by collection, and the scopes that are to be consolidated."""
+    """What memory holds and has cost: documents by collection, scopes to be consolidated, sums of usage."""
 
     counts: Callable[[], Awaitable[Mapping[str, int]]]
     due: Callable[[], AsyncIterable[Snapshot]]
+    spent: Callable[[], Awaitable[Mapping[tuple[str, str, str, str], float]]]
+    """(period, stage, model, agent) → US dollars."""
     _since: dict[tuple[str, int], float] = field(default_factory=dict[tuple[str, int], float])
 
     async def take(self) -> None:
         """Count anew."""
         for collection, number in (await self.counts()).items():
             metrics.MEMORY_DOCUMENTS.labels(collection).set(number)
+        sums = await self.spent()
+        metrics.SPENT.clear()
+        for labels, usd in sums.items():
+            metrics.SPENT.labels(*labels).set(usd)
         now = time.monotonic()
         due = [(one.scope_key, one.blob_version) async for one in self.due()]
         self._since = {one: self._since.get(one, now) for one in due}
@@ -87,7 +93,7 @@ class LagExport(Leased):
 
     async def _clear(self) -> None:
         """Another process shows them now."""
-        for gauge in (*OF_GROUPS, metrics.MEMORY_DOCUMENTS):
+        for gauge in (*OF_GROUPS, metrics.MEMORY_DOCUMENTS, metrics.SPENT):
             gauge.clear()
         for gauge in (metrics.LAG_READ_AT, metrics.CONSOLIDATION_DUE, metrics.CONSOLIDATION_DUE_SECONDS):
             gauge.set(0)
