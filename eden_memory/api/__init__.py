@@ -1,1 +1,24 @@
-"""HTTP, MCP and gateway."""
+"""The doors into memory: Python here, HTTP, MCP and the gateway in their folders. Nothing is loaded unasked."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from eden_memory.api.memory import Memory
+    from eden_memory.api.service import MemoryService
+    from eden_memory.api.sync.services import SyncMemory, SyncMemoryService
+
+PLACES = {
+    "Memory": "memory",
+    "MemoryService": "service",
+    "SyncMemory": "sync.services",
+    "SyncMemoryService": "sync.services",
+}
+
+__all__ = ["Memory", "MemoryService", "SyncMemory", "SyncMemoryService"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{PLACES[name]}"), name)
