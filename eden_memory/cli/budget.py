@@ -9,7 +9,6 @@ from getpass import getuser
 from typing import Annotated, Any
 
 import typer
-from bson.errors import InvalidId
 from pymongo import AsyncMongoClient
 from rich.console import Console
 from rich.table import Table
@@ -18,7 +17,7 @@ from eden_memory.domain.budgets.budgets import Per, Spending, budget_id
 from eden_memory.domain.errors import EdenError
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.ids import decode_id, encode_id
+from eden_memory.mongo.ids_given import typed
 from eden_memory.mongo.usage.budgets import MongoBudgets
 from eden_memory.mongo.usage.formations import MongoFormations
 from eden_memory.mongo.usage.usage_store import MongoUsage
@@ -115,13 +114,7 @@ async def stores(settings: Settings) -> AsyncGenerator[tuple[AsyncMongoClient[di
 
 
 def _id(text: str | None) -> str | None:
-    """Typed as given, else taken for text."""
-    if text is None:
-        return None
-    try:
-        return encode_id(decode_id(text))
-    except (ValueError, KeyError, InvalidId):
-        return encode_id(text)
+    return None if text is None else typed(text)
 
 
 def _told(one: Spending) -> dict[str, Any]:

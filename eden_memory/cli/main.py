@@ -55,6 +55,11 @@ COMMANDS: Mapping[str, Entry] = {
     ),
     "windows": Entry("sessions:windows", "The windows of a session: what closed them, and what still waits."),
     "session": Entry("sessions:app", "Ask something of one session."),
+    "budget": Entry("budget:app", "Limits of what formation may spend."),
+    "cost": Entry("cost:app", "What models cost: today, this month, or of one memory."),
+    "trace": Entry(
+        "trace:trace", "Follow a message to the memory that came of it, or a memory back to its messages."
+    ),
     "dead": Entry("dead:app", "Dead letters: what stages have given up."),
     "groups": Entry("groups:app", "Consumer groups of the stages."),
     "keys": Entry("keys:app", "API keys of `eden serve`: only their hashes are kept."),

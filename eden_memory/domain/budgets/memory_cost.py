@@ -1,0 +1,86 @@
+"""What one fact or blob cost to form, from the calls that its records name. Pure.
+
+A call that gave several items is shared equally among them; what was asked again for a fact's next version counts
+again. A call without a known price is counted apart, never as 0.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from schemas.events import FactChanged, ReflectionFormed, ScopeConsolidated
+from schemas.provenance import Call
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """An embedding call as it was counted."""
+
+    model: str
+    cost: Decimal | None
+    items: int
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one call adds to a memory; `usd` is None where its price is unknown."""
+
+    of: str
+    """What the call gave it: extraction, decision, vector, reflection, consolidation."""
+    memory: str
+    """`fact@version`, reflection id or `scope@version`."""
+    call_id: str
+    model: str
+    prompt: str | None
+    call_usd: Decimal | None
+    among: int
+    """So many items share the call."""
+
+    @property
+    def usd(self) -> Decimal | None:
+        """Its part of the call."""
+        return None if self.call_usd is None else self.call_usd / max(1, self.among)
+
+
+def total(shares: Iterable[Share]) -> tuple[Decimal, int]:
+    """US dollars, and how many shares have no known price."""
+    amounts = [one.usd for one in shares]
+    return sum((one for one in amounts if one is not None), Decimal(0)), sum(one is None for one in amounts)
+
+
+def of_fact(versions: Sequence[FactChanged], embedded: Mapping[str, Embedded]) -> list[Share]:
+    """All versions of one fact: what stated it, what decided, its vectors."""
+    shares: list[Share] = []
+    seen: set[tuple[str, str]] = set()
+    for one in sorted(versions, key=_version):
+        for of, call in (("extraction", one.statement and one.statement.call), ("decision", one.call)):
+            if call is not None:
+                shares.append(_share(of, one.key(), call))
+        vector = one.embedding.call_id if one.embedding is not None else None
+        if vector is not None and vector in embedded and ("vector", vector) not in seen:
+            seen.add(("vector", vector))
+            known = embedded[vector]
+            shares.append(
+                Share("vector", one.key(), vector, known.model, None, known.cost, max(1, known.items))
+            )
+    return shares
+
+
+def of_blob(versions: Sequence[ScopeConsolidated], reflections: Iterable[ReflectionFormed]) -> list[Share]:
+    """Versions of one blob up to the one asked for, and the reflections that went into them."""
+    absorbed = {name for one in versions for name in one.absorbed}
+    shares = [
+        _share("reflection", one.reflection_id, one.call)
+        for one in reflections
+        if one.reflection_id in absorbed and one.call is not None
+    ]
+    ordered = sorted(versions, key=_version)
+    return shares + [_share("consolidation", one.key(), one.call) for one in ordered if one.call is not None]
+
+
+def _share(of: str, memory: str, call: Call) -> Share:
+    return Share(of, memory, call.call_id, call.model, call.prompt, call.cost_usd, call.items)
+
+
+def _version(one: FactChanged | ScopeConsolidated) -> int:
+    return one.version

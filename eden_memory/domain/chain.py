@@ -1,0 +1,261 @@
+"""The causal chain of a memory as a tree: what led to what, from stored data. Pure."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from schemas.events import Event, FactChanged, FormationRequested, ReflectionFormed, ScopeConsolidated
+from schemas.provenance import Call, SourceMessage
+
+Kind = Literal["message", "window", "call", "fact", "reflection", "blob", "context"]
+Told = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Node:
+    """One thing of the chain, what is known of it, and what follows (or, on the way back, what led to it)."""
+
+    kind: Kind
+    id: str
+    told: Told = field(default_factory=dict[str, Any])
+    content: str | None = None
+    """Left out unless it was asked for."""
+    nodes: list["Node"] = field(default_factory=list["Node"])
+
+    def as_dict(self, *, content: bool) -> Told:
+        """For programs."""
+        told: Told = {"kind": self.kind, "id": self.id, **self.told}
+        if content and self.content is not None:
+            told["content"] = self.content
+        if self.nodes:
+            told["nodes"] = [one.as_dict(content=content) for one in self.nodes]
+        return told
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Everything that was read for a chain."""
+
+    windows: Mapping[str, Told]
+    """`memory_windows`, by formation."""
+    messages: Mapping[str, Told]
+    """`memory_messages`, by id."""
+    calls: Mapping[str, Told]
+    """`memory_calls`, by id."""
+    contexts: Sequence[Told]
+    """`memory_contexts` that show any of the scopes."""
+    events: Sequence[Event]
+    """What the memory topics hold of the scopes."""
+
+    def of(self, formation_id: str) -> tuple[list[FactChanged], list[ReflectionFormed]]:
+        """Versions of facts, and reflections, that one formation led to."""
+        facts = [one for one in self.events if isinstance(one, FactChanged) and formed_by(one, formation_id)]
+        reflections = [
+            one
+            for one in self.events
+            if isinstance(one, ReflectionFormed) and one.formation_id == formation_id
+        ]
+        return sorted(facts, key=_key), sorted(reflections, key=_key)
+
+    @property
+    def blobs(self) -> list[ScopeConsolidated]:
+        """Every version of the scopes' blobs, in order."""
+        found = [one for one in self.events if isinstance(one, ScopeConsolidated)]
+        return sorted(found, key=lambda one: (one.scope.key, one.version))
+
+
+def formed_by(change: FactChanged, formation_id: str) -> bool:
+    """Whether this version answers what a formation stated."""
+    return change.statement is not None and change.statement.formation_id == formation_id
+
+
+def from_message(stored: Stored, message_id: str) -> Node:
+    """message → window → calls, facts, reflections → blobs → contexts."""
+    row = stored.messages[message_id]
+    node = message_node(row)
+    if row.get("formation_id") in stored.windows:
+        node.nodes.append(window_forward(stored, row["formation_id"], message_id))
+    return node
+
+
+def window_forward(stored: Stored, formation_id: str, message_id: str | None = None) -> Node:
+    """A window and all that came of it; what rests on `message_id` says so."""
+    node = window_node(stored.windows[formation_id])
+    facts, reflections = stored.of(formation_id)
+    named = [one.call for one in (*facts, *reflections)] + [
+        one.statement and one.statement.call for one in facts
+    ]
+    node.nodes += call_nodes(stored, formation_id, [one for one in named if one is not None])
+    node.nodes += [_resting(fact_node(one), one.sources, message_id) for one in facts]
+    for one in reflections:
+        child = _resting(reflection_node(one), one.sources, message_id)
+        absorbing = [blob for blob in stored.blobs if one.reflection_id in blob.absorbed]
+        child.nodes += [_with_call(blob_node(blob), stored, blob.call) for blob in absorbing]
+        node.nodes.append(child)
+    keys = {one.scope.key for one in (*facts, *reflections)}
+    node.nodes += [
+        context_node(one, keys)
+        for one in stored.contexts
+        if keys & set(one.get("scope_keys") or one["scopes"])
+    ]
+    return node
+
+
+def from_fact(stored: Stored, fact_id: str) -> Node:
+    """fact → its versions, newest first → call, window, messages."""
+    versions = [one for one in stored.events if isinstance(one, FactChanged) and one.fact_id == fact_id]
+    node = Node("fact", fact_id, {"versions": len(versions)})
+    for one in sorted(versions, key=lambda one: -one.version):
+        child = _with_call(fact_node(one), stored, one.call)
+        statement = one.statement
+        if statement is not None:
+            child.nodes += _window_back(stored, statement.formation_id, statement.sources)
+        node.nodes.append(child)
+    return node
+
+
+def from_blob(stored: Stored, scope_key: str, version: int | None) -> Node:
+    """blob version → its call, the reflections that it absorbed → windows → messages; earlier versions beneath."""
+    versions = [one for one in stored.blobs if one.scope.key == scope_key]
+    versions = [one for one in versions if version is None or one.version <= version]
+    newest = versions[-1]
+    node = _blob_back(stored, newest)
+    below = node
+    for one in reversed(versions[:-1]):
+        if one.version == newest.based_on:
+            newest, child = one, _blob_back(stored, one)
+            below.nodes.append(child)
+            below = child
+    return node
+
+
+def from_reflection(stored: Stored, reflection: ReflectionFormed) -> Node:
+    """reflection → its call, window, messages; and the blobs that absorbed it."""
+    node = _with_call(reflection_node(reflection), stored, reflection.call)
+    node.nodes += _window_back(stored, reflection.formation_id, reflection.sources)
+    node.nodes += [blob_node(one) for one in stored.blobs if reflection.reflection_id in one.absorbed]
+    return node
+
+
+def _blob_back(stored: Stored, blob: ScopeConsolidated) -> Node:
+    node = _with_call(blob_node(blob), stored, blob.call)
+    for one in stored.events:
+        if isinstance(one, ReflectionFormed) and one.reflection_id in blob.absorbed:
+            child = _with_call(reflection_node(one), stored, one.call)
+            child.nodes += _window_back(stored, one.formation_id, one.sources)
+            node.nodes.append(child)
+    return node
+
+
+def _window_back(stored: Stored, formation_id: str | None, sources: Iterable[SourceMessage]) -> list[Node]:
+    """The window with the messages that something rests on, if it is stored."""
+    if formation_id is None or formation_id not in stored.windows:
+        return []
+    node = window_node(stored.windows[formation_id])
+    known = (stored.messages.get(one.message_id) for one in sources)
+    node.nodes = [message_node(row) for row in known if row is not None]
+    return [node]
+
+
+def message_node(row: Told) -> Node:
+    """A message as formation-trigger knows it."""
+    names = ("session_id", "version", "time", "role", "user_id", "characters", "formation_id", "deleted")
+    told = {name: row.get(name) for name in names}
+    return Node("message", row["_id"], told, row.get("text"))
+
+
+def window_node(row: Told) -> Node:
+    """A closed window."""
+    closed, asked = row["closed"], row["requested"]
+    request = FormationRequested.model_validate_json(asked, extra="ignore") if asked else None
+    told: Told = {
+        "session_id": row["session_id"],
+        "seq": row["seq"],
+        "messages": len(row["messages"]),
+        "closed_because": closed["because"],
+        "closed_at": closed["at"],
+        "asked_for": request is not None,
+    }
+    if request is not None:
+        told["scopes"] = [one.key for one in request.scopes]
+        if request.estimated_usd is not None:
+            told["estimated_usd"] = f"{request.estimated_usd:f}"
+    elif row.get("waits_for"):
+        told["waits_for"] = row["waits_for"]
+    return Node("window", row["_id"], told)
+
+
+def call_nodes(stored: Stored, formation_id: str | None, named: Sequence[Call]) -> list[Node]:
+    """The calls of a formation as they were counted, and those that records name."""
+    found = {name: row for name, row in stored.calls.items() if row.get("formation_id") == formation_id}
+    nodes = [call_node(row) for row in sorted(found.values(), key=lambda row: row["started_at"])]
+    others = {one.call_id: one for one in named if one.call_id not in found}
+    return nodes + [
+        call_node(stored.calls[name]) if name in stored.calls else _uncounted(one)
+        for name, one in others.items()
+    ]
+
+
+def call_node(row: Told) -> Node:
+    """A counted call."""
+    names = ("stage", "model", "prompt", "outcome", "input_tokens", "cached_tokens", "output_tokens", "items")
+    told = {name: row.get(name) for name in names} | {"cost_usd": row.get("cost_usd")}
+    return Node("call", row["_id"], {**told, "at": row["started_at"], "seconds": row["seconds"]})
+
+
+def _uncounted(call: Call) -> Node:
+    cost = None if call.cost_usd is None else f"{call.cost_usd:f}"
+    return Node("call", call.call_id, {"model": call.model, "prompt": call.prompt, "cost_usd": cost})
+
+
+def fact_node(one: FactChanged) -> Node:
+    """One version of a fact: what was decided, and why."""
+    told: Told = {"scope": one.scope.key, "decision": one.decision, "reason": one.reason}
+    told["considered"] = [f"{near.fact_id}@{near.version}" for near in one.considered]
+    told |= {"call_id": one.call.call_id if one.call else None, "sources": len(one.sources)}
+    for name in ("replaces", "replaced_by", "retired_because"):
+        if (value := getattr(one, name)) is not None:
+            told[name] = value
+    if one.command is not None:
+        told["command"] = f"{one.command.action} by {one.command.by}"
+    return Node("fact", one.key(), told, one.text)
+
+
+def reflection_node(one: ReflectionFormed) -> Node:
+    """A reflection."""
+    told: Told = {"scope": one.scope.key, "origin": one.origin, "sources": len(one.sources)}
+    told["call_id"] = one.call.call_id if one.call else None
+    return Node("reflection", one.reflection_id, told, one.text)
+
+
+def blob_node(one: ScopeConsolidated) -> Node:
+    """One version of a scope's blob."""
+    told: Told = {"because": one.because, "based_on": one.based_on, "absorbed": len(one.absorbed)}
+    told |= {"words": one.words, "call_id": one.call.call_id if one.call else None}
+    return Node("blob", one.key(), told, one.text)
+
+
+def context_node(row: Told, keys: Collection[str]) -> Node:
+    """A ready context that shows some of the scopes."""
+    told: Told = {
+        "built_at": row["built_at"],
+        "scopes": {key: n for key, n in row["scopes"].items() if key in keys},
+    }
+    return Node("context", row["_id"], told, row.get("xml"))
+
+
+def _with_call(node: Node, stored: Stored, call: Call | None) -> Node:
+    if call is not None:
+        row = stored.calls.get(call.call_id)
+        node.nodes.append(call_node(row) if row else _uncounted(call))
+    return node
+
+
+def _resting(node: Node, sources: Iterable[SourceMessage], message_id: str | None) -> Node:
+    if message_id is not None:
+        node.told["rests_on_message"] = any(one.message_id == message_id for one in sources)
+    return node
+
+
+def _key(one: Event) -> str:
+    return one.key()

@@ -1,0 +1,99 @@
+"""The totals, added up for people; facts and messages of the same days, for what one of them costs."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from pymongo.asynchronous.database import AsyncDatabase
+
+from eden_memory.domain.budgets.memory_cost import Embedded
+from eden_memory.mongo.usage.money import plain
+from eden_memory.mongo.usage.usage_store import LIVE, STATE
+from schemas.documents import CountedCall, Fact, Message, UsageState, UsageTotal
+
+Row = dict[str, Any]
+SUMMED = ("calls", "failed_calls", "input_tokens", "cached_tokens", "output_tokens", "unpriced_calls")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which days (`2026-01-31`, both included), whose, and by what; ids typed."""
+
+    first: str
+    last: str
+    by: str | None = None
+    """A field of the totals; None: all in one."""
+    agent_id: str | None = None
+    user_id: str | None = None
+    namespace: str = LIVE
+
+
+@dataclass(slots=True)
+class Sum:
+    """Totals of one group."""
+
+    of: str | None
+    cost_usd: Decimal = Decimal(0)
+    counts: dict[str, int] = field(default_factory=dict[str, int])
+
+
+class MongoTotals:
+    """Reads `usage`, `calls`, and how many facts and messages there were."""
+
+    def __init__(self, database: AsyncDatabase[Row], prefix: str) -> None:
+        self._totals = database[prefix + UsageTotal.COLLECTION]
+        self._calls = database[prefix + CountedCall.COLLECTION]
+        self._state = database[prefix + UsageState.COLLECTION]
+        self._facts, self._messages = (
+            database[prefix + Fact.COLLECTION],
+            database[prefix + Message.COLLECTION],
+        )
+
+    async def sums(self, asked: Asked) -> list[Sum]:
+        """The dearest group first."""
+        match: Row = {"day": {"$gte": asked.first, "$lte": asked.last}, "namespace": asked.namespace}
+        named = {"agent_id": asked.agent_id, "user_id": asked.user_id}
+        match |= {name: one for name, one in named.items() if one is not None}
+        group: Row = {"_id": f"${asked.by}" if asked.by else None, "cost_usd": {"$sum": "$cost_usd"}}
+        group |= {name: {"$sum": f"${name}"} for name in SUMMED}
+        rows = await (await self._totals.aggregate([{"$match": match}, {"$group": group}])).to_list()
+        found = [
+            Sum(row["_id"], plain(row["cost_usd"]), {name: int(row[name]) for name in SUMMED}) for row in rows
+        ]
+        return sorted(found, key=lambda one: (-one.cost_usd, one.of or ""))
+
+    async def facts_formed(self, asked: Asked) -> int:
+        """Facts formed in these days, whatever became of them."""
+        wanted: Row = {"formed_at": _days(asked)}
+        named = {"agent_id": asked.agent_id, "user_id": asked.user_id}
+        wanted |= {name: one for name, one in named.items() if one is not None}
+        return await self._facts.count_documents(wanted)
+
+    async def messages_formed(self, asked: Asked) -> int:
+        """Messages of these days that a window holds; of one agent alone this is not known."""
+        wanted: Row = {"time": _days(asked), "formation_id": {"$ne": None}}
+        if asked.user_id is not None:
+            wanted["user_id"] = asked.user_id
+        return await self._messages.count_documents(wanted)
+
+    async def counted_to(self) -> datetime | None:
+        """When the newest call in the totals began."""
+        row = await self._state.find_one(STATE)
+        return None if row is None else row.get("counted_to")
+
+    async def embedded(self, call_ids: Iterable[str]) -> dict[str, Embedded]:
+        """Embedding calls by id, as far as they are still kept."""
+        rows = await self._calls.find({"_id": {"$in": list(call_ids)}}).to_list()
+        return {
+            row["_id"]: Embedded(
+                row["model"], None if row["cost_usd"] is None else plain(row["cost_usd"]), row["items"]
+            )
+            for row in rows
+        }
+
+
+def _days(asked: Asked) -> Row:
+    first, last = (datetime.fromisoformat(one).replace(tzinfo=UTC) for one in (asked.first, asked.last))
+    return {"$gte": first, "$lt": last + timedelta(days=1)}

@@ -1,0 +1,72 @@
+"""What the memory topics hold of some scopes: one partition of each topic is read, up to where it ended."""
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+
+from eden_memory.runtime.partitions import partitions_of
+from eden_memory.runtime.stages.publishing import partition_for
+from schemas.envelope import Envelope
+from schemas.events import Event, decode
+
+POLL_MS = 1_000
+
+
+class Held(NamedTuple):
+    """One record as a topic keeps it."""
+
+    envelope: Envelope
+    event: Event
+
+
+async def scope_records(
+    client: dict[str, Any], topics: Sequence[str], scope_keys: Collection[str]
+) -> list[Held]:
+    """The newest record of each key in these topics (full names) that is of one of the scopes; none erased."""
+    partitions = await _partitions(client, topics, scope_keys)
+    consumer: Any = AIOKafkaConsumer(**client, enable_auto_commit=False, isolation_level="read_uncommitted")
+    await consumer.start()
+    try:
+        return await _read(consumer, partitions, {one.encode() for one in scope_keys})
+    finally:
+        await consumer.stop()
+
+
+async def _partitions(
+    client: dict[str, Any], topics: Sequence[str], keys: Collection[str]
+) -> list[TopicPartition]:
+    admin: Any = AIOKafkaAdminClient(**client)
+    await admin.start()
+    try:
+        there = Counter(tp.topic for tp in await partitions_of(admin, topics))
+    finally:
+        await admin.close()
+    wanted = {(topic, partition_for(key.encode(), there[topic])) for topic in there for key in keys}
+    return [TopicPartition(*one) for one in sorted(wanted)]
+
+
+async def _read(consumer: Any, partitions: list[TopicPartition], keys: Collection[bytes]) -> list[Held]:
+    if not partitions:
+        return []
+    consumer.assign(partitions)
+    await consumer.seek_to_beginning(*partitions)
+    ends = await consumer.end_offsets(partitions)
+    found: dict[tuple[str, bytes], Any] = {}
+    left = {tp for tp in partitions if ends[tp] > 0}
+    while left:
+        for tp, records in (await consumer.getmany(*left, timeout_ms=POLL_MS)).items():
+            found.update({(tp.topic, one.key): one for one in records if _ordering(one) in keys})
+        left = {tp for tp in left if await consumer.position(tp) < ends[tp]}
+    return [_held(one) for one in found.values() if one.value is not None]
+
+
+def _ordering(record: Any) -> bytes:
+    return dict(record.headers).get("ce_orderingkey", b"")
+
+
+def _held(record: Any) -> Held:
+    envelope = Envelope.of_headers(record.headers)
+    return Held(envelope, decode(envelope.name, envelope.version, record.value))
