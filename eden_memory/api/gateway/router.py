@@ -21,7 +21,11 @@ def gateway_router(
     `admission` is that of the other doors, so that a caller's limit is one for all. What is under way is stored, and
     the provider's connections end, with the lifespan of the application that includes the router.
     """
-    gateway = Gateway(memory, keys, settings, admission)
+    return routed(Gateway(memory, keys, settings, admission))
+
+
+def routed(gateway: Gateway) -> APIRouter:
+    """The paths of a gateway, which is closed with the application's lifespan."""
 
     @asynccontextmanager
     async def lifespan(app: Any) -> AsyncGenerator[None]:

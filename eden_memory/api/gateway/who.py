@@ -11,7 +11,7 @@ from eden_memory.api.access import LOCAL, Caller, Refused
 from eden_memory.api.errors import NotAnId
 from eden_memory.api.gateway.chat_request import Asked
 from eden_memory.api.gateway.turn_store import TurnStore
-from eden_memory.api.ids import raw, typed
+from eden_memory.api.ids import raw, typed, typed_or_none
 from eden_memory.api.reach import SessionReach
 from eden_memory.settings import GatewaySettings, IdForm
 
@@ -61,9 +61,10 @@ class Whose:
 
     async def _demand(self, caller: Caller, agent: Any, session: Any, user: Any) -> None:
         right = "read" if caller.may("read") else "write"
-        session_id, user_id = typed(session, "session"), typed(user, "user")
+        session_id = typed_or_none(session, "session")
+        user_id = typed_or_none(user, "user")
         await self._reach.demand(caller, right, typed(agent, "agent"), session_id, user_id, new=True)
-        if session is None or caller.users is None:
+        if session_id is None or caller.users is None:
             return
         authors = await self._turns.authors(session_id)
         if not authors <= caller.users:

@@ -1,0 +1,124 @@
+"""A gateway on real MongoDB before the tests' provider, and OpenAI's own client in front of it."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import httpx2
+from fastapi import FastAPI
+from openai import AsyncOpenAI
+
+from eden_memory.api.access import ApiKeys
+from eden_memory.api.gateway.gateway import Gateway
+from eden_memory.api.gateway.router import routed
+from eden_memory.api.memory import Memory
+from eden_memory.mongo.client import connect
+from eden_memory.mongo.ids import encode_id
+from eden_memory.settings import Settings
+from schemas.scopes import Scope
+from tests.integration.context.harness import Kit, fact, reflection
+from tests.model_server.chat_upstream import Came, ChatUpstream, Reply, served
+
+CALLERS_KEY = "sk-the-callers-own"
+Row = dict[str, Any]
+
+
+class Chats:
+    """One namespace: the provider, the gateway before it, and the database."""
+
+    def __init__(self, settings: Settings, upstream: ChatUpstream, kit: Kit) -> None:
+        self.settings, self.upstream, self.kit = settings, upstream, kit
+        self.keys = ApiKeys(kit.database, settings.mongodb.prefix)
+        self.url = ""
+        self.gateway: Gateway
+
+    @property
+    def came(self) -> Came:
+        """The newest request at the provider."""
+        return self.upstream.came[-1]
+
+    def client(self, key: str | None = None, **more: Any) -> AsyncOpenAI:
+        """OpenAI's client, with a key of ours or without."""
+        headers = {"X-Eden-Key": key} if key is not None else {}
+        given: Row = {"base_url": f"{self.url}/v1", "api_key": CALLERS_KEY, "max_retries": 0}
+        return AsyncOpenAI(**(given | more), default_headers=headers)
+
+    async def say(self, *texts: str, key: str | None = None, **fields: Any) -> Any:
+        """One chat of alternating turns, the last of them the user's; the completion."""
+        async with self.client(key) as client:
+            return await client.chat.completions.create(
+                model="m", messages=turns(*texts), extra_body=fields or None
+            )
+
+    async def stored(self, session: Any) -> list[tuple[str, str]]:
+        """(role, content) of a session's messages in the order of their times."""
+        return [(row["role"], row["content"]) for row in await self.rows(session)]
+
+    async def rows(self, session: Any) -> list[Row]:
+        await self.gateway.keeping.idle()
+        found = self.kit.database["messages"].find({"session_id": session})
+        return await found.sort("created_at").to_list()
+
+    async def remembers(self, user: str, blob: str, *facts: str, agent: str = "default") -> None:
+        """What the writer would have stored of a user."""
+        scope = Scope.of_user(encode_id(agent), encode_id(user))
+        await self.kit.put(scope, blob=blob, recent_facts=tuple(fact(one) for one in facts))
+
+    async def remembers_session(self, session: str, users: Sequence[str], text: str) -> None:
+        """The memory of a session with these users."""
+        scope = Scope.of_session("s.default", encode_id(session), tuple(encode_id(one) for one in users))
+        await self.kit.put(scope, buffer=(reflection(text),))
+
+    async def post(self, content: bytes, **headers: str) -> httpx2.Response:
+        """A request as it is."""
+        async with httpx2.AsyncClient() as client:
+            return await client.post(f"{self.url}/v1/chat/completions", content=content, headers=headers)
+
+
+def turns(*texts: str) -> list[Any]:
+    """User and assistant by turns; the last is the user's."""
+    roles = ("user", "assistant")
+    return [{"role": roles[n % 2], "content": text} for n, text in enumerate(texts)]
+
+
+def says(*tokens: str, **more: Any) -> Any:
+    """Tokens for `upstream.reply`."""
+    return replies(Reply(tokens, **more))
+
+
+def replies(*each: Reply) -> Any:
+    """Replies for `upstream.reply`, one after the other; the last of them for ever."""
+    left = list(each)
+
+    def reply(body: Row) -> Reply:
+        return left.pop(0) if len(left) > 1 else left[0]
+
+    return reply
+
+
+def behind(settings: Settings, upstream: str, **gateway: Any) -> Settings:
+    """The settings with the gateway before a provider, and nothing to embed with."""
+    fields = {"upstream": upstream, **gateway}
+    return settings.model_copy(
+        update={
+            "gateway": settings.gateway.model_copy(update=fields),
+            "memory": settings.memory.model_copy(update={"search": False}),
+        }
+    )
+
+
+@asynccontextmanager
+async def chats_of(settings: Settings, upstream: ChatUpstream) -> AsyncGenerator[Chats]:
+    """A gateway with these settings, served."""
+    assert settings.mongodb.uri is not None
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(
+            connect(settings.mongodb, settings.mongodb.uri.get_secret_value())
+        )
+        memory = await stack.enter_async_context(Memory(settings, client=client))
+        chats = Chats(settings, upstream, Kit(settings, client))
+        chats.gateway = Gateway(memory, chats.keys, settings)
+        app = FastAPI(openapi_url=None)
+        app.include_router(routed(chats.gateway))
+        chats.url = await stack.enter_async_context(served(app, lifespan=True))
+        yield chats

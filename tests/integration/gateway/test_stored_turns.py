@@ -1,0 +1,192 @@
+"""What is said through the gateway becomes messages of the application: each turn once."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from eden_memory.settings import Settings
+from tests.integration.gateway.gateway_kit import Chats, behind, chats_of, says, turns
+from tests.model_server.chat_upstream import ChatUpstream
+
+pytestmark = pytest.mark.servers
+QUESTION, ANSWER = "I live in Porto.", "Noted, Porto."
+
+
+async def _turn(chats: Chats, who: dict[str, Any], answer: str, *texts: str) -> None:
+    chats.upstream.reply = says(answer)
+    await chats.say(*texts, **who)
+
+
+@pytest.fixture
+def who(session: str, user: str) -> dict[str, Any]:
+    return {"memory_id": session, "user": user}
+
+
+async def test_both_turns_are_stored_with_their_author(chats: Chats, who: dict[str, Any]) -> None:
+    await _turn(chats, who, ANSWER, QUESTION)
+    asked, answered = await chats.rows(who["memory_id"])
+    assert (asked["role"], asked["content"], asked["user_id"]) == ("user", QUESTION, who["user"])
+    assert (answered["role"], answered["content"]) == ("assistant", ANSWER)
+    assert "user_id" not in answered
+    assert asked["created_at"] <= answered["created_at"]
+
+
+async def test_a_resent_history_is_recognised_and_only_new_turns_are_stored(
+    chats: Chats, who: dict[str, Any]
+) -> None:
+    said: list[str] = []
+    for number in range(4):
+        said.append("ok" if number % 2 else f"Question {number}")
+        await _turn(chats, who, "Done.", *said)
+        said.append("Done.")
+    assert [text for _, text in await chats.stored(who["memory_id"])] == said
+
+
+async def test_a_history_cut_at_its_beginning_stores_nothing_twice(chats: Chats, who: dict[str, Any]) -> None:
+    said: list[str] = []
+    for number in range(4):
+        said.append(f"Question {number}")
+        await _turn(chats, who, f"Answer {number}", *said[-3:])
+        said.append(f"Answer {number}")
+    assert [text for _, text in await chats.stored(who["memory_id"])] == said
+
+
+async def test_a_request_sent_again_stores_its_turn_once(chats: Chats, who: dict[str, Any]) -> None:
+    for _ in range(3):
+        await _turn(chats, who, ANSWER, QUESTION)
+    assert await chats.stored(who["memory_id"]) == [("user", QUESTION), ("assistant", ANSWER)]
+
+
+async def test_an_answer_generated_anew_is_stored_beside_the_first(chats: Chats, who: dict[str, Any]) -> None:
+    await _turn(chats, who, ANSWER, QUESTION)
+    await _turn(chats, who, "Porto it is.", QUESTION)
+    await _turn(chats, who, "Yes.", QUESTION, "Porto it is.", "Is it far?")
+    assert [text for _, text in await chats.stored(who["memory_id"])] == [
+        QUESTION,
+        ANSWER,
+        "Porto it is.",
+        "Is it far?",
+        "Yes.",
+    ]
+
+
+async def test_an_edited_turn_is_stored_and_what_stands_before_it_is_not_again(
+    chats: Chats, who: dict[str, Any]
+) -> None:
+    await _turn(chats, who, ANSWER, QUESTION)
+    await _turn(chats, who, "By train.", QUESTION, ANSWER, "How do I get to Faro?")
+    await _turn(chats, who, "By bus.", QUESTION, ANSWER, "How do I get to Braga?")
+    said = [text for _, text in await chats.stored(who["memory_id"])]
+    assert said == [
+        QUESTION,
+        ANSWER,
+        "How do I get to Faro?",
+        "By train.",
+        "How do I get to Braga?",
+        "By bus.",
+    ]
+
+
+async def test_what_was_said_before_the_gateway_is_not_taken_over(chats: Chats, who: dict[str, Any]) -> None:
+    await _turn(chats, who, "Hello Ann.", "My name is Bob.", "Hello Bob.", "My name is Ann.")
+    assert [text for _, text in await chats.stored(who["memory_id"])] == ["My name is Ann.", "Hello Ann."]
+
+
+async def test_an_answer_that_was_never_stored_is_taken_from_the_next_history(
+    chats: Chats, who: dict[str, Any]
+) -> None:
+    await _turn(chats, who, ANSWER, QUESTION)
+    await chats.rows(who["memory_id"])
+    await chats.kit.database["messages"].delete_one({"session_id": who["memory_id"], "role": "assistant"})
+    await _turn(chats, who, "No.", QUESTION, ANSWER, "Is it far?")
+    assert sorted(await chats.stored(who["memory_id"])) == sorted(
+        [("user", QUESTION), ("assistant", ANSWER), ("user", "Is it far?"), ("assistant", "No.")]
+    )
+
+
+async def test_an_answer_that_the_client_has_changed_is_not_stored_a_second_time(
+    chats: Chats, who: dict[str, Any]
+) -> None:
+    await _turn(chats, who, f"<think>where</think>{ANSWER}", QUESTION)
+    await _turn(chats, who, "No.", QUESTION, ANSWER, "Is it far?")
+    assert len(await chats.stored(who["memory_id"])) == 4
+
+
+async def test_of_several_choices_the_one_that_was_taken_is_stored(chats: Chats, who: dict[str, Any]) -> None:
+    chats.upstream.reply = says(ANSWER)
+    async with chats.client() as client:
+        said = await client.chat.completions.create(model="m", messages=turns(QUESTION), n=2, extra_body=who)
+    assert len(said.choices) == 2
+    assert await chats.stored(who["memory_id"]) == [("user", QUESTION)]
+    await _turn(chats, who, "No.", QUESTION, ANSWER, "Is it far?")
+    assert ("assistant", ANSWER) in await chats.stored(who["memory_id"])
+
+
+async def test_system_prompts_and_pictures_are_not_stored(chats: Chats, who: dict[str, Any]) -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    content = [{"type": "text", "text": "What is this?"}, picture]
+    messages: list[Any] = [{"role": "system", "content": "Be short."}, {"role": "user", "content": content}]
+    async with chats.client() as client:
+        await client.chat.completions.create(model="m", messages=messages, extra_body=who)
+    assert chats.came.messages[-1]["content"] == content
+    assert await chats.stored(who["memory_id"]) == [("user", "What is this?"), ("assistant", "Hello there.")]
+
+
+async def test_messages_are_written_where_the_settings_say_they_are(
+    own_settings: Settings, provider: ChatUpstream, user: str
+) -> None:
+    paths = {
+        "session_id": "thread.id",
+        "content": "body.text",
+        "role": "author.kind",
+        "user_id": "author.id",
+        "roles": {"human": "user", "model": "assistant"},
+    }
+    mapped = behind(
+        own_settings,
+        provider.openai_url,
+        session_ids="uuid",
+        create_sessions=True,
+        store_instructions=True,
+        single_user=user,
+    )
+    mapped = mapped.model_copy(
+        update={
+            "messages": own_settings.messages.model_copy(update={"collection": "log", **paths}),
+            "sessions": own_settings.sessions.model_copy(
+                update={"collection": "threads", "users": "who.ids"}
+            ),
+        }
+    )
+    session = UUID(int=7)
+    async with chats_of(mapped, provider) as chats:
+        messages: list[Any] = [{"role": "developer", "content": "Be short."}, *turns("Hi")]
+        async with chats.client() as client:
+            await client.chat.completions.create(
+                model="m", messages=messages, extra_body={"memory_id": str(session)}
+            )
+        await chats.gateway.keeping.idle()
+        log = chats.kit.client.get_database(
+            mapped.mongodb.database, codec_options=chats.kit.database.codec_options
+        )
+        rows = await log["log"].find({"thread.id": session}).sort("created_at").to_list()
+        assert [(row["author"], row["body"]) for row in rows] == [
+            ({"kind": "system"}, {"text": "Be short."}),
+            ({"kind": "human", "id": user}, {"text": "Hi"}),
+            ({"kind": "model"}, {"text": "Hello there."}),
+        ]
+        made = await log["threads"].find_one({"_id": session})
+        assert made == {"_id": session, "agent_id": "default", "who": {"ids": [user]}}
+        assert (await chats.post(b'{"messages":[],"memory_id":"no uuid"}')).status_code == 400
+
+
+async def test_a_session_that_the_application_has_is_not_made_by_the_gateway(
+    own_settings: Settings, provider: ChatUpstream, session: str, user: str
+) -> None:
+    mapped = behind(own_settings, provider.openai_url)
+    sessions = own_settings.sessions.model_copy(update={"collection": "sessions"})
+    async with chats_of(mapped.model_copy(update={"sessions": sessions}), provider) as chats:
+        await chats.say("Hi", memory_id=session, user=user)
+        assert len(await chats.stored(session)) == 2
+        assert await chats.kit.database["sessions"].find_one({"_id": session}) is None
