@@ -1,31 +1,39 @@
 """`eden forget message|session|user|fact ID`: what came from it alone leaves memory, for ever."""
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
-from eden_memory.app import inbox_name
-from eden_memory.domain.errors import EdenError
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.source.requests import ask, message_of, session_of, user_of
 from eden_memory.settings import Settings
+from schemas.documents import InboxForget
 
-KINDS = ("message", "session", "user", "fact")
+Kind = Literal["message", "session", "user", "fact", "reflection", "blob"]
 
 
 def forget(
-    kind: Annotated[str, typer.Argument(help="message, session, user or fact")],
+    kind: Annotated[Kind, typer.Argument(help="what it is")],
     name: Annotated[
-        str, typer.Argument(metavar="ID", help="as the application has it, or typed: s.TEXT, i.5")
+        str,
+        typer.Argument(
+            metavar="ID",
+            help="as the application has it, or typed (s.TEXT, i.5); a blob's: SCOPE_KEY@VERSION",
+        ),
     ],
     by: Annotated[str | None, typer.Option("--by", help="who asks, noted in the record")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False,
 ) -> None:
-    """Forget something by hand: what rests on it alone is removed, and blobs that absorbed it are made anew."""
-    if kind not in KINDS:
-        raise EdenError(f"there is no {kind} to forget", f"One of: {', '.join(KINDS)}.")
+    """Forget something by hand: what rests on it alone is removed, and blobs that absorbed it are made anew.
+
+    Examples:
+
+    eden forget message 65f0…
+
+    eden forget user ada --yes --by support
+    """
     if not yes:
         typer.confirm(f"Forget the {kind} {name}? It cannot be undone.", abort=True)
     settings = Settings()
@@ -55,4 +63,4 @@ async def _forget(settings: Settings, kind: str, name: str, by: str | None) -> N
         elif kind == "message":
             target = await message_of(source, paths.collection, name)
         document = {"kind": "forget", "what": kind, "target": target, "asked_by": by}
-        await ask(source[inbox_name(settings)], document)
+        await ask(source[settings.mongodb.prefix + InboxForget.COLLECTION], document)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import typer
 
+from eden_memory.api.errors import Conflict, Invalid, NotFound
 from eden_memory.cli.lazy import Entry, lazy_group
 from eden_memory.domain.errors import EdenError
 
@@ -14,7 +15,10 @@ COMMANDS: Mapping[str, Entry] = {
         "Start MongoDB and Kafka locally, unless EDEN_MONGODB_URI and EDEN_KAFKA_BOOTSTRAP name others.",
     ),
     "down": Entry("servers:down", "Stop the local servers; their data stays."),
-    "status": Entry("servers:status", "Say which servers run and where."),
+    "status": Entry(
+        "servers:status",
+        "Say which servers run and where; of an agent, session or user, how near memory is to consolidation.",
+    ),
     "doctor": Entry(
         "doctor:doctor",
         "Check versions, replica set, permissions, clock, retention, topics, indexes and the field mapping.",
@@ -30,6 +34,29 @@ COMMANDS: Mapping[str, Entry] = {
     ),
     "context": Entry(
         "context:context", "Print the context of a session's user: the XML for the agent's prompt."
+    ),
+    "search": Entry("memory.search:search", "Search the facts that a user may see, as an agent would."),
+    "facts": Entry("memory.lists:facts", "List the facts that a user may see, newest first."),
+    "reflections": Entry(
+        "memory.lists:reflections", "List the reflections that a user may see, newest first."
+    ),
+    "blobs": Entry("memory.lists:blobs", "Show the consolidated text of every scope that a user may see."),
+    "history": Entry(
+        "memory.lists:history",
+        "Show all versions of a fact: why each came to be, what it rests on, what it cost.",
+    ),
+    "stats": Entry(
+        "memory.numbers:stats",
+        "Count what is remembered, scope by scope: words, versions, reflections, facts, times.",
+    ),
+    "add": Entry(
+        "memory.changes:add",
+        "Remember a text without a chat: it is formed into memory as a chat message would be.",
+    ),
+    "edit": Entry("memory.changes:edit", "Give a fact another text; the old one stays in its history."),
+    "retire": Entry(
+        "memory.changes:retire",
+        "Take a fact out of search and context; its history stays (`eden forget` leaves nothing).",
     ),
     "forget": Entry(
         "forget:forget",
@@ -93,7 +120,13 @@ def main() -> None:
         typer.secho(error.what, err=True, fg="red", bold=True)
         if error.hint:
             typer.echo(error.hint, err=True)
-        sys.exit(1)
+        sys.exit(exit_code(error))
+
+
+def exit_code(error: EdenError) -> int:
+    """1 in general; 2 for what was given wrongly, 3 for what is not there, 4 for what has changed meanwhile."""
+    codes = {Invalid: 2, NotFound: 3, Conflict: 4}
+    return next((code for kind, code in codes.items() if isinstance(error, kind)), 1)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -10,12 +11,9 @@ from eden_memory.local import servers
 from eden_memory.local.servers import ServerReport
 from eden_memory.settings import Settings
 
-
-def register(app: typer.Typer) -> None:
-    """Add the three commands."""
-    app.command("up")(up)
-    app.command("down")(down)
-    app.command("status")(status)
+Who = Annotated[
+    str | None, typer.Option(help="as in the application, or typed: s.TEXT, i.5, u.UUID, o.OBJECTID")
+]
 
 
 def up() -> None:
@@ -32,14 +30,38 @@ def down() -> None:
     _say(f"stopped {' and '.join(stopped)}; the data is kept" if stopped else "no local server was running")
 
 
-def status(as_json: bool = typer.Option(False, "--json", help="one JSON array on standard output")) -> None:
-    """Say which servers run and where."""
+def status(
+    agent: Who = None,
+    session: Who = None,
+    user: Who = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output")] = False,
+) -> None:
+    """Say which servers run and where; of an agent, session or user, how near memory is to consolidation.
+
+    Examples:
+
+    eden status
+
+    eden status --user ada
+
+    eden status --session s1 --json
+    """
     reports = servers.status(Settings())
-    if as_json:
-        typer.echo(json.dumps([report.model_dump(mode="json") for report in reports], indent=2))
+    listed = [report.model_dump(mode="json") for report in reports]
+    if agent is None and session is None and user is None:
+        if as_json:
+            typer.echo(json.dumps(listed, indent=2))
+        else:
+            _say("\n".join(map(_line, reports)))
         return
-    for report in reports:
-        _say(_line(report))
+    from eden_memory.cli.memory import numbers, terminal  # noqa: PLC0415 - `eden up` needs none of it
+
+    found = numbers.consolidation(agent, session, user)
+    if as_json:
+        terminal.show_json({"servers": listed, "consolidation": found})
+    else:
+        _say("\n".join([*map(_line, reports), ""]))
+        numbers.show_consolidation(found)
 
 
 def _after_up(report: ServerReport) -> str:

@@ -1,0 +1,1 @@
+"""Commands on what is remembered: for people as tables, for programs as JSON."""

@@ -1,0 +1,103 @@
+"""`eden add`, `eden edit`, `eden retire`: asked through the inbox, carried out by a running `eden run`."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from eden_memory.api.errors import Invalid
+from eden_memory.api.results import Added
+from eden_memory.cli.memory import terminal
+from eden_memory.cli.memory.who import Agent, AsJson, Session, User, Who, ask
+
+FactId = Annotated[str, typer.Argument(metavar="FACT", help="its id, as `eden facts` shows it")]
+Version = Annotated[
+    int | None, typer.Option("--version", min=1, help="only if the fact still stands at this version")
+]
+Reason = Annotated[str | None, typer.Option(help="kept in the fact's history")]
+
+
+def add(
+    texts: Annotated[
+        list[str], typer.Argument(metavar="TEXT…", help="what to remember; - reads standard input")
+    ],
+    agent: Agent = None,
+    session: Session = None,
+    user: User = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remember a text without a chat: it is formed into memory as a chat message would be.
+
+    Examples:
+
+    eden add "Ada moved to Turin." --user ada
+
+    eden add - --user ada < notes.txt
+    """
+    given = [sys.stdin.read() if one == "-" else one for one in texts]
+
+    async def work(who: Who) -> Added:
+        messages = [{"role": "user", "content": one} for one in given]
+        return await who.memory.add(messages, **who.named)
+
+    added = ask(agent, session, user, work)
+    if as_json:
+        terminal.show_json(added)
+    else:
+        typer.echo(
+            f"asked: {len(added.request_ids)} messages of session {added.session} are formed by `eden run`"
+        )
+
+
+def edit(
+    fact: FactId,
+    text: Annotated[str, typer.Argument(help="what the fact is to say")],
+    agent: Agent = None,
+    session: Session = None,
+    user: User = None,
+    version: Version = None,
+    reason: Reason = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give a fact another text; the old one stays in its history.
+
+    Example:
+
+    eden edit FACT "Ada lives in Turin." --user ada --version 2
+    """
+    if not text.strip():
+        raise Invalid("the text is empty", "`eden retire` takes a fact out of memory.")
+
+    async def work(who: Who) -> str:
+        return await who.memory.edit(fact, text, **who.named, expected_version=version, reason=reason)
+
+    _asked(ask(agent, session, user, work), as_json=as_json)
+
+
+def retire(
+    fact: FactId,
+    agent: Agent = None,
+    session: Session = None,
+    user: User = None,
+    version: Version = None,
+    reason: Reason = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take a fact out of search and context; its history stays (`eden forget` leaves nothing).
+
+    Example:
+
+    eden retire FACT --user ada --reason "no longer so"
+    """
+
+    async def work(who: Who) -> str:
+        return await who.memory.retire(fact, **who.named, expected_version=version, reason=reason)
+
+    _asked(ask(agent, session, user, work), as_json=as_json)
+
+
+def _asked(request: str, *, as_json: bool) -> None:
+    if as_json:
+        terminal.show_json({"request": request})
+    else:
+        typer.echo(f"asked (request {request}): `eden run` carries it out")

@@ -1,0 +1,229 @@
+"""`eden facts`, `eden reflections`, `eden blobs`, `eden history`: what is stored, as a user may see it."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from eden_memory.api.results import BlobView, FactHistory, FactView, Page, ReflectionView, VersionView
+from eden_memory.cli.memory import terminal
+from eden_memory.cli.memory.who import Agent, AsJson, Session, User, Who, ask
+from schemas.scopes import ScopeKind
+
+Scopes = Annotated[
+    list[ScopeKind] | None, typer.Option("--scope", help="only of this scope (again: several)")
+]
+Since = Annotated[datetime | None, typer.Option(help="formed then or later (UTC)")]
+Until = Annotated[datetime | None, typer.Option(help="formed before then (UTC)")]
+Limit = Annotated[int, typer.Option(min=1, max=200, help="a page's length")]
+Cursor = Annotated[str | None, typer.Option(help="of the page before this one")]
+
+
+def facts(
+    agent: Agent = None,
+    session: Session = None,
+    user: User = None,
+    scopes: Scopes = None,
+    retired: Annotated[bool, typer.Option("--retired", help="retired ones alone")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="retired ones too")] = False,
+    since: Since = None,
+    until: Until = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the facts that a user may see, newest first.
+
+    Examples:
+
+    eden facts --user ada
+
+    eden facts --session s1 --scope agent --since 2026-03-01
+
+    eden facts --user ada --all --json
+    """
+    active = None if everything else not retired
+
+    async def work(who: Who) -> Page[FactView]:
+        return await who.memory.list_facts(
+            **who.named,
+            scopes=scopes,
+            active=active,
+            since=_utc(since),
+            until=_utc(until),
+            limit=limit,
+            cursor=cursor,
+        )
+
+    page = ask(agent, session, user, work)
+    if as_json:
+        terminal.show_json(page)
+        return
+    rows = (
+        (
+            terminal.scope_name(one.scope),
+            terminal.line(one.content),
+            terminal.moment(one.formed_at),
+            f"v{one.version}" + ("" if one.active else f" retired: {one.retired_because or 'asked'}"),
+            one.fact_id,
+        )
+        for one in page.items
+    )
+    terminal.show_table(
+        ("scope", "fact", "formed", "version", "id"), rows, "no facts that could be shown here"
+    )
+    _more(page)
+
+
+def reflections(
+    agent: Agent = None,
+    session: Session = None,
+    user: User = None,
+    scopes: Scopes = None,
+    buffered: Annotated[bool, typer.Option("--buffered", help="those that no blob has absorbed")] = False,
+    since: Since = None,
+    until: Until = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the reflections that a user may see, newest first.
+
+    Examples:
+
+    eden reflections --user ada
+
+    eden reflections --session s1 --scope session --buffered
+    """
+
+    async def work(who: Who) -> Page[ReflectionView]:
+        return await who.memory.list_reflections(
+            **who.named,
+            scopes=scopes,
+            absorbed=False if buffered else None,
+            since=_utc(since),
+            until=_utc(until),
+            limit=limit,
+            cursor=cursor,
+        )
+
+    page = ask(agent, session, user, work)
+    if as_json:
+        terminal.show_json(page)
+        return
+    rows = (
+        (
+            terminal.scope_name(one.scope),
+            terminal.line(one.content),
+            terminal.moment(one.formed_at),
+            f"in blob v{one.absorbed_into}" if one.absorbed else "buffered",
+            one.reflection_id,
+        )
+        for one in page.items
+    )
+    terminal.show_table(
+        ("scope", "reflection", "formed", "absorbed", "id"), rows, "no reflections that could be shown here"
+    )
+    _more(page)
+
+
+def blobs(
+    agent: Agent = None,
+    session: Session = None,
+    user: User = None,
+    scopes: Scopes = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the consolidated text of every scope that a user may see.
+
+    Examples:
+
+    eden blobs --user ada
+
+    eden blobs --session s1 --scope session --json
+    """
+
+    async def work(who: Who) -> list[BlobView]:
+        return await who.memory.list_blobs(**who.named, scopes=scopes)
+
+    found = ask(agent, session, user, work)
+    if as_json:
+        terminal.show_json(found)
+        return
+    if not found:
+        typer.echo("no blobs that could be shown here", err=True)
+    for one in found:
+        head = (
+            f"{terminal.scope_name(one.scope)}, version {one.version}, {one.words} of {one.word_limit} words"
+        )
+        terminal.console().print(
+            f"{terminal.plain(head)}, {terminal.moment(one.consolidated_at)}", style="bold"
+        )
+        terminal.console().print(terminal.plain(one.content) + "\n", soft_wrap=True)
+
+
+def history(
+    fact: Annotated[str, typer.Argument(metavar="FACT", help="its id, as `eden facts` shows it")],
+    agent: Agent = None,
+    session: Session = None,
+    user: User = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show all versions of a fact: why each came to be, what it rests on, what it cost.
+
+    Example:
+
+    eden history FACT --user ada
+    """
+
+    async def work(who: Who) -> FactHistory:
+        return await who.memory.history(fact, **who.named)
+
+    found = ask(agent, session, user, work)
+    if as_json:
+        terminal.show_json(found)
+        return
+    rows = (
+        (
+            f"v{one.version}",
+            terminal.moment(one.valid_from),
+            _why(one),
+            terminal.line(one.content),
+            _cost(one),
+        )
+        for one in found.versions
+    )
+    terminal.show_table(("", "since", "why", "text", "USD"), rows, "")
+    for name, value in _rest(found).items():
+        terminal.console().print(f"{name}: {terminal.plain(value)}", soft_wrap=True)
+
+
+def _why(one: VersionView) -> str:
+    by = f" ({one.action} by {one.asked_by or one.by})" if one.action else ""
+    return f"{one.decision}{by}" + (f": {one.reason}" if one.reason else "")
+
+
+def _cost(one: VersionView) -> str:
+    return "" if one.cost_usd is None else f"{one.cost_usd:.6f}"
+
+
+def _rest(found: FactHistory) -> dict[str, str]:
+    fact = found.fact
+    said = {
+        "scope": terminal.scope_name(fact.scope),
+        "rests on": ", ".join(one.message_id for one in fact.sources),
+        "replaces": fact.replaces or "",
+        "replaced by": fact.replaced_by or "",
+        "retired": f"{terminal.moment(fact.retired_at)} ({fact.retired_because})" if fact.retired_at else "",
+        "found by searches": f"{found.found} times" if found.found else "",
+    }
+    return {name: value for name, value in said.items() if value}
+
+
+def _more(page: Page[Any]) -> None:
+    if page.cursor is not None:
+        typer.echo(f"more: --cursor {page.cursor}", err=True)
+
+
+def _utc(at: datetime | None) -> datetime | None:
+    return None if at is None else at.replace(tzinfo=at.tzinfo or UTC)

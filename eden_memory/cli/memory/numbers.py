@@ -1,0 +1,75 @@
+"""`eden stats`, and what `eden status` says of consolidation: the visible scopes in numbers."""
+
+from collections.abc import Mapping
+
+from eden_memory.api.results import ConsolidationStatus, ScopeStats
+from eden_memory.cli.memory import terminal
+from eden_memory.cli.memory.who import Agent, AsJson, Session, User, Who, ask
+
+
+def stats(agent: Agent = None, session: Session = None, user: User = None, as_json: AsJson = False) -> None:
+    """Count what is remembered, scope by scope: words, versions, reflections, facts, times.
+
+    Examples:
+
+    eden stats --user ada
+
+    eden stats --session s1 --json
+    """
+
+    async def work(who: Who) -> dict[str, ScopeStats]:
+        return await who.memory.get_memory_stats(**who.named)
+
+    found = ask(agent, session, user, work)
+    if as_json:
+        terminal.show_json(found)
+        return
+    rows = (
+        (
+            name,
+            one.words,
+            one.blob_version or "",
+            one.reflections,
+            one.buffered,
+            one.facts,
+            terminal.moment(one.consolidated_at),
+            terminal.moment(one.changed_at),
+        )
+        for name, one in found.items()
+    )
+    columns = (
+        "scope",
+        "blob words",
+        "version",
+        "reflections",
+        "buffered",
+        "facts",
+        "consolidated",
+        "changed",
+    )
+    terminal.show_table(columns, rows, "nothing is remembered that could be shown here")
+
+
+def consolidation(agent: str | None, session: str | None, user: str | None) -> dict[str, ConsolidationStatus]:
+    """Of the scopes that are visible there."""
+
+    async def work(who: Who) -> dict[str, ConsolidationStatus]:
+        return await who.memory.get_consolidation_status(**who.named)
+
+    return ask(agent, session, user, work)
+
+
+def show_consolidation(found: Mapping[str, ConsolidationStatus]) -> None:
+    """As a table."""
+    rows = (
+        (
+            name,
+            f"{one.buffered} of {one.threshold}",
+            "yes" if one.due else "",
+            terminal.moment(one.consolidated_at),
+        )
+        for name, one in found.items()
+    )
+    terminal.show_table(
+        ("scope", "buffered", "due", "consolidated"), rows, "nothing is remembered that could be shown here"
+    )

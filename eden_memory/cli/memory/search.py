@@ -1,0 +1,90 @@
+"""`eden search`: facts, as an agent would find them; with `--debug`, what every stage of the search did."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+
+import typer
+
+from eden_memory.api.search.requests import SearchReport
+from eden_memory.cli.memory import terminal
+from eden_memory.cli.memory.who import Agent, AsJson, Session, User, Who, ask
+
+Time = Annotated[datetime | None, typer.Option(help="what was known then (UTC)")]
+
+
+def search(
+    queries: Annotated[list[str], typer.Argument(help="one to three questions")],
+    agent: Agent = None,
+    session: Session = None,
+    user: User = None,
+    top_k: Annotated[int, typer.Option(min=1, max=200, help="facts, at most")] = 10,
+    search_type: Annotated[
+        Literal["hybrid", "semantic", "text"], typer.Option("--type", help="by meaning, by words, or both")
+    ] = "hybrid",
+    as_of: Time = None,
+    retired: Annotated[bool, typer.Option("--retired", help="retired facts too")] = False,
+    recency_weight: Annotated[
+        float | None, typer.Option(min=0, max=1, help="how much freshness counts")
+    ] = None,
+    threshold: Annotated[float | None, typer.Option(help="facts with a lower score are left out")] = None,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="time, candidates and scores of every stage")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Search the facts that a user may see, as an agent would.
+
+    Examples:
+
+    eden search "where does Ada live?" --user ada
+
+    eden search Lyon "next trip" --session s1 --debug
+
+    eden search office --as-of 2026-03-01 --json
+    """
+
+    async def work(who: Who) -> SearchReport:
+        return await who.memory.explain_search(
+            queries,
+            **who.named,
+            top_k=top_k,
+            search_type=search_type,
+            as_of=None if as_of is None else as_of.replace(tzinfo=as_of.tzinfo or UTC),
+            include_retired=retired,
+            recency_weight=recency_weight,
+            score_threshold=threshold,
+        )
+
+    report = ask(agent, session, user, work)
+    if as_json:
+        terminal.show_json(report if debug else report.facts)
+        return
+    _show(report, debug=debug)
+
+
+def _show(report: SearchReport, *, debug: bool) -> None:
+    rows = (
+        (
+            f"{one.score:.3f}",
+            terminal.scope_name(one.scope),
+            terminal.line(one.content),
+            terminal.moment(one.formed_at),
+            one.fact_id,
+            *([_scores(one.scores)] if debug else []),
+        )
+        for one in report.facts
+    )
+    columns = ["score", "scope", "fact", "formed", "id", *(["scores"] if debug else [])]
+    terminal.show_table(columns, rows, "nothing was found")
+    for warning in report.warnings:
+        typer.echo(f"done without {terminal.plain(warning)}", err=True)
+    if debug:
+        stages = ((one.name, f"{one.milliseconds:.1f}", one.candidates) for one in report.stages)
+        terminal.console().print()
+        terminal.show_table(("stage", "ms", "candidates"), stages, "no stage ran")
+        terminal.console().print(f"{report.milliseconds:.1f} ms in all")
+
+
+def _scores(scores: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.3f}" for name, value in scores.items())

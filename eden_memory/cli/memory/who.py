@@ -1,0 +1,104 @@
+"""Whose memory a command is about: agent, session and user as a person names them."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from eden_memory.api.memory import Memory
+from eden_memory.api.service import MemoryService
+from eden_memory.api.typed_text import TYPED, id_of
+from eden_memory.domain.context.visible import Asked
+from eden_memory.domain.errors import EdenError
+from eden_memory.domain.source.message_fields import getter
+from eden_memory.domain.windows.own_sessions import whose
+from eden_memory.domain.windows.participants import DEFAULT_AGENT
+from eden_memory.mongo.ids import decode_id, encode_id
+from eden_memory.mongo.source.requests import session_of, user_of
+from eden_memory.mongo.trigger.presence import MongoPresence
+from eden_memory.settings import Settings
+
+T = TypeVar("T")
+AS_ID = "as in the application, or typed: s.TEXT, i.5, u.UUID, o.OBJECTID"
+Agent = Annotated[str | None, typer.Option(help=f"the agent, {AS_ID}; unset: the session's, or `default`")]
+Session = Annotated[str | None, typer.Option(help=f"as seen in this session, {AS_ID}")]
+User = Annotated[str | None, typer.Option(help=f"as this user sees it, {AS_ID}")]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output")]
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """An agent's memory, and who looks at it."""
+
+    memory: MemoryService
+    session: Any = None
+    user: Any = None
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """As the calls of MemoryService take it."""
+        return {"session": self.session, "user": self.user}
+
+
+def ask(agent: str | None, session: str | None, user: str | None, work: Callable[[Who], Awaitable[T]]) -> T:
+    """Do some work with an agent's memory, for who is named."""
+
+    async def done() -> T:
+        async with who(Settings(), agent, session, user) as found:
+            return await work(found)
+
+    return asyncio.run(done())
+
+
+@asynccontextmanager
+async def who(
+    settings: Settings, agent: str | None, session: str | None, user: str | None, *, alone: bool = False
+) -> AsyncGenerator[Who]:
+    """`alone`: without a user it is the session's only one. EdenError for who cannot be told from others."""
+    memory = Memory(settings)
+    try:
+        named = None if session is None else await _named(memory, "session", session)
+        agent_id = await _agent(memory, named) if agent is None else id_of(agent, "agent")
+        person = None if user is None else await _named(memory, "user", user)
+        if alone and user is None and named is not None:
+            person = await _only_user(memory, Asked(encode_id(agent_id), encode_id(named)))
+        yield Who(memory.agent(agent_id, asked_by="eden"), named, person)
+    finally:
+        await memory.close()
+
+
+async def _named(memory: Memory, kind: str, text: str) -> Any:
+    """The form of the id that some message names; text as it is, where it can be nothing but text."""
+    if TYPED.match(text):
+        return id_of(text, kind)
+    paths = memory.settings.messages
+    find, path = (session_of, paths.session_id) if kind == "session" else (user_of, paths.user_id)
+    try:
+        return await find(memory.source, paths.collection, path, text)
+    except EdenError:
+        if text.isdecimal() or len(text) in (24, 32, 36):
+            raise
+        return id_of(text, kind)
+
+
+async def _agent(memory: Memory, session: Any) -> Any:
+    """As the session's document says; where sessions are not mapped, the only one there is."""
+    if session is not None and (own := whose(encode_id(session))) is not None:
+        return decode_id(own.agent_id)
+    mapped = memory.settings.sessions
+    row = None
+    if mapped.collection is not None and session is not None:
+        row = await memory.source[mapped.collection].find_one({"_id": session})
+    said = getter(mapped.agent_id)(row) if row is not None else None
+    return decode_id(DEFAULT_AGENT) if said is None else said
+
+
+async def _only_user(memory: Memory, asked: Asked) -> Any:
+    """None where there are several, or none is known."""
+    presence = MongoPresence(memory.source, memory.database, memory.settings)
+    (present,) = (await presence.look_up([asked])).values()
+    users = tuple(present.users or ())
+    return decode_id(users[0]) if len(users) == 1 else None
