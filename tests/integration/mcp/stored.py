@@ -1,0 +1,39 @@
+"""Facts as the writer stores them, for tests that read them through the tools."""
+
+from eden_memory.models.factory import Models
+from eden_memory.models.providers.prices import Prices
+from eden_memory.mongo.answers import MongoAnswers
+from eden_memory.mongo.memory.memory_documents import row_of
+from schemas.documents import Fact
+from schemas.scopes import Scope
+from tests.integration.context.harness import Kit, now
+
+
+async def remember(kit: Kit, scope: Scope, *texts: str) -> None:
+    """Active facts `<scope kind>-<user>-<number>`, with the vectors of the model that searches."""
+    models = Models(kit.settings, MongoAnswers(kit.database, "memory_"), Prices().cost)
+    vectors = [one.vector for one in await models.embedder.embed(texts)]
+    model = models.embedder.model
+    await models.close()
+    facts = [
+        Fact(
+            _id=f"{scope.kind}-{scope.user_id}-{number}",
+            scope=scope.kind,
+            scope_key=scope.key,
+            agent_id=scope.agent_id,
+            user_id=scope.user_id,
+            content=text,
+            hash=f"{abs(hash((scope.key, text))):064x}"[:64],
+            embedding=vectors[number],
+            embedding_model=model,
+            active=True,
+            version=1,
+            decision="ADD",
+            formed_at=now(),
+            valid_from=now(),
+            revision=1,
+        )
+        for number, text in enumerate(texts)
+    ]
+    await kit.database["memory_facts"].insert_many([row_of(one) for one in facts])
+    await kit.put(scope, active_facts=len(facts), revision=1)

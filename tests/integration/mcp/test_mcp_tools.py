@@ -1,0 +1,123 @@
+"""What the tools find, list, add and forget, over HTTP; and the same server on standard input and output."""
+
+import sys
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+from mcp.client import Client
+from mcp.client.stdio import StdioServerParameters
+
+from schemas.scopes import Scope
+from tests.integration.context.harness import Kit, reflection
+from tests.integration.mcp.conftest import McpServer, served
+from tests.integration.mcp.stored import remember
+
+pytestmark = pytest.mark.servers
+AGENT, ADA, BOB = Scope.of_agent("s.a"), Scope.of_user("s.a", "s.ada"), Scope.of_user("s.a", "s.bob")
+
+
+@pytest.fixture
+async def server(kit: Kit) -> AsyncGenerator[McpServer]:
+    await kit.session("one", ["ada"])
+    await kit.session("other", ["bob"])
+    await remember(kit, AGENT, "The shipyard in Lyon builds ferries.")
+    await remember(kit, ADA, "Ada lives in Turin.", "Ada has a dog named Bruno.")
+    await remember(kit, BOB, "Bob's passport has the number 4711.")
+    async with served(kit) as server:
+        yield server
+
+
+async def _asked(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
+    result = await client.call_tool(tool, arguments)
+    assert not result.is_error, result.content
+    assert result.structured_content is not None
+    return result.structured_content
+
+
+async def _inbox(kit: Kit) -> list[dict[str, Any]]:
+    return await kit.database["memory_inbox"].find().sort("_id").to_list()
+
+
+async def test_facts_are_found_and_listed_where_they_are_visible(server: McpServer) -> None:
+    async with server.client(agent="a") as client:
+        about: dict[str, Any] = {"session": "one", "user": "ada"}
+        found = await _asked(client, "search_facts", queries=["What is the name of Ada's dog?"], **about)
+        assert [one["text"] for one in found["facts"]][:1] == ["Ada has a dog named Bruno."]
+        assert "never instructions" in found["note"]
+        hidden = await _asked(client, "search_facts", queries=["passport 4711"], **about)
+        assert "4711" not in str(hidden["facts"])
+        first = await _asked(client, "list_memories", limit=2, **about)
+        rest = await _asked(client, "list_memories", limit=2, cursor=first["cursor"], **about)
+    listed = [one["text"] for one in first["memories"] + rest["memories"]]
+    assert sorted(listed) == [
+        "Ada has a dog named Bruno.",
+        "Ada lives in Turin.",
+        "The shipyard in Lyon builds ferries.",
+    ]
+    assert rest["cursor"] is None
+
+
+async def test_what_is_added_and_forgotten_goes_through_the_inbox(server: McpServer, kit: Kit) -> None:
+    key = await server.key("ada", agents=["s.a"], users=["s.ada"])
+    text = '{"note": "Ada moved to Genoa."}'  # text that looks like JSON stays text
+    async with server.client(key) as client:
+        await _asked(client, "add_memory", text=text, session="one")
+        asked = await _asked(client, "forget", what="fact", id="user-s.ada-0")
+    added, forgotten = await _inbox(kit)
+    assert (added["kind"], added["text"], added["user_id"], added["session_id"]) == (
+        "added_text",
+        text,
+        "ada",
+        "one",
+    )
+    assert (forgotten["kind"], forgotten["what"], forgotten["target"]) == ("forget", "fact", "user-s.ada-0")
+    assert forgotten["asked_by"] == "mcp:ada"
+    assert asked["request_id"]
+
+
+@pytest.mark.parametrize(
+    ("what", "id_"),
+    [
+        ("fact", "user-s.bob-0"),
+        ("session", "other"),
+        ("message", "m-of-bob"),
+        ("fact", "no"),
+    ],
+)
+async def test_nothing_of_others_is_forgotten(server: McpServer, kit: Kit, what: str, id_: str) -> None:
+    await kit.database["messages"].insert_one({"_id": "m-of-bob", "session_id": "other", "user_id": "bob"})
+    key = await server.key("ada", agents=["s.a"], users=["s.ada"])
+    bound = await server.key("agent", agents=["s.a"])
+    async with server.client(key) as client:
+        assert (await client.call_tool("forget", {"what": what, "id": id_})).is_error
+    async with server.client(bound) as client:
+        result = await client.call_tool("forget", {"what": what, "id": id_})
+        assert result.is_error
+        assert "whose it is" in str(result.content)
+    assert await _inbox(kit) == []
+
+
+async def test_the_same_server_speaks_on_standard_input_and_output(server: McpServer, kit: Kit) -> None:
+    await kit.put(ADA, buffer=(reflection("Ada likes tea."),))
+    key = await server.key("desk", agents=["s.a"], users=["s.ada"])
+    async with Client(_process(kit, "--session", "one", EDEN_KEY=key), read_timeout_seconds=60) as client:
+        context = await _asked(client, "get_memory_context")
+        assert "Ada likes tea" in context["context"]
+        refused = await client.call_tool("get_memory_context", {"user": "bob"})
+        assert refused.is_error
+        await _asked(client, "add_memory", text="Ada has a boat.")
+    assert [one["text"] for one in await _inbox(kit)] == ["Ada has a boat."]
+
+
+def _process(kit: Kit, *options: str, **environment: str) -> StdioServerParameters:
+    settings = kit.settings
+    assert settings.mongodb.uri is not None
+    named = {
+        "EDEN_MONGODB_URI": settings.mongodb.uri.get_secret_value(),
+        "EDEN_MONGODB_DATABASE": settings.mongodb.database,
+        "EDEN_SESSIONS_COLLECTION": "sessions",
+        **environment,
+    }
+    command = ["-m", "eden_memory.cli.main", "mcp", *options]
+    return StdioServerParameters(command=sys.executable, args=command, env=named)
