@@ -30,8 +30,9 @@ from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore
 from eden_memory.runtime import process
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
 from tests.bench.report import Report, Row, median
-from tests.integration.formation_trigger.harness import PARTITIONS, Kit, Topic, kit_for
+from tests.integration.formation_trigger.harness import Kit
 from tests.integration.runtime.harness import until
+from tests.integration.stages_on_servers import PARTITIONS, Topic, on_servers
 from tests.servers import running_servers
 from tests.unit.formation_trigger.records import message, watermark
 
@@ -64,7 +65,7 @@ async def stage_rate(kit: Kit, log: Sequence[Delivery]) -> float:
     await kit.put(log)
     rounds = len({one.envelope.ordering_key for one in log}) // PARTITIONS // 1_000 + 2
     messages = kit.database["memory_messages"]
-    async with kit.running(), kit.topic() as topic:
+    async with kit.running(), kit.topic("memory.formations") as topic:
         await until(messages.find_one, "the first batch")
         started, before = time.monotonic(), await messages.estimated_document_count()
         await kit.put(
@@ -153,7 +154,7 @@ async def _namespace(mongodb: str, kafka: str) -> AsyncGenerator[Kit]:
         mongodb=MongoSettings(uri=SecretStr(mongodb), database=name),  # pyright: ignore[reportCallIssue]
         kafka=KafkaSettings(bootstrap=kafka, topic_prefix=f"{name}.", group_prefix=f"{name}."),  # pyright: ignore[reportCallIssue]
     )
-    async with kit_for(settings) as kit:
+    async with on_servers(Kit, settings) as kit:
         yield kit
         await kit.mongo.drop_database(name)
 

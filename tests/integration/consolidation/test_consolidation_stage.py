@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import pytest
-from pymongo import AsyncMongoClient
 
 from eden_memory.domain.asking import A, Answered, Asking, Earlier, Prompt
 from eden_memory.domain.consolidating import change_of
@@ -15,23 +14,15 @@ from eden_memory.domain.failures import PermanentError, ProviderError
 from eden_memory.domain.fence import Fence
 from eden_memory.domain.material import ConsolidationMaterial
 from eden_memory.domain.stage import Delivery
-from eden_memory.mongo.client import connect
-from eden_memory.mongo.controls import MongoControls, MongoGroupNotes
 from eden_memory.mongo.memory.blobs_decided import MongoBlobsDecided, scopes_due
 from eden_memory.mongo.memory.forgotten import MongoForgetting
 from eden_memory.mongo.memory.memory_store import MongoMemoryStore
 from eden_memory.mongo.memory.snapshots import MongoSnapshots
 from eden_memory.mongo.memory.streams import MongoStreams
-from eden_memory.mongo.outcomes import MongoLedger
-from eden_memory.mongo.setup.setup import set_up
-from eden_memory.runtime.contract.topic_admin import apply_topics
-from eden_memory.runtime.contract.topics import load_topics
-from eden_memory.runtime.kafka import admin_config, client_kwargs
 from eden_memory.runtime.metrics import ConsolidationMetrics
-from eden_memory.runtime.stages.publishing import Publisher, new_producer, partition_for
-from eden_memory.runtime.stages.slots import Slots
+from eden_memory.runtime.stages.publishing import Publisher
 from eden_memory.runtime.stages.waking import announce
-from eden_memory.runtime.stages.worker import Bounds, Surroundings, Worker
+from eden_memory.runtime.stages.worker import Worker
 from eden_memory.settings import Settings
 from processors import pipeline
 from processors.atlas_writer import AtlasWriter
@@ -41,9 +32,9 @@ from schemas.envelope import Envelope
 from schemas.events import REGISTRY, ReflectionFormed, ScopeChanged, ScopeConsolidated
 from schemas.provenance import SourceMessage
 from schemas.scopes import Scope
+from tests.integration.stages_on_servers import PARTITIONS, PREFIX, Mongo, OnServers, on_servers, running
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(120)]
-PREFIX, PARTITIONS = "memory_", 3
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 BOTH = (pipeline.CONSOLIDATION, pipeline.ATLAS_WRITER)
 
@@ -95,16 +86,12 @@ class Model:
         return Answered(cast(A, ConsolidatedText(text=self.answers[asking.unit][1])), None)
 
 
-class Kit:
+class Kit(OnServers):
     """Both stages, and what goes in and comes out."""
 
-    def __init__(
-        self, settings: Settings, mongo: AsyncMongoClient[dict[str, Any]], publisher: Publisher
-    ) -> None:
-        self.settings, self.publisher, self.model = settings, publisher, Model()
-        assert settings.kafka.bootstrap is not None
-        self.client = client_kwargs(settings.kafka, settings.kafka.bootstrap)
-        self.database, self.topics = mongo[settings.mongodb.database], load_topics(settings.kafka)
+    def __init__(self, settings: Settings, mongo: Mongo, publisher: Publisher) -> None:
+        super().__init__(settings, mongo, publisher)
+        self.model = Model()
         self.streams = MongoStreams(self.database, PREFIX)
 
     def worker(self, name: str) -> Worker:
@@ -122,44 +109,12 @@ class Kit:
         writer = AtlasWriter(MongoMemoryStore(self.database, PREFIX), forgetting)
         handlers = {pipeline.CONSOLIDATION: consolidation, pipeline.ATLAS_WRITER: writer}
         (stage,) = pipeline.stages({name: handlers[name]})
-        around = Surroundings(
-            client=self.client,
-            topic_of=self.topics.topic_of,
-            group_of=self.topics.group,
-            registry=REGISTRY,
-            publisher=self.publisher,
-            ledger=MongoLedger(self.database, PREFIX),
-            notes=MongoGroupNotes(self.database, PREFIX),
-            controls=MongoControls(self.database, PREFIX),
-            slots=Slots(100),
-            bounds=Bounds(commit_seconds=0.1),
-        )
-        return Worker(stage, around)
+        return self.worker_of(stage)
 
     @asynccontextmanager
     async def running(self, *names: str) -> AsyncGenerator[None]:
-        workers = [self.worker(one) for one in names]
-        tasks = [asyncio.create_task(one.run(10.0)) for one in workers]
-        try:
+        async with running([self.worker(one) for one in names], 10.0):
             yield
-        finally:
-            for one in workers:
-                one.stop()
-            await asyncio.gather(*tasks)
-
-    async def put(self, *deliveries: Delivery) -> None:
-        producer: Any = new_producer(self.client)
-        await producer.start()
-        for one in deliveries:
-            assert one.event is not None
-            await producer.send_and_wait(
-                self.settings.kafka.topic_prefix + one.topic,
-                key=one.key.encode(),
-                value=one.event.json_bytes(),
-                headers=one.envelope.headers(),
-                partition=partition_for(one.envelope.ordering_key.encode(), PARTITIONS),
-            )
-        await producer.stop()
 
     async def snapshot(self, scope: Scope) -> dict[str, Any]:
         return await self.database["memory_snapshots"].find_one({"_id": scope.key}) or {}
@@ -182,32 +137,17 @@ class Kit:
 
 @pytest.fixture
 async def kit(settings: Settings) -> AsyncGenerator[Kit]:
-    settings = settings.model_copy(
-        update={"kafka": settings.kafka.model_copy(update={"partitions": PARTITIONS})}
-    )
-    assert settings.mongodb.uri is not None
-    assert settings.kafka.bootstrap is not None
-    config = admin_config(settings.kafka, settings.kafka.bootstrap)
-    await asyncio.to_thread(apply_topics, config, load_topics(settings.kafka))
-    client = client_kwargs(settings.kafka, settings.kafka.bootstrap)
-    async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as mongo:
-        publisher = Publisher(lambda: new_producer(client))
-        await publisher.start()
-        try:
-            kit = Kit(settings, mongo, publisher)
-            await set_up(kit.database, PREFIX)
-            yield kit
-        finally:
-            await publisher.stop()
+    async with on_servers(Kit, settings) as kit:
+        yield kit
 
 
 async def test_full_buffers_become_blobs_version_after_version(kit: Kit) -> None:
     async with kit.running(*BOTH):
-        await kit.put(*(reflection(user(one), number) for one in (1, 2, 3) for number in range(1, 5)))
+        await kit.put(reflection(user(one), number) for one in (1, 2, 3) for number in range(1, 5))
         for one in (1, 2, 3):
             found = await kit.until(user(one), blob_version=1, buffer=[])
             assert found["blob"] == "insight 1 insight 2 insight 3 insight 4"
-        await kit.put(*(reflection(user(1), number) for number in range(5, 9)))
+        await kit.put(reflection(user(1), number) for number in range(5, 9))
         found = await kit.until(user(1), blob_version=2, buffer=[])
         assert found["blob"] == " ".join(f"insight {number}" for number in range(1, 9))
     assert len(kit.model.paid) == 4
@@ -215,15 +155,15 @@ async def test_full_buffers_become_blobs_version_after_version(kit: Kit) -> None
 
 async def test_a_version_that_the_writer_has_not_applied_is_not_paid_for_twice(kit: Kit) -> None:
     async with kit.running(pipeline.ATLAS_WRITER):
-        await kit.put(*(reflection(user(1), number) for number in range(1, 5)))
+        await kit.put(reflection(user(1), number) for number in range(1, 5))
         await kit.holds(lambda: kit.database["memory_snapshots"].find_one({"buffer.3": {"$exists": True}}))
     snapshots = await MongoSnapshots(kit.database, PREFIX).snapshots([user(1).key])
     change = change_of(snapshots[user(1).key])
     async with kit.running(pipeline.CONSOLIDATION):
-        await kit.put(_again(change, 0))  # the writer may have been stopped before it had announced it
+        await kit.put([_again(change, 0)])  # the writer may have been stopped before it had announced it
         await kit.holds(lambda: MongoBlobsDecided(kit.database, PREFIX).blob_decided(user(1).key, 1))
         for number in range(1, 5):
-            await kit.put(_again(change, number))
+            await kit.put([_again(change, number)])
         await _consumed(kit)
     assert len(kit.model.paid) == 1
     async with kit.running(*BOTH):
@@ -258,11 +198,11 @@ async def _consumed(kit: Kit) -> None:
 async def test_a_consolidation_given_up_loses_nothing_and_the_next_one_takes_all(kit: Kit) -> None:
     kit.model.fails = lambda asking: PermanentError("never valid") if not kit.model.answers else None
     async with kit.running(*BOTH):
-        await kit.put(*(reflection(user(1), number) for number in range(1, 5)))
+        await kit.put(reflection(user(1), number) for number in range(1, 5))
         await kit.holds(lambda: kit.database["memory_outcomes"].find_one({"dead": {"$exists": True}}))
         assert len((await kit.snapshot(user(1)))["buffer"]) == 4
         kit.model.fails = lambda asking: None
-        await kit.put(*(reflection(user(1), number) for number in range(5, 9)))
+        await kit.put(reflection(user(1), number) for number in range(5, 9))
         found = await kit.until(user(1), blob_version=1)
         left = [one["content"] for one in found["buffer"]]
         assert {*left, *_insights(found["blob"])} >= {f"insight {number}" for number in range(1, 5)}
@@ -276,7 +216,7 @@ async def test_a_provider_that_is_away_for_a_moment_costs_nothing(kit: Kit) -> N
     failures = [ProviderError("away"), ProviderError("away")]
     kit.model.fails = lambda asking: failures.pop() if failures else None
     async with kit.running(*BOTH):
-        await kit.put(*(reflection(user(1), number) for number in range(1, 5)))
+        await kit.put(reflection(user(1), number) for number in range(1, 5))
         await kit.until(user(1), blob_version=1, buffer=[])
     assert await kit.database["memory_outcomes"].count_documents({"dead": {"$exists": True}}) == 0
 
@@ -345,7 +285,7 @@ def _row(scope: Scope, buffered: int, **fields: Any) -> dict[str, Any]:
 
 async def test_events_of_blobs_say_what_they_were_made_from(kit: Kit) -> None:
     async with kit.running(*BOTH):
-        await kit.put(*(reflection(user(1), number) for number in range(1, 5)))
+        await kit.put(reflection(user(1), number) for number in range(1, 5))
         await kit.until(user(1), blob_version=1, buffer=[])
     outcome = await kit.database["memory_outcomes"].find_one({"_id": f"consolidation:{user(1).key}@1"})
     assert outcome is not None

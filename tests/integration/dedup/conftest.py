@@ -6,7 +6,8 @@ import pytest
 
 from eden_memory.mongo.client import connect
 from eden_memory.settings import Settings
-from tests.integration.dedup.dedup_servers import Database, Stage, prepared, stage_for
+from tests.integration.dedup.dedup_servers import Database, Stage, prepared
+from tests.integration.stages_on_servers import on_servers
 
 
 @pytest.fixture
@@ -19,5 +20,5 @@ async def database(settings: Settings) -> AsyncGenerator[Database]:
 
 @pytest.fixture
 async def stage(settings: Settings) -> AsyncGenerator[Stage]:
-    async with stage_for(settings) as stage:
+    async with on_servers(Stage, settings) as stage:
         yield stage

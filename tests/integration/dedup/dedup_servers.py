@@ -3,20 +3,16 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import SecretStr
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.domain.fence import Fence
 from eden_memory.domain.forgetting.forgotten import Marks
-from eden_memory.domain.outcome import StoredRecord
 from eden_memory.domain.projection.memory_batch import memory_batch
 from eden_memory.domain.stage import Decision, Delivery, Emit
-from eden_memory.mongo.client import connect
-from eden_memory.mongo.controls import MongoControls, MongoGroupNotes
 from eden_memory.mongo.memory.decided import MongoDecided
 from eden_memory.mongo.memory.fact_search import MongoFactSearch
 from eden_memory.mongo.memory.forgotten import MongoForgetting
@@ -25,22 +21,16 @@ from eden_memory.mongo.memory.streams import MongoStreams
 from eden_memory.mongo.outcomes import MongoLedger
 from eden_memory.mongo.setup.setup import set_up
 from eden_memory.ports import LanguageModel
-from eden_memory.runtime.contract.topic_admin import apply_topics
-from eden_memory.runtime.contract.topics import load_topics
-from eden_memory.runtime.kafka import admin_config, client_kwargs
 from eden_memory.runtime.stages.accounting import accounted
-from eden_memory.runtime.stages.publishing import Publisher, new_producer
-from eden_memory.runtime.stages.slots import Slots
-from eden_memory.runtime.stages.worker import Bounds, Surroundings, Worker
-from eden_memory.settings import KafkaSettings, MongoSettings, Settings
+from eden_memory.runtime.stages.worker import Worker
 from processors import pipeline
 from processors.atlas_writer import AtlasWriter
 from processors.fact_dedup import FactDedup, Stores
 from schemas.envelope import Envelope
-from schemas.events import REGISTRY, FactChanged, FactsProposed, decode
+from schemas.events import FactChanged, decode
+from tests.integration.stages_on_servers import PREFIX, OnServers, ignored, on_servers, running, settings_of
 from tests.unit.dedup.dedup_kit import WordEmbedder
 
-PREFIX = "memory_"
 Database = AsyncDatabase[dict[str, Any]]
 
 
@@ -99,52 +89,24 @@ def _envelope(event: FactChanged) -> Envelope:
     )
 
 
-class Stage:
-    """Servers of one test, and the stages on them."""
-
-    def __init__(self, settings: Settings, mongo: Any, publisher: Publisher, client: dict[str, Any]) -> None:
-        self.settings, self._publisher, self._client = settings, publisher, client
-        self.database: Database = mongo[settings.mongodb.database]
-        self._topics = load_topics(settings.kafka)
-
-    async def put(self, deliveries: Sequence[Delivery]) -> None:
-        """As fact-extraction and the tailer publish them."""
-        topic = self._topics.topic_of(FactsProposed)
-        await self._publisher.publish([replace(_record(one), topic=topic) for one in deliveries])
+class Stage(OnServers):
+    """The stages of one test."""
 
     def worker(
         self, model: LanguageModel, *, writer: bool = True, stop_seconds: float = 10.0
     ) -> list[Worker]:
         """fact-dedup (and atlas-writer) as a process of its own has them."""
-        handlers = {pipeline.FACT_DEDUP: accounted(handler(self.database, model), _ignored)}
+        handlers = {pipeline.FACT_DEDUP: accounted(handler(self.database, model), ignored)}
         if writer:
             store = MongoMemoryStore(self.database, PREFIX)
             handlers[pipeline.ATLAS_WRITER] = AtlasWriter(store, MongoForgetting(self.database, PREFIX))
-        around = Surroundings(
-            client=self._client,
-            topic_of=self._topics.topic_of,
-            group_of=self._topics.group,
-            registry=REGISTRY,
-            publisher=self._publisher,
-            ledger=MongoLedger(self.database, PREFIX),
-            notes=MongoGroupNotes(self.database, PREFIX),
-            controls=MongoControls(self.database, PREFIX),
-            slots=Slots(100),
-            bounds=Bounds(commit_seconds=0.1, stop_seconds=stop_seconds),
-        )
-        return [Worker(stage, around) for stage in pipeline.stages(handlers)]
+        return [self.worker_of(stage, stop_seconds=stop_seconds) for stage in pipeline.stages(handlers)]
 
     @asynccontextmanager
     async def running(self, *models: LanguageModel) -> AsyncGenerator[None]:
         """One process for each model, for the block; what they raise is raised."""
-        workers = [one for model in models for one in self.worker(model)]
-        tasks = [asyncio.create_task(one.run()) for one in workers]
-        try:
+        async with running(one for model in models for one in self.worker(model)):
             yield
-        finally:
-            for one in workers:
-                one.stop()
-            await asyncio.gather(*tasks)
 
     async def active(self) -> list[dict[str, Any]]:
         """The facts that the writer shows."""
@@ -188,44 +150,9 @@ class Stage:
         return [one for one in events if isinstance(one, FactChanged)]
 
 
-def _record(one: Delivery) -> StoredRecord:
-    assert one.event is not None
-    ordering = one.envelope.ordering_key.encode()
-    return StoredRecord("", ordering, one.key.encode(), one.event.json_bytes(), tuple(one.envelope.headers()))
-
-
-def _ignored(calls: object) -> None:
-    """Nothing is accounted here."""
-
-
-@asynccontextmanager
-async def stage_for(settings: Settings, *, prepare: bool = True) -> AsyncGenerator[Stage]:
-    """Topics, indexes and connections of a test."""
-    settings = settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"partitions": 3})})
-    assert settings.mongodb.uri is not None
-    assert settings.kafka.bootstrap is not None
-    async with AsyncExitStack() as stack:
-        if prepare:
-            config = admin_config(settings.kafka, settings.kafka.bootstrap)
-            await asyncio.to_thread(apply_topics, config, load_topics(settings.kafka))
-        mongo = await stack.enter_async_context(
-            connect(settings.mongodb, settings.mongodb.uri.get_secret_value())
-        )
-        if prepare:
-            await prepared(mongo[settings.mongodb.database])
-        client = client_kwargs(settings.kafka, settings.kafka.bootstrap)
-        publisher = Publisher(lambda: new_producer(client))
-        await publisher.start()
-        stack.push_async_callback(publisher.stop)
-        yield Stage(settings, mongo, publisher, client)
-
-
 async def run_process(mongodb: str, kafka: str, name: str, model: LanguageModel) -> None:
     """Both stages until the process is killed."""
-    settings = Settings(
-        mongodb=MongoSettings(uri=SecretStr(mongodb), database=name),  # pyright: ignore[reportCallIssue]
-        kafka=KafkaSettings(bootstrap=kafka, topic_prefix=f"{name}.", group_prefix=f"{name}."),  # pyright: ignore[reportCallIssue]
-    )
-    async with stage_for(settings, prepare=False) as stage:
+    settings = settings_of(mongodb, kafka, (name, f"{name}.", f"{name}."))
+    async with on_servers(Stage, settings, prepare=False) as stage:
         with suppress(asyncio.CancelledError):
             await asyncio.gather(*(one.run() for one in stage.worker(model)))

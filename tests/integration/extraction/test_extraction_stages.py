@@ -14,7 +14,8 @@ from eden_memory.domain.material import FactMaterial, ReflectionMaterial
 from schemas.answers import Answer, ExtractedFacts, StatedReflections
 from schemas.documents import Snapshot
 from schemas.events import FactsExtracted, FactsProposed, ReflectionFormed, SessionClosed
-from tests.integration.extraction.extraction_kit import Kit, Published, window
+from tests.integration.extraction.extraction_kit import Kit, window
+from tests.integration.stages_on_servers import Topic
 from tests.servers import TestServers
 from tests.unit.extraction.windows import NOON, USER_SCOPE, ScriptedModel, fact, reflection
 
@@ -53,7 +54,7 @@ async def test_a_closed_window_becomes_facts_and_reflections_and_an_ended_sessio
     )
     async with kit.published() as out, kit.running(model):
         await kit.close_windows([window(1, "Tern is blue.", because="ended"), window(2, because="ended")])
-        await out.until(lambda: len(out.of(SessionClosed)) == 2, "both sessions closed")
+        await out.until_true(lambda: len(out.of(SessionClosed)) == 2, "both sessions closed")
         extracted = {one.key(): one.outcome for one in out.of(FactsExtracted)}
         assert extracted == {"s.talk1/1-aa": "extracted", "s.talk2/1-aa": "empty"}
         (proposed,) = out.of(FactsProposed)
@@ -77,12 +78,12 @@ async def test_redelivered_windows_cost_no_second_call_and_publish_the_same(kit:
         first = ScriptedModel(answer)
         async with kit.running(first):
             await kit.close_windows(windows)
-            await out.until(lambda: len(out.of(ReflectionFormed)) == 12, "all reflections")
+            await out.until_true(lambda: len(out.of(ReflectionFormed)) == 12, "all reflections")
         again = ScriptedModel(answer)
         async with kit.running(again):
             await kit.ask_for(windows)
             repeats = len(out.records) + 12 * 2
-            await out.until(lambda: len(out.records) >= repeats, "the repeats")
+            await out.until_true(lambda: len(out.records) >= repeats, "the repeats")
         assert (len(first.prompts), len(again.prompts)) == (24, 0)
         assert all(len(values) == 1 for values in out.values().values()), "a repeat is the same record"
 
@@ -97,18 +98,18 @@ async def test_a_dead_extraction_is_said_to_have_failed_and_reflections_are_form
 
     async with kit.published() as out, kit.running(ScriptedModel(refuse_facts)):
         await kit.close_windows([window(1, "Tern is blue.", because="ended")])
-        await out.until(lambda: bool(out.of(SessionClosed)), "the session closed")
+        await out.until_true(lambda: bool(out.of(SessionClosed)), "the session closed")
         (extracted,) = out.of(FactsExtracted)
         assert (extracted.outcome, extracted.facts) == ("failed", ())
         assert "invalid" in (extracted.reason or "")
         assert [one.text for one in out.of(ReflectionFormed)] == ["They talked."]
-        await out.until(lambda: len(out.dead) == 1, "its dead letter")
+        await out.until_true(lambda: len(out.dead) == 1, "its dead letter")
 
 
 async def test_a_window_whose_texts_are_gone_is_given_up_and_its_session_still_closed(kit: Kit) -> None:
     async with kit.published() as out, kit.running(ScriptedModel(answer)):
         await kit.close_windows([window(1, "Tern is blue.", because="ended")], keep_texts=False)
-        await out.until(lambda: bool(out.of(SessionClosed)), "the session closed")
+        await out.until_true(lambda: bool(out.of(SessionClosed)), "the session closed")
         assert [one.outcome for one in out.of(FactsExtracted)] == ["failed"]
         assert out.of(ReflectionFormed) == []
 
@@ -124,7 +125,7 @@ async def test_killed_processes_leave_one_outcome_for_each_window(
             await _killed_once(servers, kit, calls, out, share)
         process = _start(servers, kit, calls)
         try:
-            await out.until(lambda: _formed(out) == 40, "all reflections")
+            await out.until_true(lambda: _formed(out) == 40, "all reflections")
         finally:
             await _kill(process)
         await out.read()
@@ -135,7 +136,7 @@ async def test_killed_processes_leave_one_outcome_for_each_window(
         assert sum(times.values()) >= 80
 
 
-def _formed(out: Published) -> int:
+def _formed(out: Topic) -> int:
     return len({one.formation_id for one in out.of(ReflectionFormed)})
 
 
@@ -147,11 +148,11 @@ def _start(servers: TestServers, kit: Kit, calls: Path) -> subprocess.Popen[byte
         return subprocess.Popen([sys.executable, "-m", MODULE, *arguments], stdout=log, stderr=log)
 
 
-async def _killed_once(servers: TestServers, kit: Kit, calls: Path, out: Published, at: int) -> None:
+async def _killed_once(servers: TestServers, kit: Kit, calls: Path, out: Topic, at: int) -> None:
     """Let a process work until so many windows are formed, then kill it."""
     process = _start(servers, kit, calls)
     try:
-        await out.until(lambda: _formed(out) >= at, f"{at} windows formed")
+        await out.until_true(lambda: _formed(out) >= at, f"{at} windows formed")
     finally:
         await _kill(process)
 

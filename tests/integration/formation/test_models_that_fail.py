@@ -38,9 +38,10 @@ async def shared(shared_settings: Settings, shared_models: Serving) -> AsyncGene
 
 
 async def calls(shared: System) -> Counter[tuple[str, str | None]]:
-    """Chat calls by stage and the event that they were made for."""
+    """Chat calls by stage and the event that they were made for; those refused for their rate cost nothing."""
     events = [one.event for one in await shared.records("memory.usage")]
-    return Counter((one.stage, one.cause) for one in events if isinstance(one, ModelCalled))
+    paid = [one for one in events if isinstance(one, ModelCalled) and one.outcome != "rate_limited"]
+    return Counter((one.stage, one.cause) for one in paid)
 
 
 async def test_faults_of_three_kinds_lose_nothing(shared: System, models: Serving) -> None:

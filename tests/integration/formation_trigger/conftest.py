@@ -5,10 +5,11 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from eden_memory.settings import Settings
-from tests.integration.formation_trigger.harness import Kit, kit_for
+from tests.integration.formation_trigger.harness import Kit
+from tests.integration.stages_on_servers import on_servers
 
 
 @pytest.fixture
 async def kit(settings: Settings) -> AsyncGenerator[Kit]:
-    async with kit_for(settings) as kit:
+    async with on_servers(Kit, settings) as kit:
         yield kit

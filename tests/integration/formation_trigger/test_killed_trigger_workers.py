@@ -14,7 +14,8 @@ import pytest
 from eden_memory.domain.stage import Delivery
 from eden_memory.domain.windows.windows import Limits
 from eden_memory.mongo.setup.setup import set_up
-from tests.integration.formation_trigger.harness import PARTITIONS, Kit, Topic
+from tests.integration.formation_trigger.harness import Kit
+from tests.integration.stages_on_servers import PARTITIONS, Topic
 from tests.servers import TestServers
 from tests.unit.formation_trigger.memory_store import MemoryStore
 from tests.unit.formation_trigger.records import (
@@ -94,7 +95,7 @@ async def test_killed_and_concurrent_workers_close_the_windows_of_a_quiet_run(
     expected = {one.formation_id: names(one) for one in formations(quiet)}
     await kit.put([*log, *(watermark(10_000, 30, partition) for partition in range(PARTITIONS))])
     output = tmp_path / "workers.log"
-    async with kit.topic() as topic:
+    async with kit.topic("memory.formations") as topic:
         for share in (0.02, 0.4):
             with worker(servers, kit, output), worker(servers, kit, output):
                 await topic.until(int(len(expected) * share), seconds=90)

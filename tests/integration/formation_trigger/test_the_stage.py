@@ -7,7 +7,8 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from eden_memory.domain.stage import Delivery
-from tests.integration.formation_trigger.harness import PARTITIONS, Kit, changed
+from tests.integration.formation_trigger.harness import Kit, changed
+from tests.integration.stages_on_servers import PARTITIONS
 from tests.unit.formation_trigger.records import asked, ended, gone, message, names, watermark
 
 pytestmark = pytest.mark.servers
@@ -38,7 +39,7 @@ async def test_windows_close_for_each_reason(kit: Kit) -> None:
         asked("s.asked", 52, 1),
     ]
     await kit.put([*records, *everywhere(60, 15), *everywhere(61, 25 * 60)])
-    async with kit.running(settings), kit.topic() as topic:
+    async with kit.running(settings), kit.topic("memory.formations") as topic:
         found = {one.session_id: one for one in reversed(await topic.until(9))}
         assert {name: one.closed_because for name, one in found.items()} == {
             "s.full": "messages",
@@ -63,7 +64,7 @@ async def test_windows_close_for_each_reason(kit: Kit) -> None:
 async def test_edits_and_deletions_before_and_after_the_window(kit: Kit) -> None:
     before = [*some(4), message(f"{S}-1", S, 20, 1, "edited in time"), gone(f"{S}-2", S, 21, 1)]
     after = [message(f"{S}-3", S, 40, 3, "too late"), gone(f"{S}-4", None, 41, 3), asked(S, 42, 4)]
-    async with kit.running(), kit.topic() as topic, kit.topic("memory.forgotten") as forgotten:
+    async with kit.running(), kit.topic("memory.formations") as topic, kit.topic("memory.forgotten") as forgotten:
         await kit.put([*before, asked(S, 30, 2)])
         (one,) = await topic.until(1)
         await kit.put([*after, *everywhere(50, 5)])
@@ -88,7 +89,7 @@ async def test_a_session_waits_for_its_documents_with_the_reason_and_goes_on(kit
         agents={"collection": "agents"},
         users={"collection": "users"},
     )
-    async with kit.running(settings), kit.topic() as topic:
+    async with kit.running(settings), kit.topic("memory.formations") as topic:
         await kit.put([*some(2), asked(S, 10, 1), *some(2, first=11), asked(S, 20, 2)])
 
         async def waits_for(reason: str) -> None:
@@ -133,7 +134,7 @@ async def _watching(kit: Kit, session: str) -> AsyncGenerator[None]:
 async def test_users_who_join_and_leave_begin_session_memory_anew(kit: Kit) -> None:
     settings = changed(kit.settings, sessions={"collection": "sessions"})
     keys: list[str] = []
-    async with kit.running(settings), kit.topic() as topic:
+    async with kit.running(settings), kit.topic("memory.formations") as topic:
         for number, users in enumerate([[1], [1, 2], [1]], 1):
             await kit.database["sessions"].replace_one({"_id": "s"}, {"users": users}, upsert=True)
             await kit.put([*some(1, first=10 * number), asked(S, 10 * number + 5, number)])
@@ -149,14 +150,14 @@ async def test_users_who_join_and_leave_begin_session_memory_anew(kit: Kit) -> N
 async def test_a_message_that_moves_between_partitions_is_in_one_window(kit: Kit) -> None:
     here, there = "s.0", "s.1"
     moved = [gone(f"{here}-1", here, 20, 1, "moved"), message(f"{here}-1", there, 20, 1, "moved")]
-    async with kit.running(), kit.topic() as topic:
+    async with kit.running(), kit.topic("memory.formations") as topic:
         await kit.put([*some(2, here), *moved, asked(there, 30, 2), asked(here, 31, 2)])
         found = {one.session_id: names(one) for one in await topic.until(2)}
     assert found == {here: [f"{here}-2"], there: [f"{here}-1"]}
 
 
 async def test_the_state_of_a_long_session_stays_small(kit: Kit) -> None:
-    async with kit.running(), kit.topic() as topic:
+    async with kit.running(), kit.topic("memory.formations") as topic:
         await kit.put([*some(45 * 40, text="x" * 200), *everywhere(9_000, 40)])
         await topic.until(40)
         await kit.put(everywhere(9_001, 41))

@@ -13,7 +13,8 @@ import pytest
 
 from eden_memory.mongo.setup.setup import set_up
 from eden_memory.settings import Settings
-from tests.integration.formation_trigger.harness import kit_for
+from tests.integration.formation_trigger.harness import Kit
+from tests.integration.stages_on_servers import on_servers
 from tests.servers import TestServers
 
 pytestmark = pytest.mark.servers
@@ -25,7 +26,7 @@ KAFKA_AWAY = {"EDEN_KAFKA_BOOTSTRAP": NOWHERE}
 @pytest.fixture
 async def environment(settings: Settings, servers: TestServers) -> dict[str, str]:
     """Topics and collections are there; what a process is told of them."""
-    async with kit_for(settings) as kit:
+    async with on_servers(Kit, settings) as kit:
         await set_up(kit.database, kit.settings.mongodb.prefix)
     return {
         "EDEN_MONGODB_URI": servers.mongodb_uri,

@@ -7,7 +7,8 @@ import pytest
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.setup.setup import set_up
 from eden_memory.settings import Settings
-from tests.integration.writer.stage_kit import StageKit, stage_kit
+from tests.integration.stages_on_servers import on_servers
+from tests.integration.writer.stage_kit import StageKit
 from tests.integration.writer.writer_kit import Database
 
 
@@ -22,5 +23,5 @@ async def database(settings: Settings) -> AsyncGenerator[Database]:
 
 @pytest.fixture
 async def kit(settings: Settings) -> AsyncGenerator[StageKit]:
-    async with stage_kit(settings) as kit:
+    async with on_servers(StageKit, settings) as kit:
         yield kit

@@ -9,8 +9,8 @@ import pytest
 
 from schemas.events import Event
 from schemas.scopes import Scope
-from tests.integration.formation_trigger.harness import Topic
 from tests.integration.runtime.harness import until
+from tests.integration.stages_on_servers import Topic
 from tests.integration.writer.stage_kit import StageKit, changes, commands
 from tests.integration.writer.writer_kit import documents, fact_rows, snapshot
 from tests.servers import TestServers

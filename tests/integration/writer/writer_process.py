@@ -3,18 +3,13 @@
 import asyncio
 import sys
 
-from pydantic import SecretStr
-
-from eden_memory.settings import KafkaSettings, MongoSettings, Settings
-from tests.integration.writer.stage_kit import stage_kit
+from tests.integration.stages_on_servers import on_servers, settings_of
+from tests.integration.writer.stage_kit import StageKit
 
 
 async def main(mongodb: str, kafka: str, name: str) -> None:
-    settings = Settings(
-        mongodb=MongoSettings(uri=SecretStr(mongodb), database=name),  # pyright: ignore[reportCallIssue]
-        kafka=KafkaSettings(bootstrap=kafka, topic_prefix=f"{name}.", group_prefix=f"{name}."),  # pyright: ignore[reportCallIssue]
-    )
-    async with stage_kit(settings, prepare=False) as kit:
+    settings = settings_of(mongodb, kafka, (name, f"{name}.", f"{name}."))
+    async with on_servers(StageKit, settings, prepare=False) as kit:
         await kit.worker(batch=25).run()
 
 
