@@ -1,0 +1,55 @@
+"""The stores of facts: a process that is told of changes, one that asks, and Atlas where EDEN_ATLAS_URI names one."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+from pydantic import SecretStr
+from pytest_socket import enable_socket
+
+from eden_memory.mongo.client import connect
+from eden_memory.mongo.search.atlas_lists import AtlasFactLists
+from eden_memory.settings import Settings
+from tests.conftest import GIVEN
+from tests.integration.search.search_kit import PREFIX, Database, Stand, plain, prepared
+from tests.unit.dedup.dedup_kit import WordEmbedder
+
+ATLAS = "EDEN_ATLAS_URI"
+
+
+@pytest.fixture
+async def database(settings: Settings) -> AsyncGenerator[Database]:
+    """MongoDB with all indexes."""
+    assert settings.mongodb.uri is not None
+    async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
+        yield await prepared(client[settings.mongodb.database])
+
+
+ON_ATLAS = pytest.mark.skipif(ATLAS not in GIVEN, reason=f"{ATLAS} names no server that has Atlas' search")
+
+
+@pytest.fixture(params=["told of changes", "asking", pytest.param("atlas", marks=ON_ATLAS)])
+async def store(
+    request: pytest.FixtureRequest, settings: Settings, database: Database
+) -> AsyncGenerator[Stand]:
+    """Every implementation."""
+    if request.param == "atlas":
+        async with _atlas(settings) as stand:
+            yield stand
+        return
+    async with plain(settings, database, followed=request.param == "told of changes") as stand:
+        yield stand
+
+
+@asynccontextmanager
+async def _atlas(settings: Settings) -> AsyncGenerator[Stand]:
+    uri = GIVEN[ATLAS]
+    enable_socket()
+    mongodb = settings.mongodb.model_copy(update={"uri": SecretStr(uri)})
+    async with connect(mongodb, uri) as client:
+        database = await prepared(client[mongodb.database], search=True)
+        try:
+            lists = AtlasFactLists(database, PREFIX, "test", embedder=WordEmbedder())
+            yield Stand(settings, database, lists)
+        finally:
+            await client.drop_database(mongodb.database)

@@ -1,0 +1,177 @@
+"""Stores of facts on a real server, written to by the real writer's store."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from pymongo.asynchronous.database import AsyncDatabase
+
+from eden_memory.domain.facts.fact_hash import fact_hash
+from eden_memory.domain.forgetting.forgotten import Marks
+from eden_memory.domain.projection.memory_batch import ScopeBatch, memory_batch
+from eden_memory.domain.search.candidates import NOW, Ranked, When
+from eden_memory.domain.stage import Delivery
+from eden_memory.mongo.memory.memory_store import MongoMemoryStore
+from eden_memory.mongo.search.following import Following
+from eden_memory.mongo.search.plain_lists import PlainFactLists
+from eden_memory.mongo.setup.memory_indexes import MEMORY_INDEXES
+from eden_memory.mongo.setup.search_indexes import make, wait_until_queryable
+from eden_memory.ports import FactLists
+from eden_memory.settings import Settings
+from schemas.documents import Fact
+from schemas.envelope import Envelope
+from schemas.events import FactChanged
+from schemas.scopes import Scope
+from tests.unit.dedup.dedup_kit import DIMENSIONS, WordEmbedder, at, embedded, source
+
+PREFIX = "memory_"
+ANA, BEN = Scope.of_user("s.agent", "s.ana"), Scope.of_user("s.agent", "s.ben")
+TEAM, AGENT = Scope.of_group("s.agent", "s.team"), Scope.of_agent("s.agent")
+SOON = 10.0
+Database = AsyncDatabase[dict[str, Any]]
+
+
+@dataclass
+class Stand:
+    """One store under test, and what it stands on."""
+
+    settings: Settings
+    database: Database
+    lists: FactLists
+    following: Following | None = None
+    told: dict[str, int] = field(default_factory=dict[str, int])
+
+    async def write(self, *facts: FactChanged) -> None:
+        await write(self.database, facts)
+
+    async def meant(
+        self, text: str, *scopes: Scope, most: int = 10, least: float = 0.6, when: When = NOW
+    ) -> list[str]:
+        """Ids found by meaning."""
+        return ids(await self.near(text, *scopes, most=most, least=least, when=when))
+
+    async def near(
+        self, text: str, *scopes: Scope, most: int = 10, least: float = 0.6, when: When = NOW
+    ) -> Sequence[Ranked]:
+        keys = [one.key for one in scopes or (ANA,)]
+        (found,) = await self.lists.semantic(keys, [embedded(text).vector], most, least, when)
+        return found
+
+    async def said(
+        self, text: str, *scopes: Scope, most: int = 10, least: float = 0.0, when: When = NOW
+    ) -> list[str]:
+        """Ids found by words."""
+        return ids(await self.by_words(text, *scopes, most=most, least=least, when=when))
+
+    async def by_words(
+        self, text: str, *scopes: Scope, most: int = 10, least: float = 0.0, when: When = NOW
+    ) -> Sequence[Ranked]:
+        keys = [one.key for one in scopes or (ANA,)]
+        (found,) = await self.lists.textual(keys, [text], most, least, when)
+        return found
+
+    @property
+    def plain(self) -> PlainFactLists:
+        assert isinstance(self.lists, PlainFactLists)
+        return self.lists
+
+
+@asynccontextmanager
+async def plain(
+    settings: Settings, database: Database, *, followed: bool, **options: Any
+) -> AsyncGenerator[Stand]:
+    """A process of its own: `followed` by a change stream, or asking MongoDB each time."""
+    lists = PlainFactLists(database, PREFIX, "test", embedder=WordEmbedder(), **options)
+    following = Following(database.client, settings, lists) if followed else None
+    try:
+        if following is not None:
+            await following.ready()
+        yield Stand(settings, database, lists, following)
+    finally:
+        if following is not None:
+            await following.close()
+        await lists.close()
+
+
+async def prepared(database: Database, *, search: bool = False) -> Database:
+    """With the indexes of facts; `search`: also those of Atlas."""
+    await database[f"{PREFIX}facts"].create_indexes(list(MEMORY_INDEXES[Fact.COLLECTION]))
+    if search:
+        await make(database[f"{PREFIX}facts"], DIMENSIONS)
+        await wait_until_queryable(database[f"{PREFIX}facts"], 120)
+    return database
+
+
+def fact(name: str, text: str, version: int = 1, *, scope: Scope = ANA, **fields: Any) -> FactChanged:
+    """A version of a fact, valid from so many minutes on."""
+    event = FactChanged(
+        cause="c",
+        fact_id=name,
+        version=version,
+        outcome=version,
+        scope=scope,
+        text=text,
+        hash=fact_hash(f"{name} {text}"),
+        embedding=embedded(text),
+        decision="ADD",
+        sources=(source(name),),
+        formed_at=at(1),
+        valid_from=at(version),
+    )
+    return event.model_copy(update=fields)
+
+
+def retired(name: str, text: str, version: int, *, scope: Scope = ANA) -> FactChanged:
+    gone: dict[str, Any] = {"retired_at": at(version), "retired_because": "asked", "embedding": None}
+    return fact(name, text, version, scope=scope, decision="RETIRE", **gone)
+
+
+async def write(database: Database, facts: Iterable[FactChanged]) -> None:
+    """The writer applies these."""
+    deliveries = [Delivery(_envelope(one), one, "memory.facts", one.key()) for one in facts]
+    await _apply(database, list(memory_batch(deliveries, Marks()).scopes.values()))
+
+
+async def forget(database: Database, one: FactChanged) -> None:
+    """The writer meets the tombstone of a fact."""
+    batch = ScopeBatch(one.scope.key, one.valid_from)
+    batch.gone_facts.add((one.fact_id, one.version))
+    await _apply(database, [batch])
+
+
+async def _apply(database: Database, batches: Sequence[ScopeBatch]) -> None:
+    for result in (await MongoMemoryStore(database, PREFIX).apply(batches)).values():
+        if isinstance(result, Exception):
+            raise result
+
+
+def _envelope(event: FactChanged) -> Envelope:
+    return Envelope(
+        id=f"{event.key()}-{event.outcome}",
+        name=event.NAME,
+        version=1,
+        source="fact-dedup",
+        time=event.valid_from,
+        subject=event.subject(),
+        ordering_key=event.ordering_key(),
+    )
+
+
+def ids(found: Sequence[Ranked]) -> list[str]:
+    return [one.fact.fact_id for one in found]
+
+
+async def soon(read: Callable[[], Any], wanted: Any) -> None:
+    """Until a read gives what is wanted: a change is told, or an index has followed."""
+    end = time.monotonic() + SOON
+    while (found := await read()) != wanted:
+        assert time.monotonic() < end, f"{found!r}, not {wanted!r}"
+        await asyncio.sleep(0.005)
+
+
+def minute(number: float) -> datetime:
+    return at(number)
