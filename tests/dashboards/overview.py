@@ -1,0 +1,153 @@
+"""Overview: is it healthy, is anything behind, what does it cost today."""
+
+from tests.dashboards.panels import (
+    GROUP,
+    OF,
+    STAGE,
+    Board,
+    Panel,
+    Query,
+    Row,
+    one,
+    per_second,
+    quantile,
+)
+
+ANSWER = Row(
+    "",
+    (
+        Panel(
+            "Does any alert fire?",
+            one('sum(ALERTS{alertstate="firing",alertname=~"Eden.*"}) or vector(0)'),
+            "short",
+            "Open Alerting: each alert names its runbook.",
+            "stat",
+            red=1,
+            span=4,
+        ),
+        Panel(
+            "How many stages have work assigned?",
+            one(f"count(sum by (stage) (eden_stage_partitions{{{OF}}}) > 0) or vector(0)"),
+            "short",
+            "A stage without a partition does not run: start it (`eden run`), and look at its log.",
+            "stat",
+            orange=9,
+            red=8,
+            span=4,
+            runbook="stage-paused",
+        ),
+        Panel(
+            "How far is the slowest group behind?",
+            one(f"max(kafka_consumergroup_lag_seconds{{{OF}}})"),
+            "s",
+            "Pipeline shows which group; its runbook says what to look at.",
+            "stat",
+            orange=60,
+            red=600,
+            span=4,
+            runbook="group-lag",
+        ),
+        Panel(
+            "How long from a window to the fresh context (95 %)?",
+            one(f"{quantile(0.95, 'eden_message_to_context_seconds', OF, span='1h')} >= 0 or vector(0)"),
+            "s",
+            "Memory shows where the time goes; most of it is the models'.",
+            "stat",
+            orange=120,
+            red=900,
+            span=4,
+            runbook="context-not-fresh",
+        ),
+        Panel(
+            "What has it cost today?",
+            one(f'sum(eden_spent_usd{{{OF},period="day"}}) or vector(0)'),
+            "currencyUSD",
+            "LLM and cost shows by stage, model and agent; `eden budget` sets a limit.",
+            "stat",
+            span=4,
+            decimals=2,
+            runbook="spend-over-pace",
+        ),
+        Panel(
+            "What was given up in 24 hours?",
+            one(given_up("24h")),
+            "short",
+            "`eden dead list` shows what and why, `eden dead retry` sends it again.",
+            "stat",
+            orange=1,
+            red=20,
+            span=4,
+            decimals=0,
+            runbook="dead-letters",
+        ),
+    ),
+)
+MOVES = Row(
+    "Does it move?",
+    (
+        Panel(
+            "Do messages come, and does memory form?",
+            (
+                Query(per_second("eden_tailer_records", f'{OF},record="MessageRecorded"'), "messages"),
+                Query(per_second("eden_trigger_windows", OF), "windows"),
+                Query(per_second("eden_facts_decided", OF), "facts decided"),
+                Query(per_second("eden_reflections_formed", OF), "reflections"),
+            ),
+            "ops",
+            "Messages without windows for an hour: the runbook; windows without facts: Pipeline.",
+            span=12,
+            runbook="no-formation",
+        ),
+        Panel(
+            "Which group is behind?",
+            one(f"max by (consumergroup) (kafka_consumergroup_lag_seconds{{{GROUP}}})", "{{consumergroup}}"),
+            "s",
+            "One group alone: its stage is slow or stands still. All of them: Kafka or MongoDB.",
+            orange=60,
+            red=600,
+            span=12,
+            runbook="group-lag",
+        ),
+    ),
+)
+OTHERS = Row(
+    "Does what it stands on answer?",
+    (
+        Panel(
+            "Does a provider stay away?",
+            one(
+                f"max by (provider, model) (eden_provider_away{{{OF}}}) or vector(0)",
+                "{{provider}} {{model}}",
+            ),
+            "short",
+            "Stages wait and probe; nothing is lost. Check the provider's status, key and quota.",
+            red=1,
+            runbook="provider-failing",
+        ),
+        Panel(
+            "Does a stage stand still?",
+            one(
+                f"max by (stage, kind) (eden_stage_paused{{{STAGE}}}) > 0 or vector(0)", "{{stage}}: {{kind}}"
+            ),
+            "short",
+            "By hand: `eden resume`. Dead letters: look at them first. Outage: it resumes by itself.",
+            red=1,
+            runbook="stage-paused",
+        ),
+        Panel(
+            "Where did today's money go?",
+            one(f'sum by (stage) (eden_spent_usd{{{STAGE},period="day"}}) or vector(0)', "{{stage}}"),
+            "currencyUSD",
+            "A stage that grew alone: its prompt or model changed (`eden cost --by stage`).",
+            "bars",
+            decimals=2,
+            runbook="spend-over-pace",
+        ),
+    ),
+)
+OVERVIEW = Board(
+    "eden-overview",
+    "Eden: overview",
+    "Is it healthy, is anything behind, what does it cost?",
+    (ANSWER, MOVES, OTHERS),
+)
