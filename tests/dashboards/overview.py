@@ -8,6 +8,7 @@ from tests.dashboards.panels import (
     Panel,
     Query,
     Row,
+    given_up,
     one,
     per_second,
     quantile,

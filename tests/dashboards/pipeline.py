@@ -8,6 +8,7 @@ from tests.dashboards.panels import (
     Panel,
     Query,
     Row,
+    given_up,
     lately,
     one,
     per_second,
