@@ -36,6 +36,12 @@ ONE_TYPO, TWO_TYPOS = 4, 8
 """Characters from which an unknown word may be meant for one that differs by one or two."""
 ONE_WEIGHT, TWO_WEIGHT = 0.7, 0.4
 """What such a word counts, of a word that stands in one fact only."""
+ASKING = (
+    "about am any been can could did do does doing for from had has have he her hers him his how i if in into is it "
+    "its me my of on or our ours she should so some than that their them they this those us was we were what when "
+    "where which who whom whose why with would you your yours"
+)
+"""Words of questions, beside Lucene's stop words: they say nothing of what is asked for."""
 ROW_BYTES = 96
 """Of a fact in the index beside its words, about."""
 
@@ -224,5 +230,5 @@ def _analyzer(name: str) -> TextAnalyzer:
     if name == "stems":
         builder = builder.filter(Filter.stemmer("english"))
     if name == "telling":
-        builder = builder.filter(Filter.stopword("english"))
+        builder = builder.filter(Filter.stopword("english")).filter(Filter.custom_stopword(ASKING.split(" ")))
     return builder.build()

@@ -23,8 +23,8 @@ class HeldScope:
     def __init__(self, key: str) -> None:
         self.key = key
         self.lock = asyncio.Lock()
-        self.stale = True
-        """Something was written since it was read, or may have been."""
+        self.told, self.seen = 1, 0
+        """How often a change was told, and which of these was read."""
         self.users = 0
         """Searches under way: it does not leave meanwhile."""
         self.counted = 0
@@ -42,6 +42,11 @@ class HeldScope:
         self._matrix: QuickMatrix | None = None
         self._words: TextIndex | None = None
         self._characters = 0
+
+    @property
+    def stale(self) -> bool:
+        """Whether something was written since it was read, or may have been."""
+        return self.told != self.seen
 
     @property
     def size(self) -> int:

@@ -49,7 +49,7 @@ class HeldScopes:
         held = list(self._held.values()) if scope_key is None else [self._held.get(scope_key)]
         stale = [one for one in held if one is not None]
         for one in stale:
-            one.stale = True
+            one.told += 1
         if stale:
             self._follow(scope_key, stale)
 
@@ -80,17 +80,12 @@ class HeldScopes:
         if len(asked) == 1:
             await self._refresh(asked[0])
             return
-        for one in asked:
-            one.stale = False
-        try:
-            marks = await self._marks([one.key for one in asked])
-            behind = [one for one in asked if one.stale or not _is_newest(one, marks)]
-        except BaseException:
-            for one in asked:
-                one.stale = True
-            raise
-        for one in behind:
-            one.stale = True
+        told = [one.told for one in asked]
+        marks = await self._marks([one.key for one in asked])
+        newest = [_is_newest(one, marks) for one in asked]
+        for one, seen, is_newest in zip(asked, told, newest, strict=True):
+            one.seen = seen if is_newest else one.seen
+        behind = [one for one, is_newest in zip(asked, newest, strict=True) if one.stale or not is_newest]
         await asyncio.gather(*(self._refresh(one) for one in behind))
 
     async def catch_up(self, scopes: Sequence[HeldScope]) -> None:
@@ -134,14 +129,10 @@ class HeldScopes:
         """One scope, until nothing was told of it meanwhile."""
         async with held.lock:
             while held.stale or not self._live:
-                held.stale = False
-                try:
-                    await self._read(held, (await self._marks([held.key])).get(held.key))
-                except BaseException:
-                    held.stale = True
-                    raise
+                told = held.told
+                await self._read(held, (await self._marks([held.key])).get(held.key))
+                held.seen = told
                 if not self._live:
-                    held.stale = True
                     return
 
     async def _marks(self, keys: Sequence[str]) -> Marks:

@@ -1,0 +1,193 @@
+"""Scopes kept in a process: nothing asked while nothing changes, nothing shown that is gone, never too much kept."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from eden_memory.domain.facts.scope_matrix import matrix_of
+from eden_memory.mongo.context.context_watch import Changed
+from eden_memory.mongo.memory.memory_documents import packed_of
+from eden_memory.mongo.search.chosen_lists import ChosenFactLists
+from eden_memory.mongo.search.following import tell
+from eden_memory.mongo.search.plain_lists import PlainFactLists
+from eden_memory.settings import Settings
+from schemas.events import FactChanged
+from schemas.scopes import Scope
+from tests.integration.search.search_kit import ANA, BEN, Database, fact, forget, plain, retired, soon, write
+from tests.unit.dedup.dedup_kit import DIMENSIONS, WordEmbedder, embedded
+
+pytestmark = pytest.mark.servers
+WORDS = ("ana", "lives", "in", "lyon", "porto", "rome", "with", "cat", "dog", "since", "may", "june")
+
+
+async def test_a_warm_search_asks_mongodb_nothing(settings: Settings, database: Database) -> None:
+    async with plain(settings, database, followed=True) as store:
+        await store.write(fact("a", "ana lives in lyon"), fact("b", "ben lives in lyon", scope=BEN))
+        await soon(lambda: store.said("lyon", ANA, BEN), ["a", "b"])
+        await store.meant("lyon", ANA, BEN)
+        asked = store.plain.queries
+        for _ in range(5):
+            assert await store.said("lyon", ANA, BEN) == ["a", "b"]
+            assert await store.meant("ana lives in lyon", BEN) == ["b"]
+        assert store.plain.queries == asked
+
+
+async def test_a_change_is_read_by_itself(settings: Settings, database: Database) -> None:
+    async with plain(settings, database, followed=True) as store:
+        await store.write(*(fact(f"f{n}", f"tea number {n}") for n in range(50)))
+        assert len(await store.said("tea", most=60)) == 50
+        held = store.plain.kept_bytes
+        await store.write(fact("new", "ana plays chess"))
+        await soon(_after(store.plain, held), True)
+        asked = store.plain.queries
+        assert await store.said("chess") == await store.meant("ana plays chess", least=0.99) == ["new"]
+        assert store.plain.queries == asked
+
+
+def _after(lists: PlainFactLists, held: int) -> Callable[[], Awaitable[bool]]:
+    async def grown() -> bool:
+        return lists.kept_bytes > held
+
+    return grown
+
+
+async def test_what_is_kept_finds_what_comparing_everything_finds(
+    settings: Settings, database: Database
+) -> None:
+    """With a stream, without one, and with one that goes away and comes back between."""
+    dice = random.Random(5)
+    async with plain(settings, database, followed=False) as store:
+        versions: dict[str, int] = {}
+        for turn in range(30):
+            live = turn % 10 < 5
+            if turn % 5 == 0:
+                store.plain.changed(None)
+                store.plain.live(live)
+            batch = [_changed(dice, versions) for _ in range(dice.randint(1, 5))]
+            await store.write(*batch)
+            if dice.random() < 0.3:
+                await forget(database, batch[-1])
+            for one in batch if live else ():
+                store.plain.changed(one.scope.key)
+            text = " ".join(dice.choices(WORDS, k=3))
+            for scope in (ANA, BEN):
+                near = await store.near(text, scope, most=8)
+                assert [(one.fact.fact_id, one.fact.text) for one in near] == await _by_hand(
+                    database, scope, text
+                )
+                said = await store.said(text, scope, most=100)
+                assert set(said) == await _having(database, scope, text)
+
+
+def _changed(dice: random.Random, versions: dict[str, int]) -> FactChanged:
+    scope = dice.choice((ANA, BEN))
+    name = f"{scope.user_id}-{dice.randrange(20)}"
+    versions[name] = versions.get(name, 0) + 1
+    make = retired if versions[name] > 1 and dice.random() < 0.3 else fact
+    return make(name, " ".join(dice.choices(WORDS, k=4)), versions[name], scope=scope)
+
+
+async def _by_hand(database: Database, scope: Scope, text: str) -> list[tuple[str, str]]:
+    rows = await database["memory_facts"].find({"scope_key": scope.key, "active": True}).to_list()
+    texts = {row["_id"]: row["content"] for row in rows}
+    matrix = matrix_of(((row["_id"], packed_of(row["embedding"]) or b"") for row in rows), DIMENSIONS)
+    return [(hit.fact_id, texts[hit.fact_id]) for hit in matrix.nearest([embedded(text).vector], 8, 0.6)[0]]
+
+
+async def _having(database: Database, scope: Scope, text: str) -> set[str]:
+    """Words of the facts that are known, but for those that say nothing."""
+    wanted = set(text.split()) - {"in", "with"} or set(text.split())
+    rows = await database["memory_facts"].find({"scope_key": scope.key, "active": True}).to_list()
+    stems = {word.rstrip("s") for word in wanted}
+    return {row["_id"] for row in rows if stems & {word.rstrip("s") for word in row["content"].split()}}
+
+
+async def test_a_search_that_follows_the_push_never_shows_what_was_retired(
+    settings: Settings, database: Database
+) -> None:
+    async with plain(settings, database, followed=False) as store:
+        store.plain.live(True)
+        for turn in range(20):
+            text, name = f"ana likes tea {turn}", f"f{turn}"
+            await store.write(fact(name, text))
+            tell(store.plain, Changed("scope", ANA.key))
+            assert await store.said(text, most=1) == await store.meant(text, most=1) == [name]
+            await store.write(retired(name, text, 2))
+            tell(store.plain, Changed("scope", ANA.key))
+            shown = await asyncio.gather(
+                *(find(text) for find in (store.said, store.meant) for _ in range(3))
+            )
+            assert name not in {one for found in shown for one in found}
+
+
+async def test_a_stream_that_is_away_is_done_without(settings: Settings, database: Database) -> None:
+    async with plain(settings, database, followed=True) as store:
+        await store.write(fact("a", "ana lives in lyon"))
+        await soon(lambda: store.said("lyon"), ["a"])
+        store.plain.live(False)
+        tell(store.plain, Changed("session", "s.one"))
+        await store.write(fact("b", "ana left lyon"))
+        assert set(await store.said("lyon")) == {"a", "b"}
+        await store.write(retired("b", "ana left lyon", 2))
+        assert await store.said("lyon") == ["a"]
+        tell(store.plain, Changed("everything"))
+        store.plain.live(True)
+        assert await store.said("lyon") == ["a"]
+
+
+async def test_memory_is_bounded_and_the_longest_unused_leaves(
+    settings: Settings, database: Database
+) -> None:
+    told: list[tuple[int, int]] = []
+    scopes = [Scope.of_user("s.agent", f"s.u{number}") for number in range(6)]
+    for scope in scopes:
+        await write(database, [fact(f"{scope.user_id}-{n}", f"tea {n}", scope=scope) for n in range(20)])
+
+    def kept(size: int, count: int) -> None:
+        told.append((size, count))
+
+    options: dict[str, Any] = {"most_bytes": 150_000, "kept": kept}
+    async with plain(settings, database, followed=True, **options) as store:
+        for scope in (*scopes, scopes[0]):
+            assert len(await store.said("tea", scope, most=50)) == 20
+            assert len(await store.meant("tea", scope, most=50, least=0)) == 20
+            assert 0 < store.plain.kept_bytes <= 150_000
+        assert 0 < store.plain.kept_scopes < len(scopes)
+        assert told[-1][1] <= len(scopes)
+        assert len(await store.said("tea", *scopes, most=500)) == 120
+
+
+async def test_a_restart_finds_the_same(settings: Settings, database: Database) -> None:
+    await write(database, [fact("a", "ana lives in lyon"), fact("b", "ana left porto")])
+    await write(database, [retired("b", "ana left porto", 2)])
+    found: list[list[str]] = []
+    for _ in range(2):
+        async with plain(settings, database, followed=True) as store:
+            found.append([*await store.said("lyon porto"), *await store.meant("ana left porto", least=0.6)])
+    assert found[0] == found[1] == ["a", "a"]
+
+
+async def test_another_models_vectors_are_not_compared(settings: Settings, database: Database) -> None:
+    others = embedded("ana lives in lyon", "another")
+    await write(database, [fact("a", "ana lives in lyon"), fact("b", "lyon", embedding=others)])
+    async with plain(settings, database, followed=True) as store:
+        assert await store.meant("ana lives in lyon", least=0) == ["a"]
+        assert set(await store.said("lyon")) == {"a", "b"}
+        await store.write(fact("b", "lyon", 2, embedding=embedded("ana lives in lyon")))
+        await soon(lambda: _set(store), {"a", "b"})
+
+
+async def _set(store: Any) -> set[str]:
+    return set(await store.meant("ana lives in lyon", least=0))
+
+
+async def test_auto_chooses_what_the_server_has(settings: Settings, database: Database) -> None:
+    await write(database, [fact("a", "ana lives in lyon")])
+    lists = ChosenFactLists(settings, database, WordEmbedder())
+    try:
+        assert isinstance(await lists.chosen(), PlainFactLists)
+    finally:
+        await lists.close()
