@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help setup lock demo test lint format types schemas bench bench-tailer bench-lanes bench-formation bench-context chaos up down status doctor clean ci
+.PHONY: help setup lock demo test lint format types schemas bench bench-tailer bench-lanes bench-formation bench-context bench-gateway chaos up down status doctor clean ci
 
 help: ## print the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -56,7 +56,7 @@ types: setup ## pyright, strict
 schemas: setup ## export the JSON Schemas and the AsyncAPI document
 	@$(BIN)/eden schemas export
 
-bench: bench-tailer bench-lanes bench-formation bench-context ## all benchmarks
+bench: bench-tailer bench-lanes bench-formation bench-context bench-gateway ## all benchmarks
 
 bench-tailer: setup ## the tailer against its bounds
 	@$(BIN)/python -m tests.bench.tailer
@@ -66,6 +66,9 @@ bench-formation: setup ## the whole of formation against a model server; HOT=1: 
 
 bench-context: setup ## contexts: warm, cold, committed write to fresh in another process
 	@$(BIN)/python -m tests.bench.context
+
+bench-gateway: setup ## the gateway against the provider itself: first byte, tokens
+	@$(BIN)/python -m tests.bench.gateway
 
 bench-lanes: setup ## the lanes against their bound, and what the runtime costs per record
 	@$(BIN)/python -m tests.bench.lanes

@@ -1,4 +1,4 @@
-"""One chat between its arrival and its end: memory is read while the question is stored, the answer behind it."""
+"""One chat from its arrival to its end: the question is stored while the provider is asked, the answer behind it."""
 
 import asyncio
 
@@ -34,8 +34,13 @@ class Exchange:
         who = self._who
         if who is None:
             return self._chat.forwarded(), None
-        if self._turns is not None:
-            self._asked = self._keeping.asked(who, self._turns)
+        try:
+            return await self._with_memory(who)
+        finally:  # also when the caller has left; it runs while the provider is asked
+            if self._turns is not None:
+                self._asked = self._keeping.asked(who, self._turns)
+
+    async def _with_memory(self, who: Who) -> tuple[bytes, bytes]:
         if not who.shows:
             return self._chat.forwarded(), NO_HITS
         found = await self._remembering.of(who, self._chat.asked, last_user_text(self._chat.messages))

@@ -65,6 +65,11 @@ class Gateway:
             return problem_of(error)
         return Passed(_call(upstream, "GET", "/models", request))
 
+    def prepare(self) -> None:
+        """Have certificates and connections at hand before the first chat."""
+        if self._settings.gateway.upstream is not None:
+            self._provider()
+
     async def close(self) -> None:
         """Store what is under way, end the provider's connections."""
         await self.keeping.close(self._settings.run.drain_seconds)

@@ -30,6 +30,7 @@ def routed(gateway: Gateway) -> APIRouter:
     @asynccontextmanager
     async def lifespan(app: Any) -> AsyncGenerator[None]:
         del app
+        gateway.prepare()
         try:
             yield
         finally:
