@@ -1,0 +1,218 @@
+"""Budgets on a real MongoDB: what is reserved at once by many never goes beyond the limit."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pymongo.asynchronous.database import AsyncDatabase
+
+from eden_memory.domain.budgets.budgets import Admitted, AskedWindow, Estimate, Held, Spending
+from eden_memory.domain.budgets.estimates import NOTHING
+from eden_memory.mongo.client import connect
+from eden_memory.mongo.setup.setup import set_up
+from eden_memory.mongo.usage.budgets import MongoBudgets
+from eden_memory.mongo.usage.recorded import MongoRecorded
+from eden_memory.mongo.usage.usage_store import MongoUsage
+from eden_memory.mongo.usage.window_budgets import MongoWindowBudgets
+from eden_memory.settings import Settings
+from schemas.documents import Budget, Reservation
+from schemas.events import ModelCalled
+
+pytestmark = pytest.mark.servers
+CENT = Decimal("0.01")
+Database = AsyncDatabase[dict[str, Any]]
+
+
+class Clock:
+    """Set by hand."""
+
+    def __init__(self) -> None:
+        self.now = datetime(2026, 3, 31, 23, 50, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+class Watch:
+    """What was told."""
+
+    def __init__(self) -> None:
+        self.held, self.without_price = 0, 0
+
+    def held_back(self, windows: int) -> None:
+        self.held += windows
+
+    def unpriced(self, windows: int) -> None:
+        self.without_price += windows
+
+
+@pytest.fixture
+async def database(settings: Settings) -> AsyncGenerator[Database]:
+    assert settings.mongodb.uri is not None
+    async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
+        await set_up(client[settings.mongodb.database], "memory_")
+        yield client[settings.mongodb.database]
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def budgets(database: Database, clock: Clock) -> MongoBudgets:
+    return MongoBudgets(database, "memory_", clock)
+
+
+def window(number: int, user: str | None = None) -> AskedWindow:
+    return AskedWindow(f"f{number}", f"s.{number}", "s.x", user, 1_000)
+
+
+async def reserve(budgets: MongoBudgets, asked: Sequence[AskedWindow], cents: int = 1) -> dict[str, bool]:
+    estimates = {one.formation_id: Estimate(cents * CENT) for one in asked}
+    found = await budgets.reserve(asked, estimates)
+    return {name: isinstance(one, Admitted) for name, one in found.items()}
+
+
+async def only(budgets: MongoBudgets) -> Spending:
+    (found,) = await budgets.all()
+    return found
+
+
+def call(name: str, at: datetime, usd: Decimal, user: str | None = None) -> ModelCalled:
+    return ModelCalled(
+        call_id=name,
+        namespace="live",
+        agent_id="s.x",
+        user_id=user,
+        formation_id="f1",
+        stage="fact-extraction",
+        operation="chat",
+        provider="p",
+        model="m",
+        outcome="answered",
+        input_tokens=5,
+        cost_usd=usd,
+        started_at=at,
+        seconds=0.1,
+    )
+
+
+async def test_workers_that_reserve_at_once_share_the_room_and_none_of_it_twice(
+    database: Database, clock: Clock
+) -> None:
+    workers = [MongoBudgets(database, "memory_", clock) for _ in range(6)]
+    await workers[0].set("s.x", None, "day", 25 * CENT, "test")
+    await workers[0].set(None, "i.1", "month", 5 * CENT, "test")
+    asked = [[window(10 * n + m, "i.1" if m % 2 else None) for m in range(10)] for n in range(6)]
+    found = await asyncio.gather(*(reserve(one, some) for one, some in zip(workers, asked, strict=True)))
+    again = await asyncio.gather(*(reserve(one, some) for one, some in zip(workers, asked, strict=True)))
+    admitted = {name for one in found for name, got in one.items() if got}
+    assert {name for one in again for name, got in one.items() if got} == admitted, (
+        "reserved again counts once"
+    )
+    of_user = [name for name in admitted if int(name[1:]) % 2]
+    assert (len(admitted), len(of_user)) == (25, 5)
+    by_id = {one.id: one for one in await workers[0].all()}
+    assert by_id["s.x/*/day"].reserved == 25 * CENT
+    assert by_id["*/i.1/month"].reserved == 5 * CENT
+    stored = await database["memory_budgets"].find().to_list()
+    kept = await database["memory_reservations"].find().to_list()
+    for model, documents in ((Budget, stored), (Reservation, kept)):
+        for row in documents:
+            plain = {k: v.to_decimal() if hasattr(v, "to_decimal") else v for k, v in row.items()}
+            model.model_validate(plain, strict=False)
+
+
+async def test_what_is_spent_and_what_is_reserved_count_together_until_all_is_counted(
+    database: Database, budgets: MongoBudgets, clock: Clock
+) -> None:
+    usage = MongoUsage(database, "memory_")
+    await usage.count([call("before", clock.now, 3 * CENT)])
+    assert (await budgets.set(None, None, "day", 10 * CENT, "test")).spent == 3 * CENT
+    assert await reserve(budgets, [window(1), window(2)], 3) == {"f1": True, "f2": True}
+    assert await reserve(budgets, [window(3)], 3) == {"f3": False}
+    await usage.count([call("one", clock.now, 2 * CENT), call("before", clock.now, 3 * CENT)])
+    assert ((await only(budgets)).spent, (await only(budgets)).reserved) == (5 * CENT, 6 * CENT)
+    await budgets.complete(["f1"])
+    await budgets.complete(["f1"])
+    assert (await only(budgets)).room == 2 * CENT, "released once"
+    assert await reserve(budgets, [window(3)], 3) == {"f3": False}
+    await budgets.release(["f1", "f2", "f2"])
+    assert await reserve(budgets, [window(3)], 3) == {"f3": True}
+
+
+async def test_a_new_period_begins_with_nothing_spent_and_keeps_what_is_reserved(
+    database: Database, budgets: MongoBudgets, clock: Clock
+) -> None:
+    usage = MongoUsage(database, "memory_")
+    await budgets.set("s.x", None, "month", 4 * CENT, "test")
+    await usage.count([call("march", clock.now, 3 * CENT)])
+    assert await reserve(budgets, [window(1), window(2)]) == {"f1": True, "f2": False}
+    clock.now += timedelta(minutes=20)
+    await usage.count([call("april", clock.now, CENT)])
+    assert await reserve(budgets, [window(2), window(3), window(4)]) == {"f2": True, "f3": True, "f4": False}
+    april = await only(budgets)
+    assert (april.period, april.spent, april.reserved) == ("2026-04", CENT, 3 * CENT)
+
+
+async def test_counting_and_a_period_that_begins_at_the_same_time_miss_no_call(
+    database: Database, budgets: MongoBudgets, clock: Clock
+) -> None:
+    usage = MongoUsage(database, "memory_")
+    await budgets.set(None, None, "day", Decimal(5), "test")
+    clock.now += timedelta(minutes=20)
+    told = [call(f"c{n}", clock.now, CENT) for n in range(40)]
+    counting = [usage.count(told[n : n + 4]) for n in range(0, 40, 4)]
+    await asyncio.gather(*counting, *(reserve(budgets, [window(n)]) for n in range(6)))
+    assert ((await only(budgets)).spent, (await only(budgets)).reserved) == (40 * CENT, 6 * CENT)
+
+
+async def test_formation_goes_on_when_a_limit_is_raised_or_removed(
+    database: Database, budgets: MongoBudgets, clock: Clock
+) -> None:
+    watch = Watch()
+    recorded = MongoRecorded(database, "memory_")
+    gate = MongoWindowBudgets(
+        budgets, recorded, lambda tier, characters: Estimate(2 * CENT), watch, fresh_seconds=0, clock=clock
+    )
+    assert not await gate.any()
+    await budgets.set("s.x", None, "day", 3 * CENT, "test")
+    assert await gate.any()
+    first = await gate.admit([window(1), window(2)])
+    assert (isinstance(first["f1"], Admitted), first["f2"]) == (True, Held("s.x/*/day"))
+    assert (await gate.admit([window(2)]))["f2"] == Held("s.x/*/day")
+    assert watch.held == 1, "held back first, told once"
+    assert await gate.any()
+    await gate.admit([window(2)])
+    assert await gate.any()
+    assert gate.still_held("budget s.x/*/day")
+    await budgets.set("s.x", None, "day", 4 * CENT, "test")
+    assert await gate.any()
+    assert not gate.still_held("budget s.x/*/day")
+    assert isinstance((await gate.admit([window(2)]))["f2"], Admitted)
+    assert await budgets.remove("s.x/*/day")
+    assert not await gate.any()
+    assert not gate.still_held("budget s.x/*/day")
+
+
+async def test_what_formations_cost_lately_is_read_from_the_counted_calls(
+    database: Database, clock: Clock
+) -> None:
+    recorded = MongoRecorded(database, "memory_")
+    assert await recorded.of("s.x", clock.now) == NOTHING
+    usage = MongoUsage(database, "memory_")
+    old = call("old", clock.now - timedelta(days=8), 50 * CENT)
+    others = [
+        call("a", clock.now, 2 * CENT),
+        call("b", clock.now, CENT).model_copy(update={"formation_id": "f2"}),
+    ]
+    blob = call("c", clock.now, 4 * CENT).model_copy(update={"stage": "consolidation", "formation_id": None})
+    await usage.count([old, *others, blob])
+    found = await recorded.of("s.x", clock.now)
+    assert (found.windows, found.usd, found.consolidation_usd, found.priced) == (2, 3 * CENT, 4 * CENT, True)
+    await usage.count([call("d", clock.now, CENT).model_copy(update={"cost_usd": None})])
+    assert not (await recorded.of("s.x", clock.now)).priced

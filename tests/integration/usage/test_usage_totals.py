@@ -1,0 +1,157 @@
+"""Usage totals on real servers: every call counts once, whatever comes twice, at once or after kill -9."""
+
+import asyncio
+import os
+import random
+import sys
+from asyncio import create_subprocess_exec
+from collections.abc import AsyncGenerator, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eden_memory.domain.stage import Delivery
+from eden_memory.mongo.usage.totals import Asked, MongoTotals
+from eden_memory.mongo.usage.usage_store import MongoUsage
+from eden_memory.settings import Settings
+from schemas.documents import CountedCall, UsageState, UsageTotal
+from schemas.envelope import Envelope
+from schemas.events import ModelCalled
+from tests.integration.formation.running_system import until
+from tests.integration.stages_on_servers import OnServers, on_servers
+
+pytestmark = [pytest.mark.servers, pytest.mark.timeout(120)]
+NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
+YEAR = Asked("2026-01-01", "2026-12-31")
+COMMAND = (sys.executable, "-m", "eden_memory.cli.main", "run", "usage")
+
+
+@pytest.fixture
+async def kit(settings: Settings) -> AsyncGenerator[OnServers]:
+    async with on_servers(OnServers, settings) as kit:
+        yield kit
+
+
+def calls(number: int, seed: int = 1) -> list[ModelCalled]:
+    """Of several agents, users, stages and days; one in seven at an unknown price, some failed."""
+    dice = random.Random(seed)
+    return [
+        ModelCalled(
+            call_id=f"call-{n}",
+            namespace="live",
+            agent_id=f"s.a{dice.randrange(3)}",
+            user_id=dice.choice([None, "i.1", "i.2"]),
+            stage=dice.choice(["fact-extraction", "fact-dedup", "consolidation"]),
+            operation="chat",
+            provider="p",
+            model=dice.choice(["small", "large"]),
+            outcome="rate_limited" if n % 11 == 0 else "answered",
+            input_tokens=0 if n % 11 == 0 else dice.randrange(1, 3_000),
+            output_tokens=0 if n % 11 == 0 else 7,
+            cost_usd=None if n % 7 == 0 or n % 11 == 0 else Decimal(dice.randrange(1, 10**9)) / 10**12,
+            started_at=NOON + timedelta(hours=dice.randrange(72)),
+            seconds=0.5,
+        )
+        for n in range(number)
+    ]
+
+
+async def as_told(database: Any, told: Sequence[ModelCalled]) -> bool:
+    """Whether the totals are what the calls say, to the last digit."""
+    (found,) = await MongoTotals(database, "memory_").sums(YEAR) or [None]
+    unpriced = [one for one in told if one.cost_usd is None and one.input_tokens]
+    return found is not None and (found.cost_usd, found.counts) == (
+        sum((one.cost_usd for one in told if one.cost_usd), Decimal(0)),
+        {
+            "calls": len(told),
+            "failed_calls": sum(one.outcome != "answered" for one in told),
+            "input_tokens": sum(one.input_tokens for one in told),
+            "cached_tokens": 0,
+            "output_tokens": sum(one.output_tokens for one in told),
+            "unpriced_calls": len(unpriced),
+        },
+    )
+
+
+async def test_calls_counted_by_several_at_once_and_again_are_in_the_totals_once(kit: OnServers) -> None:
+    store, told, dice = MongoUsage(kit.database, "memory_"), calls(300), random.Random(3)
+    batches = [dice.sample(told, 60) for _ in range(12)] + [told[:150], told[150:]]
+    counted = await asyncio.gather(*(store.count(one) for one in batches))
+    assert sum(map(len, counted)) == len(told), "each call is new to one of them"
+    assert await as_told(kit.database, told)
+    assert await store.count(told) == []
+    totals = [UsageTotal.model_validate(row, strict=False) for row in await rows(kit, "usage")]
+    assert {one.day for one in totals} <= {"2026-03-02", "2026-03-03", "2026-03-04", "2026-03-05"}
+    by_agent = await MongoTotals(kit.database, "memory_").sums(Asked(YEAR.first, YEAR.last, "agent_id"))
+    for one in by_agent:
+        mine = [call.cost_usd for call in told if call.agent_id == one.of and call.cost_usd]
+        assert one.cost_usd == sum(mine, Decimal(0))
+
+
+async def test_what_is_stored_is_what_the_document_schemas_say(kit: OnServers) -> None:
+    await MongoUsage(kit.database, "memory_").count(calls(3))
+    (state,) = [UsageState.model_validate(row, strict=False) for row in await rows(kit, "usage_state")]
+    assert state.calls == 3
+    kept = [CountedCall.model_validate(row, strict=False) for row in await rows(kit, "calls")]
+    assert [one.id for one in kept] == ["call-0", "call-1", "call-2"]
+    assert kept[0].cost_usd is None
+    assert kept[0].erase_at - kept[0].started_at >= timedelta(days=60), "twice what the topic keeps"
+
+
+async def rows(kit: OnServers, name: str) -> list[dict[str, Any]]:
+    found = await kit.database[f"memory_{name}"].find({}, sort=[("_id", 1)]).to_list()
+    for row in found:
+        for field, value in row.items():
+            row[field] = value.to_decimal() if hasattr(value, "to_decimal") else value
+    return found
+
+
+def delivered(call: ModelCalled) -> Delivery:
+    envelope = Envelope(
+        id=f"call/{call.call_id}",
+        name=call.NAME,
+        version=1,
+        source="test",
+        time=call.started_at,
+        subject=call.subject(),
+        ordering_key=call.ordering_key(),
+    )
+    return Delivery(envelope, call, "memory.usage", call.key())
+
+
+async def test_a_consumer_killed_at_its_work_counts_every_record_to_the_cent(
+    kit: OnServers, tmp_path: Path
+) -> None:
+    told = calls(4_000)
+    repeats = random.Random(5).sample(told, 400)
+    await kit.put(delivered(one) for one in [*told, *repeats])
+    for least in (1, 1_500, len(told)):
+        with (tmp_path / "usage.log").open("ab") as log:
+            process = await create_subprocess_exec(*COMMAND, env=environment(kit), stdout=log, stderr=log)
+            try:
+                await until(lambda least=least: counted(kit, least), f"{least} calls counted")
+            finally:
+                process.kill()
+                await process.wait()
+    assert await as_told(kit.database, told)
+
+
+async def counted(kit: OnServers, least: int) -> bool:
+    return (await kit.database["memory_usage_state"].find_one() or {"calls": 0})["calls"] >= least
+
+
+def environment(kit: OnServers) -> dict[str, str]:
+    mongodb, kafka = kit.settings.mongodb, kit.settings.kafka
+    assert mongodb.uri is not None
+    assert kafka.bootstrap is not None
+    return {
+        **os.environ,
+        "EDEN_MONGODB_URI": mongodb.uri.get_secret_value(),
+        "EDEN_MONGODB_DATABASE": mongodb.database,
+        "EDEN_KAFKA_BOOTSTRAP": kafka.bootstrap,
+        "EDEN_KAFKA_TOPIC_PREFIX": kafka.topic_prefix,
+        "EDEN_KAFKA_GROUP_PREFIX": kafka.group_prefix,
+    }
