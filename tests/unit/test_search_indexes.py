@@ -67,7 +67,7 @@ def test_vectors_are_compared_by_cosine_within_scope_and_activity() -> None:
     vector, *filters = definition["fields"]
     assert kind == "vectorSearch"
     assert (vector["path"], vector["numDimensions"], vector["similarity"]) == ("embedding", 384, "cosine")
-    wanted = {"agent_id", "user_id", "group_id", "scope", "scope_key", "active"}
+    wanted = {"agent_id", "user_id", "group_id", "scope", "scope_key", "active", "embedding_model"}
     assert {one["path"] for one in filters if one["type"] == "filter"} == wanted
 
 
@@ -76,7 +76,7 @@ def test_words_are_searched_within_scope_and_activity() -> None:
     fields = definition["mappings"]["fields"]
     assert kind == "search"
     assert definition["mappings"]["dynamic"] is False
-    assert fields["content"] == {"type": "string"}
+    assert fields["content"]["type"] == "string"
     assert fields["scope_key"] == {"type": "token"}
     assert fields["active"] == {"type": "boolean"}
 

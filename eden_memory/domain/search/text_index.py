@@ -36,7 +36,7 @@ ONE_TYPO, TWO_TYPOS = 4, 8
 """Characters from which an unknown word may be meant for one that differs by one or two."""
 ONE_WEIGHT, TWO_WEIGHT = 0.7, 0.4
 """What such a word counts, of a word that stands in one fact only."""
-ASKING = (
+ASKING: str = (
     "about am any been can could did do does doing for from had has have he her hers him his how i if in into is it "
     "its me my of on or our ours she should so some than that their them they this those us was we were what when "
     "where which who whom whose why with would you your yours"
