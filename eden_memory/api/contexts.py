@@ -12,6 +12,7 @@ from eden_memory.mongo.context.context_source import Database, MongoContextSourc
 from eden_memory.mongo.context.context_watch import Changed, Client, ContextWatch
 from eden_memory.mongo.context.showing import showing_of
 from eden_memory.mongo.memory.streams import MongoStreams
+from eden_memory.runtime.metrics import CONTEXT_READS
 from eden_memory.settings import Settings
 
 STREAMS_SECONDS = 300.0
@@ -41,6 +42,7 @@ class Contexts:
     async def get(self, asked: Asked) -> tuple[View, str]:
         """What may be seen, and its XML."""
         kept = self.cache.get(asked, self.render)
+        CONTEXT_READS.labels("stored" if kept is None else "kept").inc()
         return (kept.view, kept.xml) if kept is not None else await self._read(asked)
 
     async def view(self, asked: Asked) -> View:

@@ -523,3 +523,30 @@ HTTP_SECONDS = Histogram(
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60),
 )
 HTTP_STREAMS = Gauge("eden_http_event_streams", "Event streams that are open")
+
+
+SEARCHES = Counter("eden_searches", "Searches, by type and whether they found anything", ["kind", "found"])
+SEARCH_SECONDS = Histogram(
+    "eden_search_seconds",
+    "Duration of a search's stages; `all` is the whole search",
+    ["stage"],
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5),
+)
+SEARCH_DEGRADED = Counter("eden_search_degraded", "Searches that went on without a part: it failed", ["part"])
+
+
+class SearchMetrics:
+    """What searches count (eden_memory.api.search.trace.SearchWatch)."""
+
+    def stage(self, name: str, seconds: float) -> None:
+        """A stage took so long."""
+        SEARCH_SECONDS.labels(name).observe(seconds)
+
+    def searched(self, kind: str, seconds: float, found: int) -> None:
+        """A search ended."""
+        SEARCHES.labels(kind, "something" if found else "nothing").inc()
+        SEARCH_SECONDS.labels("all").observe(seconds)
+
+    def degraded(self, part: str) -> None:
+        """A part of it failed and was done without."""
+        SEARCH_DEGRADED.labels(part).inc()

@@ -40,6 +40,8 @@ class Deciding:
         }
         self._handler_seconds = metrics.STAGE_HANDLER.labels(stage.name)
         self._formed = metrics.FormationMetrics()
+        self._republished = metrics.STAGE_REPUBLISHED.labels(stage.name)
+        self._failures = {kind: metrics.STAGE_FAILED.labels(stage.name, str(kind)) for kind in Kind}
 
     async def __call__(self, unit: Unit) -> Again | None:
         """Work on a unit; it never raises but for a defect of the runtime."""
@@ -73,7 +75,7 @@ class Deciding:
     async def _publish_known(self, unit: Unit, known: Sequence[Outcome]) -> None:
         for outcome in known:
             await self._publish(unit, outcome.records)
-            metrics.STAGE_REPUBLISHED.labels(self._stage.name).inc()
+            self._republished.inc()
         self._finish(unit, "dead" if any(outcome.dead for outcome in known) else "decided")
 
     async def _decide(self, unit: Unit, read: list[Read]) -> Again | None:
@@ -225,7 +227,7 @@ class Deciding:
         if unit.home.revoked:
             return Again()
         first = unit.items[0].record
-        metrics.STAGE_FAILED.labels(self._stage.name, str(failure.kind)).inc()
+        self._failures[failure.kind].inc()
         where = f"{first.topic}/{first.partition}@{first.offset}"
         log.warning(
             "attempt failed",
