@@ -36,11 +36,13 @@ class Filters:
     cursor: str | None = None
 
     def __post_init__(self) -> None:
-        if self.scopes is not None and (isinstance(self.scopes, str) or not set(self.scopes) <= set(KINDS)):
+        if self.scopes is not None and (
+            isinstance(self.scopes, str) or not all(one in KINDS for one in self.scopes)
+        ):
             raise Invalid("there is no such scope", f"Of: {', '.join(KINDS)}.")
         if type(self.limit) is not int or not 1 <= self.limit <= MOST:
             raise Invalid("a page has no such limit", f"1 to {MOST}.")
-        if self.flag not in (True, False, None) or not all(map(_is_time, (self.since, self.until))):
+        if type(self.flag) not in (bool, type(None)) or not all(map(_is_time, (self.since, self.until))):
             raise Invalid("a filter is not of its type", "Times are datetimes, switches are true or false.")
         if self.cursor is not None and not isinstance(self.cursor, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise Invalid("a cursor is a text")
