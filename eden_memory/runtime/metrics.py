@@ -533,6 +533,7 @@ SEARCH_SECONDS = Histogram(
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5),
 )
 SEARCH_DEGRADED = Counter("eden_search_degraded", "Searches that went on without a part: it failed", ["part"])
+SEARCH_UNCOUNTED = Counter("eden_search_uncounted_accesses", "Found facts whose access was not counted")
 
 
 class SearchMetrics:
@@ -550,3 +551,7 @@ class SearchMetrics:
     def degraded(self, part: str) -> None:
         """A part of it failed and was done without."""
         SEARCH_DEGRADED.labels(part).inc()
+
+    def uncounted(self, accesses: int) -> None:
+        """So many facts were found, and that is not counted in `memory_access`."""
+        SEARCH_UNCOUNTED.inc(accesses)
