@@ -95,7 +95,7 @@ def _hit(found: Any) -> dict[str, Any]:
         "id": found.fact_id,
         "content": found.content,
         "scope": label_of(found.scope),
-        "score": getattr(found, "score", None),
+        "score": found.score,
         "formed_at": found.formed_at,
         "version": found.version,
     }

@@ -31,6 +31,7 @@ class Chats:
         self.keys = ApiKeys(kit.database, settings.mongodb.prefix)
         self.url = ""
         self.gateway: Gateway
+        self.memory: Memory
 
     @property
     def came(self) -> Came:
@@ -117,7 +118,7 @@ async def chats_of(settings: Settings, upstream: ChatUpstream) -> AsyncGenerator
         )
         memory = await stack.enter_async_context(Memory(settings, client=client))
         chats = Chats(settings, upstream, Kit(settings, client))
-        chats.gateway = Gateway(memory, chats.keys, settings)
+        chats.memory, chats.gateway = memory, Gateway(memory, chats.keys, settings)
         app = FastAPI(openapi_url=None)
         app.include_router(routed(chats.gateway))
         chats.url = await stack.enter_async_context(served(app, lifespan=True))
