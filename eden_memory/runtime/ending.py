@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
+from types import TracebackType
 from typing import Any
 
 AGAIN_SECONDS = 1.0
@@ -20,3 +21,41 @@ async def end(jobs: Iterable[asyncio.Future[Any]], again_seconds: float = AGAIN_
             job.cancel()
         _, left = await asyncio.wait(left, timeout=again_seconds)
     await asyncio.gather(*everyone, return_exceptions=True)
+
+
+class Deadline:
+    """As `asyncio.timeout`, but who goes on when the time is up is cancelled again, until the block has ended.
+
+    A handler whose time was up in the moment an answer of MongoDB arrived lost the cancellation there, and went
+    on for as long as it liked: its lane stood still, and with it, in the end, its partition.
+    """
+
+    def __init__(self, seconds: float | None, again_seconds: float = AGAIN_SECONDS) -> None:
+        self._seconds, self._again = seconds, again_seconds
+        self._task: asyncio.Task[Any] | None = None
+        self._before = self._fired = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def __aenter__(self) -> None:
+        self._task = asyncio.current_task()
+        assert self._task is not None
+        self._before = self._task.cancelling()
+        if self._seconds is not None:
+            self._timer = asyncio.get_running_loop().call_later(self._seconds, self._fire, self._task)
+
+    def _fire(self, task: asyncio.Task[Any]) -> None:
+        task.cancel()
+        self._fired += 1
+        self._timer = asyncio.get_running_loop().call_later(self._again, self._fire, task)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._task is not None
+        if self._timer is not None:
+            self._timer.cancel()
+        for _ in range(self._fired):
+            self._task.uncancel()
+        ours = self._fired and self._task.cancelling() <= self._before
+        if ours and kind is not None and issubclass(kind, asyncio.CancelledError):
+            raise TimeoutError from error

@@ -11,6 +11,7 @@ from eden_memory.domain.outcome import Outcome, OutcomeTooLarge, Reread, StoredR
 from eden_memory.domain.stage import Dead, Decision, Delivery, Emit, Outgoing, Retry, Stage
 from eden_memory.runtime import metrics
 from eden_memory.runtime.dead.dead_letters import Cause, dead_letter
+from eden_memory.runtime.ending import Deadline
 from eden_memory.runtime.stages.codec import Encoder, kind_of
 from eden_memory.runtime.stages.failures import Failure, Kind, attempts_allowed, backoff, delay
 from eden_memory.runtime.stages.lanes import Again, Unit
@@ -105,7 +106,7 @@ class Deciding:
         """Call the handler; whatever it raises is a value from here on."""
         try:
             with self._handler_seconds.time():
-                async with asyncio.timeout(self._stage.timeout):
+                async with Deadline(self._stage.timeout):
                     result = await self._stage.handler(deliveries)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()

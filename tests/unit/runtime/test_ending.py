@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from eden_memory.runtime.ending import end
+from eden_memory.runtime.ending import Deadline, end
 
 
 async def test_a_job_that_loses_cancellations_is_cancelled_again_until_it_ends() -> None:
@@ -34,3 +34,55 @@ async def test_what_a_job_has_raised_is_still_there() -> None:
     await end([job, asyncio.get_running_loop().create_future()])
     with pytest.raises(ValueError, match="wrong"):
         job.result()
+
+
+async def _deaf(times: int) -> None:
+    """Goes on so often as if it had not been cancelled, as a library does that meets its answer in that moment."""
+    for _ in range(times):
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+    await asyncio.sleep(60)
+
+
+@pytest.mark.parametrize("times", [0, 1, 3])
+async def test_a_deadline_ends_what_misses_its_cancellation(times: int) -> None:
+    async with asyncio.timeout(30):
+        with pytest.raises(TimeoutError):
+            async with Deadline(0.01, again_seconds=0.01):
+                await _deaf(times)
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+
+
+async def test_what_ends_in_time_hears_nothing_of_its_deadline() -> None:
+    async with Deadline(0.02, again_seconds=0.001):
+        await asyncio.sleep(0)
+    await asyncio.sleep(0.05)
+    with pytest.raises(ValueError, match="its own"):
+        async with Deadline(60):
+            raise ValueError("its own")
+
+
+async def test_a_cancellation_from_outside_is_no_timeout() -> None:
+    async def bounded() -> None:
+        async with Deadline(60):
+            await asyncio.sleep(60)
+
+    job = asyncio.create_task(bounded())
+    await asyncio.sleep(0)
+    job.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await job
+
+
+async def test_a_cancellation_from_outside_outranks_the_deadline() -> None:
+    async def bounded() -> None:
+        async with Deadline(0.01, again_seconds=0.01):
+            await _deaf(2)
+
+    job = asyncio.create_task(bounded())
+    await asyncio.sleep(0.015)
+    job.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await job
