@@ -319,6 +319,14 @@ class FactLists(Protocol):
         ...
 
 
+class Accesses(Protocol):
+    """How often facts were found (`memory_access`)."""
+
+    async def count(self, found: Mapping[str, int], at: datetime) -> None:
+        """Each fact so many times more, the last time at `at`."""
+        ...
+
+
 class Decided(Protocol):
     """What fact-dedup has decided and the writer may not have applied yet."""
 

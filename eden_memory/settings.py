@@ -187,6 +187,51 @@ class SearchSettings(Group):
     memory_bytes: PositiveInt = Field(
         1_000_000_000, description="plain: memory for kept scopes; those not used for the longest time leave"
     )
+    fusion: Literal["scores", "ranks"] = Field(
+        "scores", description="how lists become one: a weighted sum of scores, or reciprocal ranks"
+    )
+    k: PositiveFloat = Field(60.0, description="ranks: 1 / (k + rank)")
+    list_size: int | None = Field(
+        None, ge=1, le=200, description="candidates of each list; unset: 50 by scores, 20 by ranks"
+    )
+    text_weight: float = Field(0.4, ge=0, le=1, description="scores: what words count, the rest is meaning's")
+    unrelated: float | None = Field(
+        None, ge=0, lt=1, description="(1 + cosine) / 2 of unrelated texts; unset: by the embedding model"
+    )
+    semantic_least: float = Field(
+        0.0, ge=0, le=1, description="(1 + cosine) / 2 from which a fact is found by meaning; 0: any"
+    )
+    text_least: float = Field(
+        0.0,
+        ge=0,
+        description="text score from which a fact is found by words, on the adapter's scale; 0: any",
+    )
+    fused_least: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="fused score from which a fact is found; 0: any; by ranks 0.915 / (k + 1)",
+    )
+    siblings: float = Field(
+        0.6, ge=0, le=5, description="lift by the best fact of the same conversation; 0: none"
+    )
+    times: float = Field(0.2, ge=0, le=5, description="favour for times that the question names; 0: none")
+    newer: bool = Field(default=True, description="the newer of two facts about the same stands first")
+    recency_weight: float = Field(0.0, ge=0, le=1, description="share of freshness in the score; 0: none")
+    recency_days: PositiveFloat = Field(30.0, description="freshness is 1/e after so many days")
+    diversity: float | None = Field(
+        None, ge=0, le=1, description="lambda of maximal marginal relevance, as 0.7; unset: off"
+    )
+    reranker: str | None = Field(
+        None,
+        description="folder of an ONNX cross-encoder (model.onnx, tokenizer.json), or URL of a reranker's "
+        "endpoint; unset: none",
+    )
+    rerank_model: str | None = Field(None, description="model that the endpoint is asked for")
+    rerank_key_env: str = Field("EDEN_RERANK_KEY", description="variable that holds the endpoint's key")
+    rerank_least: float = Field(0.35, ge=0, le=1, description="relevance below which a fact is dropped")
+    rerank_pool: PositiveInt = Field(30, description="facts that a reranker reads, at most")
+    count_access: bool = Field(default=True, description="count what searches return, in `memory_access`")
 
 
 class TailerSettings(Group):

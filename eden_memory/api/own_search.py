@@ -1,27 +1,69 @@
-"""Search over what the settings name: their embedder, and vectors kept side by side in this process."""
+"""Search over what the settings name: their embedder, store of facts, ranking and reranker."""
 
 from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.api.facts import FactFinder
+from eden_memory.api.search.access import AccessCounting
+from eden_memory.api.search.engine import SearchEngine
+from eden_memory.domain.search.ranking import Ranking
+from eden_memory.domain.search.thresholds import unrelated
 from eden_memory.models.factory import Models
 from eden_memory.models.providers.prices import Prices
+from eden_memory.models.reranking.choosing import reranker_of
 from eden_memory.mongo.answers import MongoAnswers
-from eden_memory.mongo.memory.fact_search import MongoFactSearch
-from eden_memory.settings import Settings
+from eden_memory.mongo.memory.access import MongoAccesses
+from eden_memory.mongo.search.chosen_lists import ChosenFactLists
+from eden_memory.runtime.metrics import SearchMetrics
+from eden_memory.settings import SearchSettings, Settings
 
 
 class OwnSearch:
     """Made in the event loop that uses it; a model is loaded, or a provider asked, with the first query."""
 
     def __init__(self, settings: Settings, database: AsyncDatabase[dict[str, Any]]) -> None:
-        """EdenError if the embedder is a provider that has no key."""
-        prefix = settings.mongodb.prefix
+        """EdenError if the embedder is a provider that has no key, or the reranker's folder holds no model."""
+        prefix, watch = settings.mongodb.prefix, SearchMetrics()
+        self._reranker = reranker_of(settings.search)
         self._models = Models(settings, MongoAnswers(database, prefix), Prices().cost)
         embedder = self._models.embedder
-        self.engine = FactFinder(MongoFactSearch(database, prefix, embedder.model), embedder)
+        self.lists = ChosenFactLists(settings, database, embedder)
+        self._counting = AccessCounting(MongoAccesses(database, prefix), lost=watch.uncounted)
+        self.engine = SearchEngine(
+            self.lists,
+            embedder,
+            ranking_of(settings.search, embedder.model),
+            reranker=self._reranker,
+            watch=watch,
+            found=self._counting.found if settings.search.count_access else lambda _: None,
+        )
 
     async def close(self) -> None:
-        """Let go of threads and connections."""
+        """Write what was counted; let go of threads, connections and the change stream."""
+        await self._counting.close()
+        await self.lists.close()
+        if self._reranker is not None:
+            await self._reranker.close()
         await self._models.close()
+
+
+def ranking_of(settings: SearchSettings, model: str) -> Ranking:
+    """As the settings say; what they leave open by the embedding model."""
+    return Ranking(
+        fusion=settings.fusion,
+        k=settings.k,
+        text_weight=settings.text_weight,
+        unrelated=unrelated(model) if settings.unrelated is None else settings.unrelated,
+        list_size=settings.list_size,
+        semantic_least=settings.semantic_least,
+        text_least=settings.text_least,
+        fused_least=settings.fused_least,
+        siblings=settings.siblings,
+        times=settings.times,
+        newer=settings.newer,
+        rerank_pool=settings.rerank_pool,
+        rerank_least=settings.rerank_least,
+        recency_weight=settings.recency_weight,
+        recency_days=settings.recency_days,
+        diversity=settings.diversity,
+    )

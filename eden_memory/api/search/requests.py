@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from eden_memory.domain.errors import EdenError
+from eden_memory.api.errors import Invalid
 from eden_memory.domain.search.candidates import NOW, When
 from eden_memory.domain.search.ranking import Kind
 from schemas.scopes import Scope
@@ -17,7 +17,7 @@ MOST_FOUND = 200
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
-    """A search; EdenError where it cannot be one."""
+    """A search; Invalid where it cannot be one."""
 
     queries: tuple[str, ...]
     """At most three; blank ones are left out, equal ones asked once."""
@@ -36,15 +36,15 @@ class SearchRequest:
 
     def __post_init__(self) -> None:
         if len(self.queries) > MOST_QUERIES:
-            raise EdenError(f"{len(self.queries)} queries at once", f"Give at most {MOST_QUERIES}.")
+            raise Invalid(f"{len(self.queries)} queries at once", f"Give at most {MOST_QUERIES}.")
         if self.search_type not in {"hybrid", "semantic", "text"}:
-            raise EdenError(f"search type {self.search_type!r:.40}", "It is hybrid, semantic or text.")
+            raise Invalid(f"search type {self.search_type!r:.40}", "It is hybrid, semantic or text.")
         if self.recency_weight is not None and not 0 <= self.recency_weight <= 1:
-            raise EdenError(f"recency weight {self.recency_weight}", "It is between 0 and 1.")
+            raise Invalid(f"recency weight {self.recency_weight}", "It is between 0 and 1.")
         if self.top_k > MOST_FOUND or (self.list_size or 1) not in range(1, MOST_FOUND + 1):
-            raise EdenError("more facts than a search gives", f"Ask for at most {MOST_FOUND}.")
+            raise Invalid("more facts than a search gives", f"Ask for at most {MOST_FOUND}.")
         if self.asked_at.tzinfo is None:
-            raise EdenError("asked_at has no time zone", "Give an aware time, such as datetime.now(UTC).")
+            raise Invalid("asked_at has no time zone", "Give an aware time, such as datetime.now(UTC).")
 
     @property
     def texts(self) -> tuple[str, ...]:

@@ -1,0 +1,1 @@
+"""Rerankers: models that read a query and a text together."""
