@@ -1,0 +1,89 @@
+"""One world for the module, and all doors of it on real HTTP."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import httpx2
+import pytest
+import uvicorn
+from pydantic import SecretStr
+
+from eden_memory.api.access import LOCAL, ApiKeys, Caller
+from eden_memory.api.admission import Admission
+from eden_memory.api.http.app import create_app
+from eden_memory.api.memory import Memory
+from eden_memory.mongo.ids import encode_id
+from eden_memory.settings import MongoSettings, Settings
+from tests.integration.context.harness import Kit, kit_for, mapped
+from tests.integration.doors.world import KEYS, fill
+from tests.model_server.serving import Quiet, bound_socket, until
+from tests.servers import TestServers
+
+
+@dataclass(frozen=True)
+class Doors:
+    """All that is open."""
+
+    kit: Kit
+    memory: Memory
+    keys: ApiKeys
+    http: httpx2.AsyncClient
+    secrets: dict[str, str]
+    """Key's name → secret."""
+
+    @property
+    def url(self) -> str:
+        return str(self.http.base_url).rstrip("/")
+
+
+@asynccontextmanager
+async def doors_of(kit: Kit) -> AsyncGenerator[Doors]:
+    """A server in this event loop."""
+    async with Memory(kit.settings, client=kit.client) as memory:
+        keys = ApiKeys(memory.database, kit.settings.mongodb.prefix)
+        app = create_app(memory, keys, Admission(keys, kit.settings.serve))
+        server = Quiet(uvicorn.Config(app, log_level="critical", lifespan="on", ws="none"))
+        with bound_socket() as bound:
+            task = asyncio.create_task(server.serve([bound]))
+            await until(lambda: server.started or task.done())
+            url = f"http://127.0.0.1:{bound.getsockname()[1]}"
+            async with httpx2.AsyncClient(base_url=url, timeout=30) as http:
+                yield Doors(kit, memory, keys, http, {})
+            app.state.doors.stopping.set()
+            server.should_exit = True
+            await task
+
+
+def namespaced(servers: TestServers, **groups: Any) -> Settings:
+    """A namespace of its own."""
+    uri = SecretStr(servers.mongodb_uri)
+    mongodb = MongoSettings(uri=uri, database=f"t{uuid4().hex[:12]}")  # pyright: ignore[reportCallIssue]
+    return mapped(Settings(mongodb=mongodb, **groups))
+
+
+@pytest.fixture(scope="module")
+async def doors(servers: TestServers) -> AsyncGenerator[Doors]:
+    """A filled world, and its keys."""
+    settings = namespaced(servers)
+    async with kit_for(settings) as kit:
+        try:
+            await fill(kit)
+            async with doors_of(kit) as doors:
+                for key in KEYS:
+                    doors.secrets[key.name], _ = await doors.keys.create(
+                        key.name,
+                        agents=None if key.agents is None else [encode_id(one) for one in key.agents],
+                        users=None if key.users is None else [encode_id(one) for one in key.users],
+                        rights=key.rights,  # pyright: ignore[reportArgumentType]
+                    )
+                yield doors
+        finally:
+            await kit.client.drop_database(settings.mongodb.database)
+
+
+def local() -> Caller:
+    return LOCAL
