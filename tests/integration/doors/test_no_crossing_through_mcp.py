@@ -15,7 +15,7 @@ BY_NAME = {f"mcp:{key.name}": key for key in KEYS}
 
 async def test_no_secret_of_another_comes_through_mcp(doors: Doors) -> None:
     verdict, broken = Verdict(), list[str]()
-    for attack in attacks(500, SEED):
+    for attack in attacks(350, SEED):
         status, text = await through_mcp(doors.http, doors.secrets[attack.key.name], attack)
         verdict.judge(f"{attack} → {status}", text, allowed(attack))
         if status >= 500 or "Traceback" in text or '"code":-32603,"message":"Error reading' in text:
@@ -26,7 +26,7 @@ async def test_no_secret_of_another_comes_through_mcp(doors: Doors) -> None:
 
 
 async def test_nothing_of_another_was_asked_to_change_through_mcp(doors: Doors) -> None:
-    for attack in attacks(700, SEED + 1):
+    for attack in attacks(500, SEED + 1):
         if attack.call in WRITES:
             await through_mcp(doors.http, doors.secrets[attack.key.name], attack)
     asked = await doors.kit.database["memory_inbox"].find({"asked_by": {"$regex": "^mcp:"}}).to_list()
