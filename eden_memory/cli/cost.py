@@ -74,7 +74,7 @@ def memory(
     as_json: AsJson = False,
 ) -> None:
     """What one fact or blob cost to form. A call that gave several items is shared equally among them."""
-    shares = asyncio.run(_memory(Settings(), name))
+    shares = asyncio.run(shares_of(Settings(), name))
     usd, unknown = total(shares)
     if as_json:
         told = {"id": name, "cost_usd": f"{usd:f}", "unpriced": unknown, "shares": [*map(_told, shares)]}
@@ -179,7 +179,8 @@ async def _read(settings: Settings, asked: Asked) -> tuple[list[Sum], int, int, 
         )
 
 
-async def _memory(settings: Settings, name: str) -> list[Share]:
+async def shares_of(settings: Settings, name: str) -> list[Share]:
+    """What each call added to a fact or blob; an EdenError if there is none of that name."""
     async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
         database, prefix = client[settings.mongodb.database], settings.mongodb.prefix
         fact = await database[prefix + Fact.COLLECTION].find_one({"_id": name.partition("@")[0]})

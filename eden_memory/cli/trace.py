@@ -54,7 +54,7 @@ def trace(
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
     """Follow a message to the memory that came of it, or a memory back to its messages; from stored data alone."""
-    node = asyncio.run(_chain(Settings(), name))
+    node = asyncio.run(chain_of(Settings(), name))
     if as_json:
         told = node.as_dict(content=content)
         typer.echo(json.dumps(told, indent=2, ensure_ascii=False, default=_plain))
@@ -85,7 +85,8 @@ def _plain(value: Any) -> Any:
     return value.isoformat(timespec="seconds") if isinstance(value, datetime) else str(value)
 
 
-async def _chain(settings: Settings, name: str) -> Node:
+async def chain_of(settings: Settings, name: str) -> Node:
+    """The chain of a message, fact, reflection, formation or blob; an EdenError if nothing has that name."""
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(connect(settings.mongodb, endpoints(settings).mongodb))
         reading = Reading(settings, MongoChain(client[settings.mongodb.database], settings.mongodb.prefix))
