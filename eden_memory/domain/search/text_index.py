@@ -86,6 +86,8 @@ class TextIndex:
         self._id_of: dict[int, str] = {}
         self._next = 0
         self._removed: list[int] = []
+        self._replaced: dict[str, list[int]] = {}
+        """Earlier numbers of facts: their id is known until they have left the index."""
         self._leaving = 0
         """Facts that are still in the index and are not to be found: beside them, more is asked for."""
         self._added: dict[int, str] = {}
@@ -102,8 +104,13 @@ class TextIndex:
         return bool(self._added or self._removed)
 
     def put(self, fact_id: str, text: str) -> None:
-        """Add or replace."""
-        self.remove(fact_id)
+        """Add or replace; what it replaces is found by its words until the new ones are written."""
+        old = self._number_of.get(fact_id)
+        if old is not None and self._added.pop(old, None) is not None:
+            del self._id_of[old]
+        elif old is not None:
+            self._removed.append(old)
+            self._replaced.setdefault(fact_id, []).append(old)
         number = self._next = self._next + 1
         self._number_of[fact_id], self._id_of[number] = number, fact_id
         self._added[number] = text
@@ -114,7 +121,8 @@ class TextIndex:
         number = self._number_of.pop(fact_id, None)
         if number is None:
             return
-        del self._id_of[number]
+        for one in (number, *self._replaced.pop(fact_id, [])):
+            self._id_of.pop(one, None)
         if self._added.pop(number, None) is None:
             self._removed.append(number)
 
@@ -125,7 +133,8 @@ class TextIndex:
         return writes
 
     def write(self, writes: Writes) -> None:
-        """Make what was taken findable; blocks for milliseconds: not for an event loop. One at a time.
+        """Make what was taken findable; blocks for milliseconds: not for an event loop. One at a time, and
+        :meth:`written` after it.
 
         If it fails, the index is not to be used any more.
         """
@@ -138,6 +147,13 @@ class TextIndex:
         writer.wait_merging_threads()
         self._index.reload()
         self._searcher, self._leaving = self._index.searcher(), 0
+
+    def written(self, writes: Writes) -> None:
+        """Where `put` and `remove` are called: a write has ended."""
+        for number in writes.removed:
+            fact_id = self._id_of.pop(number, None)
+            if fact_id is not None and (earlier := self._replaced.get(fact_id)):
+                earlier.remove(number)
 
     def rarity(self, words: Iterable[AskedWord]) -> Rarity:
         """Of this scope's facts alone; facts that were taken out may still be counted."""
@@ -157,8 +173,11 @@ class TextIndex:
         numbers = searcher.fast_field_values("number", [address for _, address in hits])
         pairs = zip(numbers, hits, strict=True)
         found = [(self._id_of.get(cast("int", number)), score) for number, (score, _) in pairs]
-        ranked = [(fact_id, score) for fact_id, score in found if fact_id is not None and score > 0]
-        return sorted(ranked, key=lambda one: (-one[1], one[0]))[:most]
+        best: dict[str, float] = {}
+        for fact_id, score in found:
+            if fact_id is not None and score > best.get(fact_id, 0):
+                best[fact_id] = score
+        return sorted(best.items(), key=lambda one: (-one[1], one[0]))[:most]
 
 
 def asked_words(query: str) -> list[AskedWord]:

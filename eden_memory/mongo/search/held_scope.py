@@ -41,6 +41,8 @@ class HeldScope:
         self.other_model.clear()
         self._matrix: QuickMatrix | None = None
         self._words: TextIndex | None = None
+        self.has_words = False
+        """Whether words can be looked up, if not yet those of the last change."""
         self._characters = 0
 
     @property
@@ -111,9 +113,12 @@ class HeldScope:
             for fact in self.facts.values():
                 words.put(fact.fact_id, fact.text)
         try:
-            await asyncio.to_thread(words.write, words.take())
+            writes = words.take()
+            await asyncio.to_thread(words.write, writes)
+            words.written(writes)
+            self.has_words = self._words is words
         except BaseException:
-            self._words = None
+            self._words, self.has_words = None, False
             raise
 
     @property
@@ -121,11 +126,6 @@ class HeldScope:
         """Whether something is to be made findable before words can be looked up."""
         under_way = self._writing is not None and not self._writing.done()
         return self._words is None or self._words.waiting or under_way
-
-    @property
-    def keeps_words(self) -> bool:
-        """Whether they have been asked for before."""
-        return self._words is not None
 
     def rarity(self, words: Iterable[AskedWord]) -> Rarity:
         """How often stems stand in its facts."""

@@ -35,7 +35,7 @@ class HeldScopes:
         self._model, self._most_bytes = model, most_bytes
         self._held: OrderedDict[str, HeldScope] = OrderedDict()
         self._following: dict[str | None, asyncio.Task[None]] = {}
-        self._live = False
+        self.is_live = False
         self.queries = 0
         """Asked of MongoDB so far."""
         self.size = 0
@@ -55,7 +55,7 @@ class HeldScopes:
 
     def live(self, live: bool) -> None:
         """Whether every change is told from now on."""
-        self._live = live
+        self.is_live = live
 
     @asynccontextmanager
     async def current(self, keys: Sequence[str]) -> AsyncGenerator[list[HeldScope]]:
@@ -74,7 +74,7 @@ class HeldScopes:
 
     async def refresh(self, scopes: Sequence[HeldScope]) -> None:
         """Read what was written since; no query where nothing was."""
-        asked = scopes if not self._live else [one for one in scopes if one.stale]
+        asked = scopes if not self.is_live else [one for one in scopes if one.stale]
         if not asked:
             return
         if len(asked) == 1:
@@ -90,7 +90,7 @@ class HeldScopes:
 
     async def catch_up(self, scopes: Sequence[HeldScope]) -> None:
         """Before what was found is shown: what was told meanwhile."""
-        if self._live and any(one.stale for one in scopes):
+        if self.is_live and any(one.stale for one in scopes):
             await self.refresh(scopes)
 
     async def close(self) -> None:
@@ -115,10 +115,10 @@ class HeldScopes:
 
     async def _followed(self, key: str | None, scopes: Sequence[HeldScope]) -> None:
         try:
-            while stale := [one for one in scopes if one.stale and self._held.get(one.key) is one]:
-                async with self.current([one.key for one in stale]):
-                    await asyncio.gather(*(one.words_ready() for one in stale if one.keeps_words))
-                if not self._live:
+            while behind := [one for one in scopes if self._is_behind(one)]:
+                async with self.current([one.key for one in behind]):
+                    await asyncio.gather(*(one.words_ready() for one in behind if one.has_words))
+                if not self.is_live:
                     return
         except Exception as error:  # noqa: BLE001 - the next search reads them anew, or says what is wrong
             log.warning("what changed is read at the next search", scope=key, reason=type(error).__name__)
@@ -128,11 +128,11 @@ class HeldScopes:
     async def _refresh(self, held: HeldScope) -> None:
         """One scope, until nothing was told of it meanwhile."""
         async with held.lock:
-            while held.stale or not self._live:
+            while held.stale or not self.is_live:
                 told = held.told
                 await self._read(held, (await self._marks([held.key])).get(held.key))
                 held.seen = told
-                if not self._live:
+                if not self.is_live:
                     return
 
     async def _marks(self, keys: Sequence[str]) -> Marks:
@@ -173,6 +173,10 @@ class HeldScopes:
         same = row.get("embedding_model") == self._model
         (held.other_model.discard if same or vector is None else held.other_model.add)(fact_id)
         held.put(candidate({**row, "embedding": None}), vector if same else None)
+
+    def _is_behind(self, held: HeldScope) -> bool:
+        kept = self._held.get(held.key) is held
+        return kept and (held.stale or (held.has_words and held.words_waiting))
 
     def _count(self, held: HeldScope) -> None:
         if self._held.get(held.key) is held:

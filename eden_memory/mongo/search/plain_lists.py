@@ -101,11 +101,17 @@ class PlainFactLists:
         if not when.is_now:
             return await self._then.textual(keys, asked, most, least, when)
         async with self._scopes.current(keys) as scopes:
-            waiting = [one.words_ready() for one in scopes if one.words_waiting]
-            if waiting:
-                await asyncio.gather(*waiting)
+            await self._words_ready(scopes)
             lists = [await _by_words(scopes, words, most, least) for words in asked]
             return await self._shown(scopes, lists, most)
+
+    async def _words_ready(self, scopes: Sequence[HeldScope]) -> None:
+        """New words of a scope that is followed are made findable beside the searches: in milliseconds."""
+        waiting = [
+            one for one in scopes if one.words_waiting and not (one.has_words and self._scopes.is_live)
+        ]
+        if waiting:
+            await asyncio.gather(*(one.words_ready() for one in waiting))
 
     async def _shown(
         self, scopes: Sequence[HeldScope], lists: Sequence[list[Scored]], most: int

@@ -15,8 +15,14 @@ def index_of(*texts: str) -> TextIndex:
     index = TextIndex()
     for number, text in enumerate(texts):
         index.put(f"f{number}", text)
-    index.write(index.take())
+    write(index)
     return index
+
+
+def write(index: TextIndex) -> None:
+    writes = index.take()
+    index.write(writes)
+    index.written(writes)
 
 
 def search(index: TextIndex, query: str, most: int = 10) -> list[tuple[str, float]]:
@@ -67,8 +73,24 @@ def test_what_is_removed_is_not_found_from_then_on_and_makes_no_room() -> None:
     writes = index.take()
     assert len(search(index, "tea", 4)) == 4
     index.write(writes)
+    index.written(writes)
     assert index.rarity(asked_words("tea")).facts == 4
     assert not index.waiting
+
+
+def test_what_is_replaced_is_found_until_its_new_words_are_and_never_once_removed() -> None:
+    index = index_of("tea", "tea too")
+    index.put("f0", "oboe")
+    assert {name for name, _ in search(index, "tea")} == {"f0", "f1"}
+    writes = index.take()
+    index.put("f0", "chess")
+    index.write(writes)
+    index.written(writes)
+    assert [name for name, _ in search(index, "oboe")] == ["f0"]
+    index.remove("f0")
+    assert search(index, "oboe chess") == []
+    write(index)
+    assert [name for name, _ in search(index, "tea oboe chess")] == ["f1"]
 
 
 @settings(deadline=None, max_examples=15)
@@ -84,8 +106,8 @@ def test_the_order_of_changes_does_not_matter(seed: int) -> None:
             texts[name] = text
             index.put(name, text)
         if dice.random() < 0.3:
-            index.write(index.take())
-    index.write(index.take())
+            write(index)
+    write(index)
     found = {name for name, _ in search(index, "tea", 50)}
     assert found == {name for name, text in texts.items() if "tea" in text}
 
