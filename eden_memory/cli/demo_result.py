@@ -49,7 +49,7 @@ def _example(console: Console, example: Example) -> None:
     if example.question:
         console.print(f"[bold]a search[/bold]: {example.question}", markup=True)
         for found in example.found:
-            line = f"  {found.similarity:.2f}  [{scope_name(found.scope.key)}] {found.content}"
+            line = f"  {found.score:.2f}  [{scope_name(found.scope.key)}] {found.content}"
             console.print(Text(line))
         if not example.found:
             console.print("  nothing was found")

@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 
-from eden_memory.api.facts import FactFinder
+from eden_memory.api.search.engine import SearchEngine
 from eden_memory.domain.asking import Asking
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.failures import ProviderError
-from eden_memory.mongo.memory.fact_search import MongoFactSearch
+from eden_memory.domain.search.candidates import Ranked
+from eden_memory.domain.search.ranking import Ranking
 from eden_memory.mongo.memory.memory_documents import row_of
+from eden_memory.mongo.search.plain_lists import PlainFactLists
 from schemas.documents import Fact
 from schemas.fields import pack_vector
 from schemas.provenance import Embedding
@@ -67,8 +69,9 @@ async def remember(kit: Kit, scope: Scope, *texts: str) -> None:
     await kit.put(scope, active_facts=len(facts), revision=1)
 
 
-def finder(kit: Kit, embedder: Words | None = None) -> FactFinder:
-    return FactFinder(MongoFactSearch(kit.database, "memory_", MODEL), embedder or Words(), least=0.8)
+def finder(kit: Kit, embedder: Words | None = None) -> SearchEngine:
+    lists = PlainFactLists(kit.database, "memory_", MODEL)
+    return SearchEngine(lists, embedder or Words(), Ranking(semantic_least=0.8, text_least=0.1))
 
 
 @pytest.fixture
@@ -110,10 +113,28 @@ async def test_a_question_about_the_past_adds_what_a_search_finds(filled: Kit) -
         assert "RetrievedFacts" not in await service.get_memory_context("one", "ada")
 
 
-async def test_a_search_that_fails_leaves_the_context_as_it_is(filled: Kit) -> None:
+async def test_without_the_embedder_words_still_find(filled: Kit) -> None:
     embedder = Words()
     embedder.fails = True
     async with filled.service(engine=finder(filled, embedder)) as service:
+        report = await service.explain_search("the dog", user="ada")
+        assert [one.content for one in report.facts] == ["Ada has a dog."]
+        assert report.warnings == ("semantic: ProviderError",)
+        with pytest.raises(ProviderError):
+            await service.search_facts("the dog", user="ada", search_type="semantic")
+
+
+class NoLists:
+    """A store of facts that is away."""
+
+    async def semantic(self, *given: Any, **named: Any) -> Sequence[Sequence[Ranked]]:
+        raise ProviderError("away")
+
+    textual = semantic
+
+
+async def test_a_search_that_fails_leaves_the_context_as_it_is(filled: Kit) -> None:
+    async with filled.service(engine=SearchEngine(NoLists(), Words())) as service:
         plain = await service.get_memory_context("one", "ada")
         assert await service.get_memory_context("one", "ada", "What did I say about my dog?") == plain
 
@@ -130,4 +151,8 @@ async def test_switched_off_nothing_is_searched(filled: Kit) -> None:
 async def test_without_an_engine_the_settings_embedder_searches(filled: Kit) -> None:
     pytest.importorskip("onnxruntime")
     async with filled.service() as service:
-        assert await service.search_facts("dog", user="ada") == []
+        found = await service.search_facts("dog", user="ada")  # by its words: its vector is another model's
+        assert [one.content for one in found] == ["Ada has a dog."]
+    row = await filled.database["memory_access"].find_one({"_id": found[0].fact_id})
+    assert row is not None
+    assert row["access_count"] == 1
