@@ -37,7 +37,7 @@ async def conversation(
             messages=history,
             user=USER,
             stream=True,
-            extra_body={"memory_id": session, "memory_top_k": 2},
+            extra_body={"memory_id": session, "memory_top_k": 1},
         )
         say(f"  {USER:6} {text}")
         said = ""

@@ -1,0 +1,127 @@
+"""What of memory a chat is given: within its time, said once, in two parts."""
+
+import asyncio
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import orjson
+from prometheus_client import REGISTRY
+
+from eden_memory.api.gateway.chat_request import Asked
+from eden_memory.api.gateway.memory_text import MemoryText, in_one, memory_text, parted
+from eden_memory.api.gateway.remembering import Remembered, Remembering
+from eden_memory.api.gateway.who import Who
+from eden_memory.domain.context.context import FactLine
+from eden_memory.settings import GatewaySettings, Settings
+from schemas.scopes import Scope
+
+NOW = datetime(2026, 5, 1, tzinfo=UTC)
+USER = Scope.of_user("s.a", "s.u")
+HEAD = "<MemoryContext>\n  Notice.\n"
+CONTEXT = (
+    f"{HEAD}  <UserMemory>\n    <Consolidated>One &lt;Facts&gt;\n  two</Consolidated>\n  </UserMemory>\n"
+    "  <Facts>\n    - [user] Has a cat. (1m ago)\n  </Facts>\n</MemoryContext>"
+)
+
+
+@dataclass
+class Service:
+    """Answers at once, late, or not at all."""
+
+    context: str | Exception | None = CONTEXT
+    found: Any = ()
+
+    def agent(self, agent_id: Any = "default") -> "Service":
+        return self
+
+    async def get_memory_context(self, session: Any, user: Any) -> str:
+        return await _said(self.context)
+
+    async def search_facts(self, queries: list[str], **given: Any) -> Any:
+        self.given = given
+        return await _said(self.found)
+
+
+async def _said(value: Any) -> Any:
+    if isinstance(value, Exception):
+        raise value
+    return value if value is not None else await asyncio.Event().wait()
+
+
+def hit(content: str) -> Any:
+    return SimpleNamespace(fact_id="f", content=content, scope=USER, score=0.9, formed_at=NOW, version=1)
+
+
+async def remembered(service: Service, asked: Asked | None = None, **gateway: Any) -> Remembered:
+    settings = Settings(gateway=GatewaySettings.model_validate({"memory_seconds": 0.05, **gateway}))
+    remembering = Remembering(service, settings, lambda: NOW)
+    return await remembering.of(Who("a", "s", "u"), asked or Asked(), "What pets?")
+
+
+def degraded(part: str, why: str) -> float:
+    return REGISTRY.get_sample_value("eden_gateway_degraded_total", {"part": part, "why": why}) or 0.0
+
+
+async def test_what_was_found_is_said_once_and_reported_in_full() -> None:
+    found = await remembered(Service(found=[hit("Has a cat."), hit("Had a <dog>.")]))
+    assert found.text.stable.count("Has a cat.") == 0
+    assert found.text.changing.count("Has a cat.") == 1
+    assert "<RetrievedFacts>\n    - [user] Had a &lt;dog&gt;. (just now)" in found.text.changing
+    assert [one["content"] for one in orjson.loads(found.hits)] == ["Has a cat.", "Had a <dog>."]
+
+
+async def test_the_requests_wishes_reach_the_search() -> None:
+    service = Service()
+    await remembered(service, Asked(top_k=3, recency_weight=0.5, score_threshold=0.2))
+    assert service.given == {
+        "session": "s",
+        "user": "u",
+        "top_k": 3,
+        "recency_weight": 0.5,
+        "score_threshold": 0.2,
+    }
+
+
+async def test_a_search_that_fails_or_is_slow_is_left_out_and_counted() -> None:
+    for outcome, why in ((ValueError("secret"), "failed"), (None, "slow")):
+        before = degraded("search", why)
+        found = await remembered(Service(found=outcome))
+        assert (bool(found.text.stable), found.hits, degraded("search", why)) == (True, b"[]", before + 1)
+
+
+async def test_a_context_that_fails_or_is_slow_is_left_out_and_what_was_found_stays() -> None:
+    for outcome, why in ((ValueError("secret"), "failed"), (None, "slow")):
+        before = degraded("context", why)
+        found = await remembered(Service(outcome, [hit("Had a dog.")]))
+        assert (found.text.stable, degraded("context", why)) == ("", before + 1)
+        assert "Had a dog." in found.text.changing
+
+
+async def test_all_of_it_at_the_start_has_what_is_stable_first() -> None:
+    found = await remembered(Service(found=[hit("Had a dog.")]), placement="start")
+    assert found.text.changing == ""
+    places = [
+        found.text.stable.index(one)
+        for one in ("<UserMemory>", "<Facts>", "<RetrievedFacts>", "</MemoryContext>")
+    ]
+    assert places == sorted(places)
+    assert found.text.stable.count("</MemoryContext>") == 1
+
+
+def test_a_context_parts_at_its_facts_whatever_memories_say() -> None:
+    stable, facts = parted(CONTEXT)
+    assert "Consolidated" in stable
+    assert "cat" not in stable
+    assert facts == f"{HEAD}  <Facts>\n    - [user] Has a cat. (1m ago)\n  </Facts>\n</MemoryContext>"
+    assert parted(facts) == ("", facts)
+    assert parted("") == ("", "")
+
+
+def test_nothing_remembered_is_nothing_said() -> None:
+    assert memory_text("", [], NOW) == MemoryText("", "")
+    assert in_one(MemoryText("", "")) == ""
+    only = memory_text("", [FactLine(USER, "Had a dog.", NOW)], NOW)
+    assert only.stable == ""
+    assert in_one(only) == only.changing
