@@ -56,6 +56,9 @@ types: setup ## pyright, strict
 schemas: setup ## export the JSON Schemas and the AsyncAPI document
 	@$(BIN)/eden schemas export
 
+sync: setup ## write the synchronous calls anew from the async ones
+	@$(BIN)/python -m eden_memory.api.sync.generation
+
 bench: bench-tailer bench-lanes bench-formation bench-context bench-gateway ## all benchmarks
 
 bench-tailer: setup ## the tailer against its bounds

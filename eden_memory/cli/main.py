@@ -85,7 +85,8 @@ COMMANDS: Mapping[str, Entry] = {
     "budget": Entry("budget:app", "Limits of what formation may spend."),
     "cost": Entry("cost:app", "What models cost: today, this month, or of one memory."),
     "trace": Entry(
-        "trace:trace", "Follow a message to the memory that came of it, or a memory back to its messages."
+        "trace:trace",
+        "Follow a message to the memory that came of it, or a memory back to its messages; from stored data alone.",
     ),
     "dead": Entry("dead:app", "Dead letters: what stages have given up."),
     "groups": Entry("groups:app", "Consumer groups of the stages."),

@@ -46,7 +46,7 @@ class LoopThread:
         """End what runs and the thread; nothing can be run any more."""
         with self._guard:
             self._stopped = True
-            loop, thread = self._loop, self._thread
+            loop, thread, self._thread = self._loop, self._thread, None
         if loop is not None and thread is not None:
             loop.call_soon_threadsafe(loop.stop)
             thread.join()

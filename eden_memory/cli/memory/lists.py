@@ -1,6 +1,7 @@
 """`eden facts`, `eden reflections`, `eden blobs`, `eden history`: what is stored, as a user may see it."""
 
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -10,8 +11,19 @@ from eden_memory.cli.memory import terminal
 from eden_memory.cli.memory.who import Agent, AsJson, Session, User, Who, ask
 from schemas.scopes import ScopeKind
 
+
+class ScopeName(StrEnum):
+    """What a scope may be (schemas.scopes.ScopeKind)."""
+
+    SESSION = "session"
+    USER = "user"
+    GROUP = "group"
+    AGENT = "agent"
+    SHARD = "shard"
+
+
 Scopes = Annotated[
-    list[ScopeKind] | None, typer.Option("--scope", help="only of this scope (again: several)")
+    list[ScopeName] | None, typer.Option("--scope", help="only of this scope (again: several)")
 ]
 Since = Annotated[datetime | None, typer.Option(help="formed then or later (UTC)")]
 Until = Annotated[datetime | None, typer.Option(help="formed before then (UTC)")]
@@ -47,7 +59,7 @@ def facts(
     async def work(who: Who) -> Page[FactView]:
         return await who.memory.list_facts(
             **who.named,
-            scopes=scopes,
+            scopes=_kinds(scopes),
             active=active,
             since=_utc(since),
             until=_utc(until),
@@ -99,7 +111,7 @@ def reflections(
     async def work(who: Who) -> Page[ReflectionView]:
         return await who.memory.list_reflections(
             **who.named,
-            scopes=scopes,
+            scopes=_kinds(scopes),
             absorbed=False if buffered else None,
             since=_utc(since),
             until=_utc(until),
@@ -144,7 +156,7 @@ def blobs(
     """
 
     async def work(who: Who) -> list[BlobView]:
-        return await who.memory.list_blobs(**who.named, scopes=scopes)
+        return await who.memory.list_blobs(**who.named, scopes=_kinds(scopes))
 
     found = ask(agent, session, user, work)
     if as_json:
@@ -223,6 +235,10 @@ def _rest(found: FactHistory) -> dict[str, str]:
 def _more(page: Page[Any]) -> None:
     if page.cursor is not None:
         typer.echo(f"more: --cursor {page.cursor}", err=True)
+
+
+def _kinds(names: list[ScopeName] | None) -> list[ScopeKind] | None:
+    return [one.value for one in names] if names else None
 
 
 def _utc(at: datetime | None) -> datetime | None:

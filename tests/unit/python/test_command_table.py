@@ -1,0 +1,95 @@
+"""The table of commands, completion, exit codes, and what reaches the terminal."""
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from eden_memory.api.errors import Conflict, Invalid, NotAnId, NotFound
+from eden_memory.cli import main
+from eden_memory.cli.memory.terminal import line, plain
+from eden_memory.domain.errors import EdenError
+
+
+@pytest.mark.parametrize("name", main.COMMANDS)
+def test_a_commands_line_is_the_first_sentence_of_its_help(name: str) -> None:
+    entry = main.COMMANDS[name]
+    assert entry.load(name).get_short_help_str(300) == entry.help
+
+
+@pytest.mark.parametrize("name", main.COMMANDS)
+def test_every_command_shows_its_help(name: str) -> None:
+    shown = CliRunner().invoke(main.app, [name, "--help"])
+    assert shown.exit_code == 0, shown.output
+    assert "Usage" in shown.output
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("eden ref", {"reflections"}),
+        ("eden dead ", {"list", "retry"}),
+        ("eden search --t", {"--top-k", "--type"}),
+    ],
+)
+def test_the_shell_completes_commands_and_options(words: str, wanted: set[str]) -> None:
+    environment = {
+        **os.environ,
+        "_EDEN_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(words.count(" ")),
+    }
+    code = "import sys; sys.argv[0] = 'eden'; from eden_memory.cli.main import app; app(prog_name='eden')"
+    ended = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    assert wanted <= set(ended.stdout.split()), ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(EdenError("x"), 1), (Invalid("x"), 2), (NotAnId("x"), 2), (NotFound("x"), 3), (Conflict("x"), 4)],
+)
+def test_an_exit_code_says_what_went_wrong(
+    error: EdenError, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr(main, "app", fail)
+    with pytest.raises(SystemExit) as ended:
+        main.main()
+    assert ended.value.code == code
+
+
+def test_wrong_usage_ends_with_2() -> None:
+    for arguments in (["search"], ["facts", "--scope", "all"], ["nonsense"], ["search", "x", "--top-k", "0"]):
+        assert CliRunner().invoke(main.app, arguments).exit_code == 2
+
+
+@given(st.text())
+def test_nothing_that_a_terminal_obeys_gets_through(text: str) -> None:
+    shown = plain(text)
+    assert not any(ord(one) < 32 and one not in "\t\n" for one in shown)
+    assert not any(0x7F <= ord(one) <= 0x9F for one in shown)
+    shown.encode()
+    assert "\n" not in line(text).plain
+
+
+@pytest.mark.parametrize(
+    "bad",
+    ["\x1b[31mred", "\x1b]0;title\x07", "\x9b2J", "a\rb", "\u202eevil", "\x08\x08", "\udc80", "\u2066x"],
+)
+def test_escapes_and_marks_of_direction_are_replaced(bad: str) -> None:
+    assert "�" in plain(bad)
+
+
+def test_markup_is_shown_as_it_stands() -> None:
+    shown: Any = line("[bold red]alert[/bold red] :smile:")
+    assert shown.plain == "[bold red]alert[/bold red] :smile:"
+    assert shown.spans == []

@@ -1,0 +1,63 @@
+"""What importing loads: help costs nothing of the system, and the package nothing of its doors."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = (
+    "openai",
+    "google.genai",
+    "onnxruntime",
+    "aiokafka",
+    "confluent_kafka",
+    "fastapi",
+    "pymongo",
+    "mcp",
+    "numpy",
+)
+MODELS = (
+    "openai",
+    "google.genai",
+    "onnxruntime",
+    "aiokafka",
+    "confluent_kafka",
+    "fastapi",
+    "mcp",
+    "anthropic",
+)
+TELL = "; import sys; print(*[one for one in {names!r} if one in sys.modules], sep=',')"
+
+
+def loaded(code: str, names: tuple[str, ...]) -> str:
+    """Which of these packages are loaded after the code ran."""
+    command = [sys.executable, "-c", code + TELL.format(names=names)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    return ended.stdout.strip().rpartition("\n")[2]
+
+
+@pytest.mark.parametrize("arguments", ["['--help']", "['search', '--help']"])
+def test_help_loads_nothing_heavy(arguments: str) -> None:
+    code = (
+        "from typer.testing import CliRunner; from eden_memory.cli.main import app; "
+        f"assert CliRunner().invoke(app, {arguments}).exit_code == 0"
+    )
+    names = HEAVY if "search" not in arguments else MODELS
+    assert loaded(code, names) == ""
+
+
+def test_the_doors_package_loads_nothing() -> None:
+    assert loaded("import eden_memory.api", (*HEAVY, "pydantic", "eden_memory.settings")) == ""
+
+
+def test_the_service_loads_no_model_and_no_kafka() -> None:
+    assert loaded("from eden_memory.api import MemoryService, SyncMemoryService", MODELS) == ""
+    made = "import os; os.environ['EDEN_MONGODB_URI'] = 'mongodb://127.0.0.1:1'; "
+    assert loaded(made + "from eden_memory.api import Memory; Memory().agent('a')", MODELS) == ""
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    import eden_memory.api
+
+    with pytest.raises(AttributeError, match="no attribute 'Memories'"):
+        _ = eden_memory.api.Memories  # pyright: ignore
