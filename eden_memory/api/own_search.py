@@ -27,7 +27,7 @@ class OwnSearch:
         self._reranker = reranker_of(settings.search)
         self._models = Models(settings, MongoAnswers(database, prefix), Prices().cost)
         embedder = self._models.embedder
-        self.lists = ChosenFactLists(settings, database, embedder)
+        self.lists = ChosenFactLists(settings, database, embedder, kept=watch.kept)
         self._counting = AccessCounting(MongoAccesses(database, prefix), lost=watch.uncounted)
         self.engine = SearchEngine(
             self.lists,

@@ -535,6 +535,9 @@ SEARCH_SECONDS = Histogram(
 SEARCH_DEGRADED = Counter("eden_search_degraded", "Searches that went on without a part: it failed", ["part"])
 SEARCH_UNCOUNTED = Counter("eden_search_uncounted_accesses", "Found facts whose access was not counted")
 
+SEARCH_KEPT_BYTES = Gauge("eden_search_kept_bytes", "Memory that kept scopes take, about")
+SEARCH_KEPT_SCOPES = Gauge("eden_search_kept_scopes", "Scopes whose facts are kept to be searched")
+
 
 class SearchMetrics:
     """What searches count (eden_memory.api.search.trace.SearchWatch)."""
@@ -551,6 +554,11 @@ class SearchMetrics:
     def degraded(self, part: str) -> None:
         """A part of it failed and was done without."""
         SEARCH_DEGRADED.labels(part).inc()
+
+    def kept(self, size: int, scopes: int) -> None:
+        """So many bytes and scopes are kept (eden_memory.mongo.search.plain_lists)."""
+        SEARCH_KEPT_BYTES.set(size)
+        SEARCH_KEPT_SCOPES.set(scopes)
 
     def uncounted(self, accesses: int) -> None:
         """So many facts were found, and that is not counted in `memory_access`."""
