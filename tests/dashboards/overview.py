@@ -117,7 +117,7 @@ OTHERS = Row(
         Panel(
             "Does a provider stay away?",
             one(
-                f"max by (provider, model) (eden_provider_away{{{OF}}}) or vector(0)",
+                f"max by (provider, model) (eden_provider_away{{{OF}}})",
                 "{{provider}} {{model}}",
             ),
             "short",
@@ -127,9 +127,7 @@ OTHERS = Row(
         ),
         Panel(
             "Does a stage stand still?",
-            one(
-                f"max by (stage, kind) (eden_stage_paused{{{STAGE}}}) > 0 or vector(0)", "{{stage}}: {{kind}}"
-            ),
+            one(f"max by (stage, kind) (eden_stage_paused{{{STAGE}}})", "{{stage}}: {{kind}}"),
             "short",
             "By hand: `eden resume`. Dead letters: look at them first. Outage: it resumes by itself.",
             red=1,

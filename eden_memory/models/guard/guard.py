@@ -48,6 +48,8 @@ class Guard:
     def breaker(self, model: str, ping: Ping) -> Breaker:
         """The breaker of a model; the first ping given is the one used."""
         if model not in self._breakers:
+            if self._watch is not None:
+                self._watch.away(self._provider, model, away=False)
             self._breakers[model] = Breaker(
                 f"{self._provider}/{model}",
                 lambda: self._pinged(ping),

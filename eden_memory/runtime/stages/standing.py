@@ -52,6 +52,7 @@ class Standing:
         self._prober: asyncio.Task[None] | None = None
         for kind in get_args(PauseKind):
             metrics.STAGE_PAUSED.labels(stage, kind).set(0)
+            metrics.STAGE_PAUSES.labels(stage, kind)
 
     @property
     def epoch(self) -> int:

@@ -1,0 +1,213 @@
+"""The system as it is deployed, in processes of its own, watched by a real Prometheus; and a day's worth of chat."""
+
+import asyncio
+import json
+import os
+from asyncio.subprocess import Process
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
+from eden_memory.settings import Settings
+from tests.dashboards.export import VARIABLES
+from tests.dashboards.panels import RATE
+from tests.dashboards.prometheus import Prometheus, fetch, free_port, prometheus
+from tests.integration.formation.commands import EDEN, environment
+from tests.integration.formation.obedient_model import WORD, obey
+from tests.integration.formation.running_system import System, prepare, system, until
+from tests.model_server.chat_upstream import ChatUpstream, served
+from tests.model_server.serving import Serving, serving
+
+UNPRICED = "openai:a-model-without-a-price"
+MESSAGES = 4
+STOP_SECONDS = 30.0
+
+
+def filled(expr: str, namespace: str, rate: str = "5m") -> str:
+    """A panel's query with its variables: one namespace, all stages and agents."""
+    for name in VARIABLES:
+        expr = expr.replace(f"${name}", namespace if name == "namespace" else ".*")
+    return expr.replace(RATE, rate)
+
+
+class Live:
+    """A system that runs, and what watches it."""
+
+    def __init__(self, running: System, prom: Prometheus, doors: str, metrics: str) -> None:
+        self.system, self.prom, self.doors, self.metrics = running, prom, doors, metrics
+        self.written = 0
+
+    @property
+    def settings(self) -> Settings:
+        """Of its namespace."""
+        return self.system.settings
+
+    async def ask(self, expr: str, rate: str = "5m") -> Any:
+        """A panel's query."""
+        return await self.prom.query(filled(expr, self.settings.mongodb.database, rate))
+
+    async def chat(self, user: str, *texts: str, items: int) -> str:
+        """A session of messages, formed; returns once `items` facts and reflections rest on them."""
+        session = await self.system.session(user)
+        names = await self.write(session, user, *texts)
+        await self.system.form(session)
+        await self.system.formed(names, items)
+        return session
+
+    async def write(self, session: str, user: str, *texts: str) -> list[str]:
+        """Messages, counted."""
+        self.written += len(texts)
+        return await self.system.write(session, user, *texts)
+
+    async def day(self) -> None:
+        """Facts of all decisions, reflections, a blob, things that cannot be read, doors that are used."""
+        for turn in range(3):
+            said = [f"note user: Likes same-thing-{turn} very much.", f"note session: Turn {turn}."]
+            fact = f"fact user: The berth same-{'ab'[turn % 2]} is {'moreover ' * (turn == 2)}number {turn}."
+            session = await self.chat("una", fact, *said, "Good.", items=2 if turn == 2 else 3)
+            await self.doors_used(session)
+        await self.chat(
+            "una", "note user: Sails.", "note user: Rows.", "note agent: Boats need care.", items=3
+        )
+        await self.unreadable()
+
+    async def doors_used(self, session: str) -> None:
+        """Context, search and a chat through the gateway."""
+        where = f"{self.doors}/v1/agents/helper"
+        for _ in range(2):
+            await fetch(f"{where}/context?session={session}&user=una")
+        asked = json.dumps({"queries": ["Which berth?"]}).encode()
+        as_json = {"content-type": "application/json"}
+        await fetch(f"{where}/search?session={session}&user=una", asked, as_json)
+        chat = {
+            "model": "m",
+            "messages": [{"role": "user", "content": "Hello"}],
+            "memory_id": "chat-1",
+            "user": "una",
+        }
+        await fetch(
+            f"{self.doors}/v1/chat/completions",
+            json.dumps(chat).encode(),
+            {**as_json, "authorization": "Bearer sk-own"},
+        )
+
+    async def unreadable(self) -> None:
+        """A window whose facts nobody can read, and bytes that are no event: two dead letters."""
+        session = await self.system.session("una")
+        await self.write(session, "una", f"fact user: Una is {WORD}.", "Yes.", "No.", "Well.")
+        await self.system.form(session)
+        producer: Any = AIOKafkaProducer(**self.system.client)
+        await producer.start()
+        try:
+            topic = self.settings.kafka.topic_prefix + "memory.candidates"
+            await producer.send_and_wait(topic, b"no event", key=b"k", partition=0)
+        finally:
+            await producer.stop()
+
+    async def ends(self, topic: str, partitions: int) -> dict[int, int]:
+        """Ends of a topic's partitions, asked of the broker."""
+        consumer: Any = AIOKafkaConsumer(**self.system.client)
+        await consumer.start()
+        try:
+            wanted = [TopicPartition(topic, number) for number in range(partitions)]
+            return {tp.partition: end for tp, end in (await consumer.end_offsets(wanted)).items()}
+        finally:
+            await consumer.stop()
+
+    async def quiet(self) -> None:
+        """Until every group has read everything, and Prometheus has seen it."""
+
+        async def done() -> bool:
+            lag = await self.prom.query("sum(kafka_consumergroup_lag_sum)")
+            age = await self.prom.query("time() - max(eden_lag_read_timestamp_seconds)")
+            return bool(lag) and lag[0][1] <= 0 and bool(age) and age[0][1] < 5
+
+        await until(done, "all groups to be at their ends")
+
+
+@asynccontextmanager
+async def live(settings: Settings, folder: Path) -> AsyncGenerator[Live]:
+    """Every stage and the doors in two processes, models and a chat provider of the tests', Prometheus."""
+    folder.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - once, before anything runs
+    async with AsyncExitStack() as stack:
+        models = await stack.enter_async_context(serving(obey, dimensions=1_536))
+        upstream = await stack.enter_async_context(served(ChatUpstream()))
+        here = _changed(settings)
+        running = await stack.enter_async_context(system(here, models, run=False))
+        await prepare(here)
+        ports = [free_port(), free_port()]
+        told = {**_environment(here, models, upstream), "EDEN_SERVE_PORT": str(ports[1])}
+        await _eden(told, "budget", "set", "100")
+        for arguments in (("run",), ("serve",)):
+            more = {"EDEN_HTTP_PORT": str(ports[0])} if arguments == ("run",) else {}
+            await stack.enter_async_context(_process({**told, **more}, folder, *arguments))
+        for port in ports:
+            await until(
+                lambda port=port: _answers(f"http://127.0.0.1:{port}/readyz"), f"port {port} to be ready"
+            )
+        targets = [f"127.0.0.1:{port}" for port in ports]
+        prom = await stack.enter_async_context(prometheus(targets, folder / "prometheus"))
+        yield Live(running, prom, f"http://{targets[1]}", f"http://{targets[0]}/metrics")
+
+
+def _changed(settings: Settings) -> Settings:
+    groups: dict[str, dict[str, Any]] = {
+        "kafka": {"partitions": 2},
+        "sessions": {"collection": "sessions"},
+        "users": {"collection": "users"},
+        "tailer": {"watermark_seconds": 0.5, "commit_seconds": 1.0},
+    }
+    changes: dict[str, Any] = {
+        name: getattr(settings, name).model_copy(update=new) for name, new in groups.items()
+    }
+    return settings.model_copy(update={**changes, "llm": "openai", "embedder": "openai"})
+
+
+def _environment(settings: Settings, models: Serving, upstream: str) -> dict[str, str]:
+    return {
+        **environment(settings),
+        "OPENAI_API_KEY": "sk-of-the-tests",
+        "OPENAI_BASE_URL": models.openai_url,
+        "EDEN_MODELS_REFLECTIONS": UNPRICED,
+        "EDEN_MODELS_TIMEOUT_SECONDS": "20",
+        "EDEN_GATEWAY_UPSTREAM": f"{upstream}/v1",
+        "EDEN_GATEWAY_AGENT_ID": "helper",
+        "EDEN_RUN_DRAIN_SECONDS": "5",
+    }
+
+
+async def _answers(url: str) -> bool:
+    try:
+        await fetch(url)
+    except OSError:
+        return False
+    return True
+
+
+async def _eden(told: dict[str, str], *arguments: str) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *EDEN,
+        *arguments,
+        env={**os.environ, **told},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said, _ = await process.communicate()
+    assert process.returncode == 0, said.decode()
+
+
+@asynccontextmanager
+async def _process(told: dict[str, str], folder: Path, *arguments: str) -> AsyncGenerator[Process]:
+    with (folder / f"{arguments[0]}.log").open("wb") as output:
+        process = await asyncio.create_subprocess_exec(
+            *EDEN, *arguments, env={**os.environ, **told}, stdout=output, stderr=output
+        )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await asyncio.wait_for(process.wait(), STOP_SECONDS)

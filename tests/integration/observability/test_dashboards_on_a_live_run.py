@@ -1,0 +1,117 @@
+"""Every panel's query answers on a running system, and its figures agree with what was counted independently."""
+
+import math
+import re
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas.events import FactChanged, FormationRequested, MessageRecorded, ModelCalled, ReflectionFormed
+from tests.dashboards.export import BOARDS
+from tests.dashboards.live import Live
+from tests.dashboards.panels import Board, Panel
+from tests.dashboards.prometheus import FOUND, RULES
+
+pytestmark = [
+    pytest.mark.servers,
+    pytest.mark.skipif(
+        FOUND is None, reason="Prometheus is not installed (Debian: apt-get install prometheus)"
+    ),
+]
+PANELS = [
+    pytest.param(board, panel, id=f"{board.uid}: {panel.title}") for board in BOARDS for panel in board.panels
+]
+METRIC = re.compile(r"\b(?:eden|kafka|gen_ai)_[a-z_]+\b")
+LABELS = {"gen_ai_request_model", "gen_ai_token_type", "gen_ai_operation_name", "gen_ai_provider_name"}
+CENT = 0.005
+
+
+def used() -> set[str]:
+    """Every metric that a panel or an alert names."""
+    text = " ".join(query.expr for board in BOARDS for panel in board.panels for query in panel.queries)
+    return {name for name in METRIC.findall(text + RULES.read_text()) if name not in LABELS}
+
+
+@pytest.mark.parametrize(("board", "panel"), PANELS)
+async def test_a_panels_queries_answer(watched: Live, board: Board, panel: Panel) -> None:
+    del board
+    answers = [await watched.ask(query.expr) for query in panel.queries]
+    for query, found in zip(panel.queries, answers, strict=True):
+        assert found, f"no data: {query.expr}"
+        assert any(math.isfinite(value) for _, value in found), f"only NaN: {query.expr}"
+        for name in re.findall(r"{{(\w+)}}", query.legend):
+            assert any(name in labels for labels, _ in found), f"{name} in the legend, not in {query.expr}"
+
+
+async def test_every_metric_that_a_panel_or_an_alert_names_was_scraped(watched: Live) -> None:
+    assert used() - await watched.prom.names() == set()
+
+
+async def test_messages_agree_to_the_message(watched: Live) -> None:
+    counted = await watched.prom.value('sum(eden_tailer_records_total{record="MessageRecorded"})')
+    published = await of_topic(watched, "chat.messages", MessageRecorded)
+    stored = await watched.system.source["messages"].count_documents({})
+    assert counted == len(published) == stored >= watched.written
+
+
+async def test_cost_agrees_to_the_cent(watched: Live) -> None:
+    calls = {one.call_id: one for one in await of_topic(watched, "memory.usage", ModelCalled)}
+    told = sum((one.cost_usd for one in calls.values() if one.cost_usd is not None), Decimal())
+    assert told > 0
+    for expr in (
+        "sum(eden_llm_cost_usd_total)",
+        "sum(eden_usage_cost_usd_total)",
+        'sum(eden_spent_usd{period="day"})',
+        'sum(eden_spent_usd{period="month"})',
+    ):
+        assert await watched.prom.value(expr) == pytest.approx(float(told), rel=1e-6, abs=0), expr  # pyright: ignore
+    unpriced = sum(one.cost_usd is None and one.outcome == "answered" for one in calls.values())
+    assert await watched.prom.value("sum(eden_llm_unpriced_calls_total)") >= unpriced > 0
+
+
+async def test_decisions_windows_and_reflections_agree_with_what_was_published(watched: Live) -> None:
+    for expr, topic, kind in (
+        ("sum(eden_facts_decided_total)", "memory.facts", FactChanged),
+        ("sum(eden_reflections_formed_total)", "memory.reflections", ReflectionFormed),
+        ("sum(eden_trigger_windows_total)", "memory.formations", FormationRequested),
+    ):
+        assert await watched.prom.value(expr) == len(await of_topic(watched, topic, kind)) > 0, expr
+
+
+async def test_dead_letters_are_counted_each_once(watched: Live) -> None:
+    dead = len(await watched.system.dead())
+    assert await watched.prom.value("sum(eden_dead_letters_total)") == dead == 2
+
+
+async def test_lag_agrees_with_the_broker_to_the_record(watched: Live) -> None:
+    from tests.integration.observability.test_lag_figures import Broker
+
+    prefix = watched.settings.kafka.topic_prefix
+    topic, group = f"{prefix}chat.messages", f"{watched.settings.kafka.group_prefix}newcomer"
+    await Broker(watched.system.client, topic, group).commit(group, 0, 1)
+    await watched.system.write("a-session", "una", "One more.")
+
+    async def shown() -> bool:
+        ends = await watched.ends(topic, 2)
+        found = await watched.prom.query(
+            f'kafka_consumergroup_lag{{consumergroup="{group}",topic="{topic}",partition="0"}}'
+        )
+        return bool(found) and ends == await watched.ends(topic, 2) and found[0][1] == ends[0] - 1
+
+    from tests.integration.formation.running_system import until
+
+    await until(shown, "the newcomer's lag, to the record")
+
+
+def test_there_is_a_rule_file_to_prove() -> None:
+    assert Path(RULES).exists()
+    assert len(used()) > 60
+
+
+async def of_topic(watched: Live, topic: str, kind: type[Any]) -> list[Any]:
+    """The events of a kind in a topic, each once."""
+    found = [one for one in await watched.system.records(topic) if one.value is not None]
+    events = {one.headers["ce_id"]: one.event for one in found if one.envelope.name == kind.NAME}
+    return list(events.values())
