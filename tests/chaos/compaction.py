@@ -1,10 +1,13 @@
 """A compaction that cannot wait: the topic's cleaner is made to work at once, and waited for."""
 
 import asyncio
+import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
     AdminClient,  # pyright: ignore[reportPrivateImportUsage, reportUnknownVariableType]
     AlterConfigOpType,  # pyright: ignore[reportPrivateImportUsage]
@@ -23,6 +26,7 @@ HURRY = {
     "max.compaction.lag.ms": "1000",
     "min.compaction.lag.ms": "0",
 }
+ATTEMPTS = 20
 FILLER_PAUSE = 1.5
 """Longer than `segment.ms`: the next record begins a new segment, and what was written before can be cleaned."""
 
@@ -41,13 +45,27 @@ async def compacted(bootstrap: str, topic: str, partitions: int) -> list[Seen]:
 
 def hurry(bootstrap: str, topic: str) -> None:
     """Have the topic compacted as soon as can be."""
+    configure(bootstrap, [topic], HURRY)
+
+
+def configure(bootstrap: str, topics: Sequence[str], settings: Mapping[str, str]) -> None:
+    """Set these settings of the topics; again while the broker is away."""
     entries = [
-        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in HURRY.items()
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in settings.items()
     ]
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+    resources = [ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries) for topic in topics]
     admin: Any = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    for answer in admin.incremental_alter_configs([resource]).values():
-        answer.result(30)
+    for attempt in range(ATTEMPTS):
+        try:
+            for answer in admin.incremental_alter_configs(resources, request_timeout=60).values():
+                answer.result(60)
+        except KafkaException:
+            if attempt + 1 == ATTEMPTS:
+                raise
+            time.sleep(1.0)
+        else:
+            return
 
 
 async def fill(bootstrap: str, topic: str, partitions: int) -> None:

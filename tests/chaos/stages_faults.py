@@ -7,16 +7,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka.admin import (
-    AdminClient,  # pyright: ignore[reportPrivateImportUsage, reportUnknownVariableType]
-    AlterConfigOpType,  # pyright: ignore[reportPrivateImportUsage]
-    ConfigEntry,  # pyright: ignore[reportPrivateImportUsage]
-    ConfigResource,  # pyright: ignore[reportPrivateImportUsage]
-    ResourceType,  # pyright: ignore[reportPrivateImportUsage]
-)
-
 from eden_memory.local.server import LocalServer
-from tests.chaos.compaction import HURRY
+from tests.chaos.compaction import HURRY, configure
 from tests.chaos.servers import Servers
 from tests.chaos.stages_workers import Workers
 from tests.chaos.tailers import TailerProcess
@@ -124,9 +116,9 @@ class Faults:
         task.add_done_callback(self._going_on.discard)
 
     async def _compact(self) -> None:
-        await asyncio.to_thread(_configure, self._servers.kafka.endpoint, self._topics, HURRY)
+        await asyncio.to_thread(configure, self._servers.kafka.endpoint, self._topics, HURRY)
         await asyncio.sleep(self._chance.uniform(3.0, 6.0))
-        await asyncio.to_thread(_configure, self._servers.kafka.endpoint, self._topics, CALM)
+        await asyncio.to_thread(configure, self._servers.kafka.endpoint, self._topics, CALM)
 
     def _server(self, what: str, how: str) -> None:
         server: LocalServer = self._servers.kafka if what == "kafka" else self._servers.primary()
@@ -140,14 +132,3 @@ class Faults:
             server.kill()
             time.sleep(self._chance.uniform(0.0, 1.0))
             server.start()
-
-
-def _configure(bootstrap: str, topics: Sequence[str], settings: dict[str, str]) -> None:
-    entries = [
-        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-        for name, value in settings.items()
-    ]
-    resources = [ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries) for topic in topics]
-    admin: Any = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    for answer in admin.incremental_alter_configs(resources, request_timeout=60).values():
-        answer.result(60)
