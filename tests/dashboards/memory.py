@@ -1,6 +1,18 @@
 """Memory: growth, decisions, consolidation, word limits, context freshness, search and gateway."""
 
-from tests.dashboards.panels import OF, Board, Panel, Query, Row, lately, one, per_second, quantile, total
+from tests.dashboards.panels import (
+    OF,
+    Board,
+    Panel,
+    Query,
+    Row,
+    lately,
+    one,
+    per_second,
+    quantile,
+    so_far,
+    total,
+)
 
 
 def documents(collection: str) -> str:
@@ -155,8 +167,8 @@ BLOBS = Row(
         Panel(
             "How full are blobs?",
             (
-                Query(quantile(0.5, "eden_blob_limit_share", OF, "scope", "24h"), "{{scope}}, half"),
-                Query(quantile(0.9, "eden_blob_words", OF, "scope", "24h"), "{{scope}}, words (90 %)"),
+                Query(so_far(0.5, "eden_blob_limit_share", OF, "scope"), "{{scope}}, half"),
+                Query(so_far(0.9, "eden_blob_words", OF, "scope"), "{{scope}}, words (90 %)"),
             ),
             "short",
             "Always at the limit: what is old gives way; raise the limit in `memory_streams`.",

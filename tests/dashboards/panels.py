@@ -73,6 +73,11 @@ def quantile(q: float, histogram: str, where: str, by: str = "", span: str = RAT
     return f"histogram_quantile({q}, sum by ({labels}) (rate({histogram}_bucket{{{where}}}[{span}])))"
 
 
+def so_far(q: float, histogram: str, where: str, by: str) -> str:
+    """A quantile since the processes began: for what is so rare that a rate sees little of it."""
+    return f"histogram_quantile({q}, sum by (le, {by}) ({histogram}_bucket{{{where}}}))"
+
+
 def total(metric: str, where: str, by: str = "") -> str:
     """A sum over all processes."""
     return f"sum by ({by}) ({metric}{{{where}}})" if by else f"sum({metric}{{{where}}})"
