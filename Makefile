@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help setup lock demo test lint format types schemas bench bench-tailer bench-lanes bench-formation bench-context bench-gateway chaos up down status doctor clean ci
+.PHONY: help setup lock demo test lint format types schemas bench bench-search bench-tailer bench-lanes bench-formation bench-context bench-gateway chaos up down status doctor clean ci
 
 help: ## print the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -59,7 +59,7 @@ schemas: setup ## export the JSON Schemas and the AsyncAPI document
 sync: setup ## write the synchronous calls anew from the async ones
 	@$(BIN)/python -m eden_memory.api.sync.generation
 
-bench: bench-tailer bench-lanes bench-formation bench-context bench-gateway ## all benchmarks
+bench: bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-search ## all benchmarks
 
 bench-tailer: setup ## the tailer against its bounds
 	@$(BIN)/python -m tests.bench.tailer
@@ -72,6 +72,9 @@ bench-context: setup ## contexts: warm, cold, committed write to fresh in anothe
 
 bench-gateway: setup ## the gateway against the provider itself: first byte, tokens
 	@$(BIN)/python -m tests.bench.gateway
+
+bench-search: setup ## searching 1,000 to 100,000 facts, warm and after a change, against numpy and $$text
+	@$(BIN)/python -m tests.bench.search
 
 bench-lanes: setup ## the lanes against their bound, and what the runtime costs per record
 	@$(BIN)/python -m tests.bench.lanes

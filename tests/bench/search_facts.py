@@ -109,11 +109,9 @@ def facts(count: int, scopes: Sequence[Scope], dimensions: int, seed: int) -> Fa
 
 def near(vector: Vectors, seed: int) -> bytes:
     """A vector near another, packed."""
-    moved: Vectors = vector + 0.04 * np.random.default_rng(seed).standard_normal(
-        len(vector), dtype=np.float32
-    )
-    moved /= np.linalg.norm(moved)
-    return moved.tobytes()
+    noise: Vectors = np.random.default_rng(seed).standard_normal(len(vector), dtype=np.float32)
+    moved: Any = vector + 0.04 * noise
+    return bytes((moved / np.linalg.norm(moved)).astype("<f4").tobytes())
 
 
 async def store(database: AsyncDatabase[Any], made: Facts) -> None:
