@@ -33,6 +33,7 @@ MOST_DUE = 1_000
 MOST_CONFLICTS = 10
 """How often a batch is read anew because somebody else wrote first, before it is tried again later."""
 FREE = Admitted()
+NOT_ASKED: Mapping[str, Admitted | Held] = {}
 ELSEWHERE = -1
 """The partition of a session that is not known to be of this one."""
 
@@ -167,7 +168,10 @@ class FormationTrigger:
 
     async def _request(self, batch: Batch, closing: Closing) -> None:
         """Look up the sessions that closed a window or wait; those that wait no more have all requests written."""
-        asking = [one for one in batch.own() if self._to_ask(one, closing)]
+        asking = [one for one in batch.own() if one.session_id in closing.writes or one.waits_for is not None]
+        limited = bool(asking) and self._budgets is not None and await self._budgets.any()
+        if limited and self._budgets is not None:
+            asking = [one for one in asking if not self._budgets.still_held(one.waits_for)]
         facts = await self._directory.look_up([one.session_id for one in asking])
         found = [one for one in asking if not _waits(one, facts[one.session_id], batch)]
         waited = [
@@ -180,22 +184,15 @@ class FormationTrigger:
             closing.windows[window.formation_id] = window
             session = batch.sessions[window.session_id]
             closing.writes.setdefault(session.session_id, SessionWrite(session)).requested.append(window)
-        held = await self._write_requests(
-            batch, closing, {one.session_id: facts[one.session_id] for one in found}
-        )
+        known = {one.session_id: facts[one.session_id] for one in found}
+        held = await self._write_requests(batch, closing, known, limited=limited)
         for session in found:
             _wait_for(session, held.get(session.session_id))
             note_requests(session, closing.windows)
             _leave_unchanged(session, closing)
 
-    def _to_ask(self, session: Session, closing: Closing) -> bool:
-        """Whether the session has a window that may be asked for now."""
-        if session.session_id not in closing.writes and session.waits_for is None:
-            return False
-        return self._budgets is None or not self._budgets.still_held(session.waits_for)
-
     async def _write_requests(
-        self, batch: Batch, closing: Closing, facts: Mapping[str, SessionFacts | Missing]
+        self, batch: Batch, closing: Closing, facts: Mapping[str, SessionFacts | Missing], *, limited: bool
     ) -> dict[str, str]:
         """Write the requests that budgets have room for; why a session's others wait."""
         asked: list[tuple[StoredWindow, SessionFacts]] = []
@@ -206,7 +203,7 @@ class FormationTrigger:
                 if not window.settled and isinstance(known, SessionFacts):
                     asked.append((window, known))
                 batch.counts.opted_out += len(window.left_out)
-        admitted = await self._admit(asked)
+        admitted = await self._admit(asked) if limited else NOT_ASKED
         held: dict[str, str] = {}
         for window, known in asked:
             result = admitted.get(window.formation_id, FREE)
@@ -220,7 +217,7 @@ class FormationTrigger:
     async def _admit(
         self, asked: Sequence[tuple[StoredWindow, SessionFacts]]
     ) -> Mapping[str, Admitted | Held]:
-        if self._budgets is None or not asked or not await self._budgets.any():
+        if self._budgets is None or not asked:
             return {}
         return await self._budgets.admit([asked_window(window, known) for window, known in asked])
 

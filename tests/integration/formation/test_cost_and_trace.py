@@ -38,6 +38,7 @@ TOPICS = (
 )
 ALWAYS = Asked("2000-01-01", "2999-12-31")
 MICRO = Decimal("0.000001")
+TALK = "note session: The talk is about hives."
 NOTES = [f"note user: Wants answer number {n}." for n in range(4)]
 
 
@@ -75,7 +76,7 @@ async def test_what_follows_from_a_message_is_one_trace_and_told_to_the_cent_for
     priced: System,
 ) -> None:
     session = await priced.session("ann")
-    said = ["fact user: Ann keeps nine bees in Tarn.", "fact user: Ann's hive stands in Albi.", *NOTES]
+    said = ["fact user: Ann keeps nine bees in Tarn.", "fact user: Ann's hive stands in Albi.", *NOTES, TALK]
     messages = [encode_id(one) for one in await priced.told(session, "ann", *said)]
     await priced.shows(session, "ann", "<Consolidated>", "nine bees")
     await every_record_is_in_the_trace(priced, session)
@@ -115,11 +116,15 @@ async def every_call_is_in_the_totals(running: System) -> dict[str, ModelCalled]
     (found,) = await totals.sums(ALWAYS)
     assert found.cost_usd == sum((one.cost_usd for one in calls.values() if one.cost_usd), Decimal(0)) > 0
     assert await totals.facts_formed(ALWAYS) == 2
-    assert await totals.messages_formed(ALWAYS) == 6
+    assert await totals.messages_formed(ALWAYS) == 7
     return calls
 
 
 async def the_message_leads_to_its_memory(running: System, message: str) -> None:
+    async def shown() -> bool:
+        return "context" in kinds(await chain_of(running.settings, message))
+
+    await until(shown, "a context that shows it")
     node = await chain_of(running.settings, message)
     assert kinds(node) == {"message", "window", "call", "fact", "reflection", "blob", "context"}
     facts = find(node, "fact")
@@ -136,7 +141,7 @@ async def memory_leads_back_to_the_messages(running: System, messages: list[str]
     fact = await running.memory("facts").find_one({"content": {"$regex": "nine bees"}})
     blob = await running.memory("consolidated").find_one({"user_id": encode_id("ann")})
     reflection = await running.memory("reflections").find_one({"message_ids": messages[2]})
-    notes = set(messages[2:])
+    notes = set(messages[2:6])
     for name, wanted in (
         (fact["_id"], {messages[0]}),
         (f"{fact['_id']}@1", {messages[0]}),

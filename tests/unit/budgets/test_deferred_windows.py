@@ -36,12 +36,15 @@ class Budgets:
     def __init__(self, limit: int) -> None:
         self.budget = Spending("all", "day", limit * ONE, "2026-01-01")
         self.reserved: set[str] = set()
+        self.seen: Decimal | None = None
+        """The limit as it was read last, and as it was when a window was held back."""
+        self.refused: Decimal | None = None
 
     def still_held(self, waits_for: str | None) -> bool:
-        del waits_for
-        return False
+        return waits_for == "budget all" and self.seen == self.refused
 
     async def any(self) -> bool:
+        self.seen = self.budget.limit
         return True
 
     async def admit(self, windows: Sequence[AskedWindow]) -> Mapping[str, Admitted | Held]:
@@ -49,6 +52,8 @@ class Budgets:
         for one in windows:
             admission.ask(one, Estimate(ONE))
         self.budget = admission.budgets["all"]
+        if any(isinstance(one, Held) for one in admission.results.values()):
+            self.refused = self.seen
         self.reserved |= {name for name, one in admission.results.items() if isinstance(one, Admitted)}
         assert self.budget.reserved == len(self.reserved) * ONE <= self.budget.limit
         return admission.results
