@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from eden_memory.api.http import document as openapi_document
 from eden_memory.domain.errors import EdenError
 from eden_memory.runtime.contract import contract_files
 from schemas import export as exported
@@ -25,9 +26,10 @@ HINTS = {
 
 @app.command()
 def export() -> None:
-    """Write schemas/json, docs/asyncapi.yaml and docs/reference; released schemas are never written over."""
+    """Write schemas/json, docs/*.yaml and docs/reference; released schemas are never written over."""
     root = contract_files.checkout()
-    for path in [*(f"schemas/{one}" for one in exported.export()), *contract_files.write(root)]:
+    made = [f"schemas/{one}" for one in exported.export()]
+    for path in [*made, *contract_files.write(root), *openapi_document.write(root)]:
         typer.echo(f"wrote {path}")
     _refuse(_problems(root))
 
@@ -53,7 +55,8 @@ def release(types: Annotated[list[str], typer.Argument(help="MessageRecorded, do
 
 def _problems(root: Path) -> list[str]:
     schemas = [f"schemas/{one.path}: {HINTS[one.what]}" for one in exported.problems()]
-    return schemas + [f"{path}: {HINTS['stale']}" for path in contract_files.stale(root)]
+    stale = contract_files.stale(root) + ([openapi_document.PATH] if openapi_document.is_stale(root) else [])
+    return schemas + [f"{path}: {HINTS['stale']}" for path in stale]
 
 
 def _refuse(problems: Sequence[str]) -> None:

@@ -11,6 +11,10 @@ from eden_memory.api.http.problem import problem
 from eden_memory.runtime.metrics import HTTP_REQUESTS, HTTP_SECONDS
 
 METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+PLAIN_PATHS = frozenset(
+    ("/livez", "/readyz", "/metrics", "/openapi.json", "/mcp", "/v1/chat/completions", "/v1/models")
+)
+"""Paths in which no id stands."""
 SECURITY = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -117,8 +121,9 @@ class Measured:
 
 def _route(scope: Scope) -> str:
     """The template that the path fits."""
-    route = scope.get("route")
-    return str(getattr(route, "path_format", None) or getattr(route, "path", "none"))
+    if scope["path"] in PLAIN_PATHS:
+        return scope["path"]
+    return str(getattr(scope.get("route"), "path_format", "none"))
 
 
 def _announced(scope: Scope) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from eden_memory.mongo.ids import encode_id
 from schemas.scopes import Scope
@@ -13,7 +13,7 @@ Call = Literal[
     "context", "recall", "search", "explain", "facts", "reflections", "blobs", "fact", "history", "stats",
     "consolidation", "start", "export", "edit", "retire", "forget", "add", "end", "form", "delete_user",
 ]  # fmt: skip
-CALLS: tuple[Call, ...] = get_args(Call)
+CALLS = cast("tuple[Call, ...]", get_args(Call))
 WRITES = ("edit", "retire", "forget", "add", "end", "form", "delete_user")
 TRICKS = (
     "$ne", '{"$ne": null}', "s.%24ne", "s.*", "*", ".*", "^", "i.5", "5", "i.05", "i. 5", "s.5", "u.5", "o.5", "i.x",
