@@ -6,6 +6,7 @@ from eden_memory.domain.errors import EdenError
 from eden_memory.runtime.contract.asyncapi import document_text
 from eden_memory.runtime.contract.reference_pages import documents_page, events_page, topics_page
 from eden_memory.runtime.contract.topics import Topics, read_topics, topics_path
+from eden_memory.runtime.metrics_page import metrics_page
 from eden_memory.runtime.settings_page import settings_page
 from eden_memory.settings import KafkaSettings
 
@@ -19,6 +20,7 @@ def generated() -> dict[str, str]:
         ASYNCAPI: document_text(topics),
         "docs/reference/documents.md": documents_page(),
         "docs/reference/events.md": events_page(topics),
+        "docs/reference/metrics.md": metrics_page(),
         "docs/reference/settings.md": settings_page(),
         "docs/reference/topics.md": topics_page(topics),
     }

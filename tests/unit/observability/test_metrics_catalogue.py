@@ -1,0 +1,92 @@
+"""The catalogue of metrics: nothing is measured outside it, nothing in it is unused, labels are bounded."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client.metrics import MetricWrapperBase
+
+from eden_memory.runtime import metrics
+from eden_memory.runtime.exposition import Labelled
+from eden_memory.runtime.metrics import LLM_COST, CallMetrics
+from eden_memory.runtime.metrics_page import listed, metrics_page
+from schemas.events import ModelCalled
+from schemas.example_files import examples_of
+
+ROOT = Path(__file__).parents[3]
+CATALOGUE = ROOT / "eden_memory/runtime/metrics.py"
+KINDS = {"Counter", "Gauge", "Histogram", "Summary", "Info", "Enum"}
+FORBIDDEN = ("user", "session", "message", "fact", "scope_key", "group_id", "key", "id")
+NAMES = {name for name, one in vars(metrics).items() if isinstance(one, MetricWrapperBase)}
+
+
+def sources() -> Iterator[Path]:
+    for folder in ("eden_memory", "processors", "schemas"):
+        yield from (ROOT / folder).rglob("*.py")
+
+
+def mentioned(path: Path) -> set[str]:
+    """Names that a file reads, imports or takes from a module."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            found.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            found.add(node.attr)
+        elif isinstance(node, ast.ImportFrom):
+            found |= {alias.name for alias in node.names}
+    return found
+
+
+def test_no_metric_is_made_outside_the_catalogue() -> None:
+    for path in sources():
+        if path == CATALOGUE:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("prometheus_client"):
+                assert not {alias.name for alias in node.names} & KINDS, path
+
+
+def test_no_metric_of_the_catalogue_is_unused() -> None:
+    tree = ast.parse(CATALOGUE.read_text())
+    classes = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
+    elsewhere = set[str]().union(*(mentioned(path) for path in sources() if path != CATALOGUE))
+    assert classes <= elsewhere, f"nobody uses {classes - elsewhere}"
+    assert NAMES - elsewhere - mentioned(CATALOGUE) == set()
+
+
+@pytest.mark.parametrize("one", listed(), ids=lambda one: one.name)
+def test_a_metric_says_what_it_is_and_has_bounded_labels(one: Any) -> None:
+    assert re.fullmatch(r"(eden|kafka|gen_ai)_[a-z_]+", one.name)
+    assert len(one.about) > 10
+    assert not set(one.labels) & set(FORBIDDEN)
+    assert f"`{one.name}`" in metrics_page()
+
+
+def test_agents_beyond_a_bound_share_a_label() -> None:
+    (example,) = (one for one in examples_of("ModelCalled", 1).values() if one.get("cost_usd"))
+    call = ModelCalled.model_validate_json(__import__("json").dumps(example))
+    counting = CallMetrics(agents=2)
+    for agent in ("s.a", "s.b", "s.c", "s.d", "s.a"):
+        counting.called(call.model_copy(update={"agent_id": agent, "stage": "a-test"}))
+    agents = {
+        labels["agent"]
+        for labels in (sample.labels for sample in of(LLM_COST))
+        if labels["stage"] == "a-test"
+    }
+    assert agents == {"s.a", "s.b", "other"}
+
+
+def test_every_figure_says_its_namespace() -> None:
+    registry = CollectorRegistry()
+    Counter("some", "thing", ["kind"], registry=registry).labels("a").inc()
+    page = generate_latest(Labelled("one", registry)).decode()
+    assert 'some_total{kind="a",namespace="one"} 1.0' in page
+
+
+def of(metric: Any) -> list[Any]:
+    return [sample for one in metric.collect() for sample in one.samples]
