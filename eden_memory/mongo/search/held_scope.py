@@ -13,6 +13,8 @@ FACT_BYTES = 900
 """Of a kept fact beside its text, vector and words, about."""
 THREAD_PRODUCTS = 2_000_000
 """From so many multiplications on they are done beside the event loop."""
+AT_ONCE = 1_000
+"""Facts after which the event loop has its turn."""
 THREAD_FACTS = 20_000
 """From so many facts on words are looked up beside the event loop."""
 
@@ -108,18 +110,25 @@ class HeldScope:
 
     async def _write_words(self) -> None:
         words = self._words
-        if words is None:
-            words = self._words = TextIndex()
-            for fact in self.facts.values():
-                words.put(fact.fact_id, fact.text)
         try:
+            if words is None:
+                words = self._words = TextIndex()
+                await self._fill(words)
             writes = words.take()
             await asyncio.to_thread(words.write, writes)
-            words.written(writes)
-            self.has_words = self._words is words
         except BaseException:
             self._words, self.has_words = None, False
             raise
+        words.written(writes)
+        self.has_words = self._words is words
+
+    async def _fill(self, words: TextIndex) -> None:
+        """All its facts; those that change meanwhile are put by who changes them."""
+        for number, fact in enumerate(list(self.facts.values())):
+            if number % AT_ONCE == 0:
+                await asyncio.sleep(0)
+            if self.facts.get(fact.fact_id) is fact:
+                words.put(fact.fact_id, fact.text)
 
     @property
     def words_waiting(self) -> bool:

@@ -18,7 +18,7 @@ log = structlog.get_logger()
 
 Row = dict[str, Any]
 Marks = dict[str, Row]
-AT_ONCE = 500
+AT_ONCE = 200
 
 
 class HeldScopes:
