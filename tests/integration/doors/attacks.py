@@ -46,7 +46,7 @@ class Attack:
 def attacks(number: int, seed: int) -> Iterator[Attack]:
     """So many, every call by every key among the first; half of the ids are real ones of others."""
     random = Random(seed)
-    turns = [(key, call) for key in KEYS for call in CALLS]
+    turns: list[tuple[Key, Call]] = [(key, call) for key in KEYS for call in CALLS]
     for count in range(number):
         key, call = turns[count % len(turns)]
         what, target = _target(random)
