@@ -2,6 +2,8 @@
 
 import logging
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 
 import structlog
 
@@ -23,3 +25,19 @@ def configure(*, debug: bool = False) -> None:
         cache_logger_on_first_use=True,
     )
     logging.basicConfig(level=logging.INFO if debug else logging.ERROR, stream=sys.stderr)
+
+
+@contextmanager
+def warnings_only() -> Generator[None]:
+    """For a command that prints an answer: what is logged meanwhile goes to standard error, from warnings on."""
+    before = structlog.get_config()
+    structlog.configure(
+        processors=[structlog.processors.add_log_level, structlog.dev.ConsoleRenderer(colors=False)],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+    try:
+        yield
+    finally:
+        structlog.configure(**before)

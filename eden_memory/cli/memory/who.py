@@ -16,6 +16,7 @@ from eden_memory.domain.errors import EdenError
 from eden_memory.domain.source.message_fields import getter
 from eden_memory.domain.windows.own_sessions import whose
 from eden_memory.domain.windows.participants import DEFAULT_AGENT
+from eden_memory.logs import warnings_only
 from eden_memory.mongo.ids import decode_id, encode_id
 from eden_memory.mongo.source.requests import session_of, user_of
 from eden_memory.mongo.trigger.presence import MongoPresence
@@ -59,15 +60,16 @@ async def who(
 ) -> AsyncGenerator[Who]:
     """`alone`: without a user it is the session's only one. EdenError for who cannot be told from others."""
     memory = Memory(settings)
-    try:
-        named = None if session is None else await _named(memory, "session", session)
-        agent_id = await _agent(memory, named) if agent is None else id_of(agent, "agent")
-        person = None if user is None else await _named(memory, "user", user)
-        if alone and user is None and named is not None:
-            person = await _only_user(memory, Asked(encode_id(agent_id), encode_id(named)))
-        yield Who(memory.agent(agent_id, asked_by="eden"), named, person)
-    finally:
-        await memory.close()
+    with warnings_only():
+        try:
+            named = None if session is None else await _named(memory, "session", session)
+            agent_id = await _agent(memory, named) if agent is None else id_of(agent, "agent")
+            person = None if user is None else await _named(memory, "user", user)
+            if alone and user is None and named is not None:
+                person = await _only_user(memory, Asked(encode_id(agent_id), encode_id(named)))
+            yield Who(memory.agent(agent_id, asked_by="eden"), named, person)
+        finally:
+            await memory.close()
 
 
 async def _named(memory: Memory, kind: str, text: str) -> Any:

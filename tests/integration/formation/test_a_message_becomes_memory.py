@@ -1,6 +1,7 @@
 """A chat message becomes facts, reflections, blobs and a fresh context, hands-free."""
 
 import asyncio
+from collections.abc import Awaitable
 
 import pytest
 
@@ -63,3 +64,24 @@ async def test_a_fact_said_in_twenty_sessions_at_once_is_one_fact_with_all_its_s
 
     await until(merged, "one fact of twenty messages")
     assert len(await shared.facts("bob")) == 1
+
+
+async def test_an_added_text_becomes_memory_without_a_session_or_a_chat(shared: System) -> None:
+    """Sessions are mapped, and nobody writes a document for it."""
+    await shared.service.add("fact user: Dora keeps two goats.", user="dora")
+    await until(lambda: _are(shared.facts("dora"), ["Dora keeps two goats."]), "the added fact")
+    (fact,) = (await shared.service.list_facts(user="dora", scopes=["user"])).items
+    assert fact.scope.user_id == encode_id("dora")
+    assert [one.user_id for one in fact.sources] == [encode_id("dora")]
+    await shared.service.edit(fact.fact_id, "Dora keeps three goats.", user="dora", expected_version=1)
+    await until(lambda: _are(shared.facts("dora"), ["Dora keeps three goats."]), "the edited fact")
+    history = await shared.service.history(fact.fact_id, user="dora")
+    assert [one.content for one in history.versions] == ["Dora keeps three goats.", "Dora keeps two goats."]
+    assert [one.action for one in history.versions] == ["edit", None]
+    await shared.service.forget("user", "dora", user="dora")
+    await until(lambda: _are(shared.facts("dora"), []), "all of it forgotten")
+    assert "goats" not in repr(await shared.service.export_user("dora"))
+
+
+async def _are(found: Awaitable[list[str]], wanted: list[str]) -> bool:
+    return await found == wanted

@@ -8,7 +8,6 @@ from typing import Any
 from eden_memory.domain.facts.fact_hash import fact_hash
 from eden_memory.mongo.ids import encode_id
 from eden_memory.mongo.memory.memory_documents import row_of
-from eden_memory.mongo.setup.setup import set_up
 from schemas.documents import Consolidated, Fact, Reflection
 from schemas.provenance import Call, SourceMessage
 from schemas.scopes import Scope
@@ -87,7 +86,6 @@ def marked(scope: Scope) -> str:
 
 async def fill(kit: Kit) -> None:
     """Of every scope a fact (not of the session), a reflection and a blob; sessions one (ada) and both (ada, bob)."""
-    await set_up(kit.database, "memory_")
     await kit.session("one", ["ada"])
     await kit.session("both", ["ada", "bob"], group_id="yard")
     for number, scope in enumerate(SCOPES):

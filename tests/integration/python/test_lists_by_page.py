@@ -14,6 +14,7 @@ from eden_memory.api.errors import Invalid
 from eden_memory.api.service import MemoryService
 from eden_memory.api.stored.browsing import FACTS, REFLECTIONS, Filters, page_query
 from eden_memory.domain.context.visible import Asked
+from eden_memory.mongo.setup.setup import set_up
 from tests.integration.context.harness import Kit
 from tests.integration.python.stored import ADA, AGENT, AT, BOB, fact, fill, reflection, store
 
@@ -96,6 +97,7 @@ async def test_reflections_come_by_page_too(kit: Kit) -> None:
 @pytest.mark.parametrize("listed", [FACTS, REFLECTIONS], ids=lambda one: one.of)
 async def test_a_page_is_merged_out_of_an_index_and_never_sorted(kit: Kit, listed: Any) -> None:
     await fill(kit)
+    await set_up(kit.database, "memory_")
     make = fact if listed is FACTS else reflection
     await store(kit, [make(f"many-{one}", (ADA, AGENT)[one % 2], f"text {one}", one) for one in range(40)])
     asked = Asked("s.a", None, "s.ada")
