@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 from pymongo import AsyncMongoClient
+from pymongo.errors import PyMongoError
 from rich.console import Console
 from rich.table import Table
 
@@ -30,6 +31,7 @@ Agent = Annotated[
 ]
 User = Annotated[str | None, typer.Option(help="of this user alone, likewise")]
 Monthly = Annotated[bool, typer.Option("--per-month", help="a month's limit; without it, a day's")]
+STATUS_SECONDS = 2.0
 LARGEST = Decimal(1_000_000_000)
 
 
@@ -104,6 +106,23 @@ async def _remove(settings: Settings, agent: str | None, user: str | None, per: 
         if not await budgets.remove(name):
             raise EdenError(f"there is no budget {name}", "See `eden budget list`.")
     return name
+
+
+def standing(settings: Settings) -> list[str]:
+    """How budgets stand, a line each; nothing where there are none or MongoDB does not answer at once."""
+    try:
+        budgets, waiting = asyncio.run(_soon(settings))
+    except (PyMongoError, TimeoutError):
+        return []
+    lines = [
+        f"budget {one.id}: {one.room:.4f} of {one.limit:.4f} USD left in {one.period}" for one in budgets
+    ]
+    return [*lines, f"{waiting} windows wait for room in a budget"] if waiting else lines
+
+
+async def _soon(settings: Settings) -> tuple[list[Spending], int]:
+    async with asyncio.timeout(STATUS_SECONDS):
+        return await _list(settings)
 
 
 @asynccontextmanager

@@ -1,6 +1,7 @@
 """`eden up`, `eden down`, `eden status`: the local servers."""
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -53,6 +54,7 @@ def status(
             typer.echo(json.dumps(listed, indent=2))
         else:
             _say("\n".join(map(_line, reports)))
+            _say_budgets(reports)
         return
     from eden_memory.cli.memory import numbers, terminal  # noqa: PLC0415 - `eden up` needs none of it
 
@@ -62,6 +64,16 @@ def status(
     else:
         _say("\n".join([*map(_line, reports), ""]))
         numbers.show_consolidation(found)
+
+
+def _say_budgets(reports: Sequence[ServerReport]) -> None:
+    """How budgets stand, where there are any and MongoDB is there."""
+    if any(one.name.startswith("MongoDB") and one.running is False for one in reports):
+        return
+    from eden_memory.cli.budget import standing  # noqa: PLC0415 - `eden up` needs none of it
+
+    for line in standing(Settings()):
+        _say(line)
 
 
 def _after_up(report: ServerReport) -> str:
