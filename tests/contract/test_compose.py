@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-import typer.main
 import yaml
 from jsonschema.validators import validator_for  # pyright: ignore[reportUnknownVariableType]
 from starlette.routing import Route
 from typer.core import TyperGroup
 
-from eden_memory.app import JANITOR, PARTS
-from eden_memory.cli.main import app
+from eden_memory.app import JANITOR, LAG, PARTS
+from eden_memory.cli.main import COMMANDS
 from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.http import health_app
 from eden_memory.settings import Settings
@@ -31,6 +30,8 @@ SERVICES = cast("dict[str, dict[str, Any]]", COMPOSE["services"])
 OURS = {name: service for name, service in SERVICES.items() if "build" in service}
 ONCE = {"topics", "setup"}
 """Services that end when their work is done."""
+DOORS = {"api"}
+"""Answers requests of people and programs."""
 KEYS = {"OPENAI_API_KEY", "GEMINI_API_KEY", "EDEN_API_KEY"}
 """Variables that are no settings: keys are taken from the environment alone."""
 LOCKS = ("requirements.lock", "requirements-runtime.lock", "requirements-build.lock")
@@ -63,7 +64,7 @@ def test_the_schema_notices_a_misspelt_key() -> None:
 
 @pytest.mark.parametrize("name", SERVICES)
 def test_every_image_is_pinned_to_a_full_version(name: str) -> None:
-    assert re.fullmatch(r"[a-z0-9./-]+:\d+\.\d+\.\d+[\w.-]*", SERVICES[name]["image"])
+    assert re.fullmatch(r"[a-z0-9./-]+:v?\d+\.\d+\.\d+[\w.-]*", SERVICES[name]["image"])
 
 
 def test_the_dockerfile_starts_from_one_pinned_image() -> None:
@@ -110,8 +111,8 @@ def test_the_settings_can_be_read(name: str, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("name", OURS)
 def test_the_command_exists(name: str) -> None:
-    command: Any = typer.main.get_command(app)
-    words = list(OURS[name]["command"])
+    word, *words = OURS[name]["command"]
+    command: Any = COMMANDS[word].load(word)
     while isinstance(command, TyperGroup):
         command = command.commands[words.pop(0)]
     assert command.callback is not None
@@ -123,7 +124,7 @@ def test_every_program_of_the_topics_has_a_service_and_no_other_runs() -> None:
     running = {
         word for service in OURS.values() if service["command"][0] == "run" for word in service["command"][1:]
     }
-    assert running - {JANITOR} == {name for name, program in programs.items() if not program.later}
+    assert running - {JANITOR, LAG} == {name for name, program in programs.items() if not program.later}
     assert running == set(PARTS)
 
 
@@ -148,7 +149,7 @@ def test_the_servers_keep_their_names_and_their_data() -> None:
 
 def test_every_port_is_published_on_loopback_and_listened_on() -> None:
     published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
-    assert set(published) == {"kafka", "mongodb"}
+    assert set(published) == {"kafka", "mongodb", "prometheus", "grafana", *(DOORS & set(OURS))}
     for ports in published.values():
         assert all(port.startswith("127.0.0.1:") for port in ports)
     outside = listeners("kafka", "KAFKA_ADVERTISED_LISTENERS")["OUTSIDE"]
@@ -247,3 +248,59 @@ def test_no_name_stands_twice_in_the_compose_file() -> None:
     text = (ROOT / "docker-compose.yml").read_text()
     services = [line for line in text.splitlines() if re.fullmatch(r"  [a-z-]+:", line)]
     assert len(services) == len(set(services))
+
+
+PROMETHEUS = cast(
+    "dict[str, Any]", yaml.safe_load((ROOT / "dashboards/prometheus/prometheus.yml").read_text())
+)
+SOURCES = ROOT / "dashboards/provisioning/datasources/prometheus.yml"
+PROVIDERS = ROOT / "dashboards/provisioning/dashboards/eden.yml"
+
+
+def mounts(service: str) -> dict[str, str]:
+    """Path in the container → path in the checkout, of what is mounted from there."""
+    pairs = (one.split(":") for one in SERVICES[service]["volumes"])
+    return {there: here for here, there, *_ in pairs if here.startswith("./")}
+
+
+def test_prometheus_scrapes_every_service_that_lasts_where_it_listens() -> None:
+    (job,) = PROMETHEUS["scrape_configs"]
+    assert job["job_name"] == "eden"
+    (found,) = job["dns_sd_configs"]
+    assert set(found["names"]) == set(OURS) - ONCE
+    for name in found["names"]:
+        environment = OURS[name]["environment"]
+        assert environment["EDEN_HTTP_HOST"] == "0.0.0.0"
+        assert environment["EDEN_HTTP_PORT"] == str(found["port"])
+
+
+def test_prometheus_and_grafana_find_what_is_mounted() -> None:
+    here = mounts("prometheus")["/etc/prometheus"]
+    assert (
+        f"--config.file=/etc/prometheus/{(ROOT / here / 'prometheus.yml').name}"
+        in SERVICES["prometheus"]["command"]
+    )
+    assert all((ROOT / here / one).exists() for one in PROMETHEUS["rule_files"])
+    grafana = mounts("grafana")
+    (provider,) = yaml.safe_load(PROVIDERS.read_text())["providers"]
+    folder = ROOT / grafana[provider["options"]["path"]]
+    home = SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    assert (folder / Path(home).name).exists()
+    assert (ROOT / grafana["/etc/grafana/provisioning"]).resolve() == PROVIDERS.parents[1]
+
+
+def test_dashboards_ask_the_data_source_that_is_provisioned() -> None:
+    (source,) = yaml.safe_load(SOURCES.read_text())["datasources"]
+    published = SERVICES["prometheus"]["ports"][0].split(":")[-1]
+    assert source["url"] == f"http://prometheus:{published}"
+    for path in (ROOT / "dashboards/grafana").glob("*.json"):
+        assert set(re.findall(r'"uid": "(eden-prometheus|[^"]*prom[^"]*)"', path.read_text())) <= {
+            source["uid"]
+        }
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_every_service_has_limits_and_whatever_lasts_a_health_check(name: str) -> None:
+    limits = SERVICES[name]["deploy"]["resources"]["limits"]
+    assert set(limits) == {"cpus", "memory"}
+    assert name in ONCE or SERVICES[name]["healthcheck"]["test"]
