@@ -18,6 +18,7 @@ async def test_searching_is_exact_and_ranks_words_better_than_the_text_index(ser
     report = await main(settings, (3_100,), 4, 64, 30, 3)
     for key in ("3100", "3100_spread"):
         assert report.results[f"{key}_recall"] >= RECALL_TARGET
+        assert report.results[f"{key}_queries"] == 0
         assert report.ratios[f"{key}_over_text_p50"] <= 25
         assert report.results[f"{key}_typo_mrr"] >= report.bounds[f"{key}_typo_text_mrr"] + 0.3
         assert report.results[f"{key}_other_form_mrr"] >= report.bounds[f"{key}_other_form_text_mrr"]
