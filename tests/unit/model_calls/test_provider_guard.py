@@ -266,7 +266,7 @@ async def test_who_watches_sees_the_places_and_the_outage() -> None:
         with pytest.raises(CallFailed):
             await guard.run(breaker, f"u{n}", provider.call)
     assert max(running for _, running in watch.seen) == 1
-    assert watch.told == [("m", True)]
+    assert watch.told == [("m", False), ("m", True)]
     assert watch.seen[-1][1] == 0
 
 
