@@ -9,6 +9,7 @@ from eden_memory.api.search.requests import FoundFact, SearchReport, SearchReque
 from eden_memory.api.search.trace import SearchWatch, Trace
 from eden_memory.domain.asking import Asking
 from eden_memory.domain.search.fusion import QueryLists
+from eden_memory.domain.search.newer import asks_for_now
 from eden_memory.domain.search.ranking import Ranking, Stage, after_reranking, before_reranking, fused
 from eden_memory.domain.search.rerank import reranked
 from eden_memory.domain.search.scored import Scored
@@ -63,7 +64,8 @@ class SearchEngine:
         spans = [span for query in search.queries for span in spans_of(query, request.asked_at)]
         found = _through(before_reranking(ranking, spans, request.search_type), left, search.trace)
         found = await self._reranked(found, search)
-        last = after_reranking(ranking, request.asked_at, request.top_k, request.score_threshold)
+        now = request.when.is_now and not spans and all(map(asks_for_now, search.queries))
+        last = after_reranking(ranking, request.asked_at, request.top_k, request.score_threshold, now=now)
         return _through(last, found, search.trace)
 
     async def _reranked(self, found: list[Scored], search: Search) -> list[Scored]:

@@ -81,8 +81,13 @@ def before_reranking(ranking: Ranking, spans: Sequence[Span], kind: Kind) -> lis
     return stages
 
 
-def after_reranking(ranking: Ranking, asked_at: datetime, top_k: int, least: float | None) -> list[Stage]:
-    """From relevance to what is returned; `least`: the score that the caller wants, before what only orders."""
+def after_reranking(
+    ranking: Ranking, asked_at: datetime, top_k: int, least: float | None, *, now: bool
+) -> list[Stage]:
+    """From relevance to what is returned.
+
+    `least`: the score that the caller wants, before what only orders. `now`: the question is how things are.
+    """
     stages: list[Stage] = []
     if ranking.recency_weight > 0:
         stages.append(
@@ -90,7 +95,7 @@ def after_reranking(ranking: Ranking, asked_at: datetime, top_k: int, least: flo
         )
     if least is not None:
         stages.append(("wanted", lambda found: _from(found, least)))
-    if ranking.newer:
+    if ranking.newer and now:
         stages.append(("newer", lambda found: newer_first(found, ranking.unrelated)))
     trade, pool = ranking.diversity, ranking.pool * top_k
     if trade is not None and trade < 1:
