@@ -45,7 +45,7 @@ def set_(
     """Set a limit, or change it: over all, of an agent, of a user, or of a user with an agent."""
     amount = _amount(limit)
     made = asyncio.run(_set(Settings(), agent, user, "month" if per_month else "day", amount))
-    typer.echo(f"budget {made.id}: {made.limit} USD, {made.spent} spent in {made.period}")
+    typer.echo(f"budget {made.id}: {made.limit:f} USD, {made.spent:f} spent in {made.period}")
 
 
 @app.command("list")

@@ -27,6 +27,8 @@ async def scope_records(
 ) -> list[Held]:
     """The newest record of each key in these topics (full names) that is of one of the scopes; none erased."""
     partitions = await _partitions(client, topics, scope_keys)
+    if not partitions:
+        return []
     consumer: Any = AIOKafkaConsumer(**client, enable_auto_commit=False, isolation_level="read_uncommitted")
     await consumer.start()
     try:
@@ -49,8 +51,6 @@ async def _partitions(
 
 
 async def _read(consumer: Any, partitions: list[TopicPartition], keys: Collection[bytes]) -> list[Held]:
-    if not partitions:
-        return []
     consumer.assign(partitions)
     await consumer.seek_to_beginning(*partitions)
     ends = await consumer.end_offsets(partitions)
