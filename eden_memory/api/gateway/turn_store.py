@@ -1,12 +1,12 @@
 """Turns as messages of the application, where its settings say that they are."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
-from pymongo.errors import BulkWriteError
+from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from eden_memory.api.gateway.turns import Lost, Turn, session_prefix
 from eden_memory.domain.source.message_fields import getter
@@ -37,10 +37,22 @@ class TurnStore:
         if not turns:
             return 0
         rows = [self._row(session, user, one, at + timedelta(milliseconds=n)) for n, one in enumerate(turns)]
+        return await self._insert_all(rows) if len(rows) > 1 else await self._insert(rows[0])
+
+    async def _insert(self, row: Row) -> int:
+        try:
+            await self._messages.insert_one(row)
+        except DuplicateKeyError as error:
+            if not _is_known(error.details or {}):
+                raise
+            return 0
+        return 1
+
+    async def _insert_all(self, rows: list[Row]) -> int:
         try:
             return len((await self._messages.insert_many(rows, ordered=False)).inserted_ids)
         except BulkWriteError as error:
-            if any(one["code"] != DUPLICATE_KEY for one in error.details["writeErrors"]):
+            if not all(_is_known(one) for one in error.details["writeErrors"]):
                 raise
             return int(error.details["nInserted"])
 
@@ -86,6 +98,11 @@ class TurnStore:
     def _role(self, role: Role) -> str:
         """As the application calls it."""
         return self._roles.get(role, role)
+
+
+def _is_known(refused: Mapping[str, Any]) -> bool:
+    """The turn is there already: not refused by an index of the application's own."""
+    return refused.get("code") == DUPLICATE_KEY and "_id" in refused.get("keyPattern", {"_id": 1})
 
 
 def _beginning(prefix: str) -> Row:

@@ -3,7 +3,7 @@
 import json
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eden_memory.api.gateway.answers import Announced, StreamedAnswer, answer_of
@@ -26,6 +26,7 @@ def pieces(cuts: list[int]) -> list[bytes]:
     return [STREAM[start:end] for start, end in pairwise(cuts)]
 
 
+@settings(deadline=None)
 @given(cuts=CUTS)
 def test_what_the_first_choice_says_is_read_however_the_stream_is_cut(cuts: list[int]) -> None:
     answer = StreamedAnswer()
@@ -34,6 +35,7 @@ def test_what_the_first_choice_says_is_read_however_the_stream_is_cut(cuts: list
     assert answer.text == 'Ca"f\u00e9 noir'
 
 
+@settings(deadline=None)
 @given(cuts=CUTS)
 def test_the_hits_join_the_first_object_and_every_other_byte_stays(cuts: list[int]) -> None:
     announced = Announced(b'[{"id":"f"}]', streamed=True)

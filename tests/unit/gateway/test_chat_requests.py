@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eden_memory.api.errors import Invalid
@@ -27,6 +27,7 @@ FIELDS = st.dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(messages=MESSAGES, fields=FIELDS, indent=st.sampled_from([None, 1]), ascii_only=st.booleans())
 def test_only_what_is_ours_is_added_and_taken_away(
     messages: list[Any], fields: dict[str, Any], indent: int | None, ascii_only: bool

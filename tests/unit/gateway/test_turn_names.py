@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eden_memory.api.gateway.turns import Turns
@@ -15,6 +15,7 @@ def history(texts: list[str]) -> list[dict[str, Any]]:
     return [{"role": ("user", "assistant")[n % 2], "content": text} for n, text in enumerate(texts)]
 
 
+@settings(deadline=None)
 @given(said=WORDS)
 def test_a_conversation_sent_turn_by_turn_stores_every_turn_once(said: list[str]) -> None:
     stored: dict[str, str] = {}
@@ -27,6 +28,7 @@ def test_a_conversation_sent_turn_by_turn_stores_every_turn_once(said: list[str]
     assert list(stored.values()) == said
 
 
+@settings(deadline=None)
 @given(said=WORDS, cut=st.integers(0, 5))
 def test_of_a_cut_history_the_new_turn_keeps_its_words_and_nothing_else_is_new(
     said: list[str], cut: int
