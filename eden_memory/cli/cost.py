@@ -195,15 +195,19 @@ async def shares_of(settings: Settings, name: str) -> list[Share]:
 
 async def _blob(settings: Settings, name: str) -> list[Share]:
     scope_key, _, version = name.partition("@")
+    if ":" not in scope_key:
+        raise _unknown(name)
     held = await _records(settings, BLOBS, scope_key)
     upto = int(version) if version.isdecimal() else None
     versions = [one.event for one in held if isinstance(one.event, ScopeConsolidated)]
     mine = [one for one in versions if upto is None or one.version <= upto]
     if not mine:
-        raise EdenError(
-            f"there is no fact and no blob {name}", "Give a fact's id, or a scope key as user:A:U."
-        )
+        raise _unknown(name)
     return of_blob(mine, [one.event for one in held if isinstance(one.event, ReflectionFormed)])
+
+
+def _unknown(name: str) -> EdenError:
+    return EdenError(f"there is no fact and no blob {name}", "Give a fact's id, or a scope key as user:A:U.")
 
 
 async def _records(settings: Settings, short: Sequence[str], scope_key: str) -> list[Held]:
