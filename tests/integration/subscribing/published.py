@@ -54,6 +54,16 @@ class Writing:
         await self.record(topic, first.encode(), None, gone.headers())
         return len(keys) + 1
 
+    async def groups(self) -> list[str]:
+        """Consumer groups of the namespace."""
+        admin: Any = AIOKafkaAdminClient(bootstrap_servers=self.settings.kafka.bootstrap or "")
+        await admin.start()
+        try:
+            found = await admin.list_consumer_groups()
+        finally:
+            await admin.close()
+        return sorted(name for name, *_ in found if name.startswith(self.settings.kafka.group_prefix))
+
     def envelope(self, name: str, id: str, subject: str, ordering_key: str) -> Envelope:  # noqa: A002
         return Envelope(id, name, REGISTRY.events[name].VERSION, "test", NOON, subject, ordering_key)
 

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVariableType]
 from typer.testing import CliRunner
 
 from eden_memory.cli.main import app
@@ -78,7 +77,7 @@ async def test_records_are_shown_whole_filtered_and_without_a_group(
     assert [row["subject"] for row in recent] == ["f9"]
     assert agents == [row for row in rows if row["orderingkey"].startswith("agent:")]
     assert len(late) == 1
-    assert not _groups(topics)
+    assert await topics.groups() == []
 
 
 async def test_nothing_in_a_record_reaches_the_terminal_as_a_command(
@@ -117,9 +116,3 @@ async def test_it_follows_until_ctrl_c_and_an_unknown_topic_is_named(
 async def test_an_unknown_topic_is_answered_with_the_known_ones(environment: dict[str, str]) -> None:
     result = await asyncio.to_thread(CliRunner().invoke, app, ["tap", "memory.nothing"])
     assert "memory.facts" in str(result.exception)
-
-
-def _groups(topics: Writing) -> list[str]:
-    admin: Any = AdminClient({"bootstrap.servers": topics.settings.kafka.bootstrap or ""})
-    listed = admin.list_consumer_groups().result(10).valid
-    return [one.group_id for one in listed if one.group_id.startswith(topics.settings.kafka.group_prefix)]
