@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help setup lock demo test lint format types schemas bench bench-search bench-tailer bench-lanes bench-formation bench-context bench-gateway chaos up down status doctor clean ci
+.PHONY: help setup lock demo test lint format types schemas bench bench-search bench-tailer bench-lanes bench-formation bench-context bench-gateway eval-retrieval chaos up down status doctor clean ci
 
 help: ## print the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -78,6 +78,9 @@ bench-search: setup ## searching 1,000 to 100,000 facts, warm and after a change
 
 bench-lanes: setup ## the lanes against their bound, and what the runtime costs per record
 	@$(BIN)/python -m tests.bench.lanes
+
+eval-retrieval: setup ## how well search ranks: R@10 and nDCG@10 by setting, update pairs
+	@$(BIN)/python -m tests.evals.retrieval
 
 chaos: setup ## faults from a seed under load, tailer, stages and formation: ROUNDS=200 SEED=1
 	@status=0; for part in tailer stages formation; do \
