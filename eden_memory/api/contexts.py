@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from typing import Protocol
 
 from eden_memory.api.context_cache import ContextCache, tags_of_scope
 from eden_memory.domain.context.context import FactLine, context_xml
@@ -18,6 +19,18 @@ from eden_memory.settings import Settings
 STREAMS_SECONDS = 300.0
 """How long streams are kept: their changes are pushed."""
 Listener = Callable[[Changed], None]
+
+
+class Follower(Protocol):
+    """Keeps something that the same change stream keeps fresh."""
+
+    def changed(self, changed: Changed) -> None:
+        """Something has changed."""
+        ...
+
+    def live(self, live: bool) -> None:
+        """Whether every change is told from now on."""
+        ...
 
 
 class Contexts:
@@ -36,6 +49,7 @@ class Contexts:
         self._source = MongoContextSource(source, memory, settings, self._streams)
         self._showing, self.cache = showing_of(settings.memory), ContextCache(clock)
         self._listeners: set[Listener] = set()
+        self._followers: list[Follower] = []
         self._live = asyncio.Event()
         self.watching: asyncio.Task[None] | None = None
 
@@ -80,12 +94,21 @@ class Contexts:
         finally:
             self._listeners.discard(listener)
 
+    def follow(self, follower: Follower) -> None:
+        """Tell it of every change, and of whether any may be missed, until closed."""
+        self.watch()
+        self._followers.append(follower)
+        follower.changed(Changed("everything"))
+        follower.live(self._live.is_set())
+
     def heard(self, live: bool) -> None:
         """Whether every change is heard of from now on."""
         if not live:
             self.cache.clear()
         self.cache.live = live
         (self._live.set if live else self._live.clear)()
+        for follower in self._followers:
+            follower.live(live)
 
     def changed(self, changed: Changed) -> None:
         """Something has changed: what was made from it is dropped, and who listens is told."""
@@ -95,6 +118,8 @@ class Contexts:
         else:
             for tag in _tags(changed):
                 self.cache.changed(tag)
+        for follower in self._followers:
+            follower.changed(changed)
         for listener in tuple(self._listeners):
             listener(changed)
 

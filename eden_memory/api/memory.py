@@ -56,7 +56,7 @@ class Memory:
         self.source = _database(self.client, self.settings.source_database)
         """Of the application, with `memory_inbox`."""
         self.contexts = Contexts(self.client, self.source, self.database, self.settings, clock)
-        self.searching = Searching(self.settings, self.database, engine)
+        self.searching = Searching(self.settings, self.database, engine, self.contexts.follow)
 
     def agent(self, agent_id: Any = "default", *, asked_by: str = "MemoryService") -> "MemoryService":
         """An agent's memory; cheap, nothing of its own to close. `asked_by` is noted in what it asks for."""

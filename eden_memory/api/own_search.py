@@ -27,7 +27,8 @@ class OwnSearch:
         self._reranker = reranker_of(settings.search)
         self._models = Models(settings, MongoAnswers(database, prefix), Prices().cost)
         embedder = self._models.embedder
-        self.lists = ChosenFactLists(settings, database, embedder, kept=watch.kept)
+        # kept fresh by the change stream of the contexts (Contexts.follow)
+        self.lists = ChosenFactLists(settings, database, embedder, told_by_others=True, kept=watch.kept)
         self._counting = AccessCounting(MongoAccesses(database, prefix), lost=watch.uncounted)
         self.engine = SearchEngine(
             self.lists,

@@ -1,10 +1,11 @@
 """Searching facts: by the engine that was given, or one of our own from the first query on."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory.api.contexts import Follower
 from eden_memory.api.search.requests import SearchReport, SearchRequest
 from eden_memory.settings import Settings
 from schemas.scopes import Scope
@@ -25,9 +26,13 @@ class Searching:
     """Made in the event loop that uses it; models are imported with the first query only."""
 
     def __init__(
-        self, settings: Settings, database: AsyncDatabase[dict[str, Any]], engine: Engine | None
+        self,
+        settings: Settings,
+        database: AsyncDatabase[dict[str, Any]],
+        engine: Engine | None,
+        follow: Callable[[Follower], None],
     ) -> None:
-        self._settings, self._database = settings, database
+        self._settings, self._database, self._follow = settings, database, follow
         self._engine = engine
         self._own: OwnSearch | None = None
 
@@ -37,6 +42,7 @@ class Searching:
             from eden_memory.api.own_search import OwnSearch  # noqa: PLC0415 - loads models and their SDKs
 
             self._own = OwnSearch(self._settings, self._database)
+            self._follow(self._own.lists)
             self._engine = self._own.engine
         return await self._engine.find(scopes, request)
 
