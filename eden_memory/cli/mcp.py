@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -37,7 +38,8 @@ def mcp(agent: Agent = None, user: User = None, session: Session = None) -> None
     logs.configure()
     given = {"agent": agent, "user": user, "session": session}
     fixed = {name: value for name, value in given.items() if value}
-    asyncio.run(_serve(Settings(), os.environ.get("EDEN_KEY") or None, fixed))
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_serve(Settings(), os.environ.get("EDEN_KEY") or None, fixed))
 
 
 async def _serve(settings: Settings, key: str | None, fixed: dict[str, str]) -> None:
