@@ -1,7 +1,9 @@
 """Through the gateway nobody reaches what is another's: by key, id, header or field."""
 
+from typing import Any
 from uuid import uuid4
 
+import httpx2
 import orjson
 import pytest
 from openai import AuthenticationError, PermissionDeniedError
@@ -169,3 +171,48 @@ async def test_a_connection_header_takes_no_credentials_away(chats: Chats) -> No
     assert (await chats.post(body, **headers)).status_code == 200
     assert (chats.came.header("authorization"), chats.came.header("x-hop")) == ("Bearer mine", None)
     assert chats.came.header("te") is None
+
+
+ENDINGS = ("", " ", "\x00", "%00", "/.", "?", "#", ":1", "\u200b")
+STARTS = ("s.", "../", "user:default:", " ", "o.", "%73.")
+
+
+def forms(victim: str) -> list[Any]:
+    """An id written in every way, and what is no id at all."""
+    texts = [victim + one for one in ENDINGS] + [one + victim for one in STARTS]
+    return [*texts, {"$eq": victim}, {"$gt": ""}, {"$regex": ".*"}, [victim], None, True]
+
+
+def attacks(session: str, user: str) -> list[tuple[bytes, dict[str, str]]]:
+    """Requests of one who wants the victim's memory: ids, operators, fields twice, headers."""
+    named = [(one, other) for one in forms(session) for other in (user, "mallory", None)]
+    named += [(one, other) for one in ("own", None) for other in forms(user)]
+    body = {"model": "m", "messages": turns("When?")}
+    plain = [orjson.dumps({**body, "memory_id": one, "user": other}) for one, other in named]
+    victim = b',"memory_id":"%s","user":"%s"' % (session.encode(), user.encode())
+    own = b',"memory_id":"own","user":"mallory"'
+    twice = [orjson.dumps(body)[:-1] + one + other + b"}" for one, other in ((victim, own), (own, victim))]
+    headers = [{}, {"x-eden-user": user}, {"x-forwarded-for": "127.0.0.1"}, {"x_eden_key": "eden_x"}]
+    return [(one, headers[n % len(headers)]) for n, one in enumerate([*plain, *twice])]
+
+
+async def test_nothing_of_a_user_passes_over_a_generated_set_of_attacks(
+    chats: Chats, session: str, user: str
+) -> None:
+    await chats.remembers(user, SECRET, SECRET)
+    await chats.remembers_session(session, [user], SECRET)
+    await chats.kit.authors(session, user)
+    key = await key_of(chats, "mallory")
+    tried = attacks(session, user)
+    assert len(tried) > 100
+    async with httpx2.AsyncClient() as client:
+        for body, headers in tried:
+            answer = await client.post(
+                f"{chats.url}/v1/chat/completions", content=body, headers={**headers, "x-eden-key": key}
+            )
+            assert SECRET not in answer.text
+    assert all(SECRET not in came.raw.decode() for came in chats.upstream.came)
+    await chats.gateway.keeping.idle()
+    assert await chats.kit.database["messages"].count_documents({"session_id": session}) == 0
+    await chats.say("When?", memory_id=session, user=user)
+    assert SECRET in chats.came.raw.decode()
