@@ -3,10 +3,12 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from eden_memory.api.contexts import Contexts
 from eden_memory.domain.facts.scope_matrix import matrix_of
 from eden_memory.mongo.context.context_watch import Changed
 from eden_memory.mongo.memory.memory_documents import packed_of
@@ -209,4 +211,27 @@ async def test_auto_chooses_what_the_server_has(settings: Settings, database: Da
     try:
         assert isinstance(await lists.chosen(), PlainFactLists)
     finally:
+        await lists.close()
+
+
+async def test_one_change_stream_keeps_contexts_and_searched_scopes_fresh(
+    settings: Settings, database: Database
+) -> None:
+    contexts = Contexts(database.client, database, database, settings, lambda: datetime.now(UTC))
+    lists = ChosenFactLists(settings, database, WordEmbedder(), told_by_others=True)
+    contexts.follow(lists)
+    try:
+        await contexts.ready()
+        chosen = await lists.chosen()
+        assert isinstance(chosen, PlainFactLists)
+        store = Stand(settings, database, chosen)
+        await store.write(fact("a", "ana lives in lyon"))
+        await soon(lambda: store.meant("ana lives in lyon"), ["a"])
+        asked = chosen.queries
+        assert await store.meant("ana lives in lyon") == ["a"]
+        assert chosen.queries == asked
+        await store.write(retired("a", "ana lives in lyon", 2))
+        await soon(lambda: store.meant("ana lives in lyon"), [])
+    finally:
+        await contexts.close()
         await lists.close()
