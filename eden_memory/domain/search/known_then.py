@@ -1,6 +1,6 @@
 """A fact as it was known at a time, out of its document's history. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -11,7 +11,9 @@ RETIRING = ("DELETE", "RETIRE")
 """Decisions after which a fact does not hold, unless it is a fact's first version: the successor's."""
 
 
-def as_known(fact: Candidate, active: bool, history: list[Mapping[str, Any]], when: When) -> Candidate | None:
+def as_known(
+    fact: Candidate, active: bool, history: Sequence[Mapping[str, Any]], when: When
+) -> Candidate | None:
     """The version that `when` asks for; None if nothing of the fact was known, or it did not hold.
 
     `fact` is the newest version, `history` the earlier ones, newest first (version, content, valid_from, decision).
@@ -30,8 +32,8 @@ def as_known(fact: Candidate, active: bool, history: list[Mapping[str, Any]], wh
     return then
 
 
-def _earlier(fact: Candidate, history: list[Mapping[str, Any]], as_of: datetime) -> Candidate:
-    before = [one for one in history if one["valid_from"] <= as_of] or history[-1:]
+def _earlier(fact: Candidate, history: Sequence[Mapping[str, Any]], as_of: datetime) -> Candidate:
+    before = [one for one in history if one["valid_from"] <= as_of] or list(history[-1:])
     if not before:
         return replace(fact, retired_at=None, replaced_by=None)
     then = before[0]

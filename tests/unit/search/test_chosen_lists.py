@@ -1,0 +1,101 @@
+"""Which store searches, and what is made of the rows that Atlas answers with."""
+
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import pytest
+
+from eden_memory.domain.search.candidates import NOW
+from eden_memory.mongo.memory.memory_documents import vector_of
+from eden_memory.mongo.search.atlas_lists import AtlasFactLists
+from eden_memory.mongo.search.chosen_lists import ChosenFactLists, Database
+from eden_memory.mongo.search.plain_lists import PlainFactLists
+from eden_memory.mongo.setup.search_indexes import TEXT_INDEX, VECTOR_INDEX
+from eden_memory.settings import SearchSettings, Settings
+from tests.unit.dedup.dedup_kit import WordEmbedder, embedded
+
+Row = dict[str, Any]
+KEY = "user:s.a:s.u"
+
+
+class Rows:
+    """A cursor."""
+
+    def __init__(self, rows: list[Row]) -> None:
+        self._rows = rows
+
+    async def to_list(self) -> list[Row]:
+        return self._rows
+
+
+class Collection:
+    """Answers with given rows and search indexes, and keeps what it was asked."""
+
+    def __init__(self, rows: list[Row], indexes: dict[str, bool]) -> None:
+        self._rows, self._indexes = rows, indexes
+        self.asked: list[list[Row]] = []
+
+    async def aggregate(self, pipeline: list[Row]) -> Rows:
+        self.asked.append(pipeline)
+        return Rows(self._rows)
+
+    async def list_search_indexes(self) -> Rows:
+        return Rows([{"name": name, "queryable": answers} for name, answers in self._indexes.items()])
+
+
+class Store(dict[str, Collection]):
+    """A database of one collection, for the stores that only keep its names."""
+
+    def get_collection(self, name: str, **_: Any) -> Collection:
+        return self.setdefault(name, Collection([], {}))
+
+
+def database(rows: list[Row] | None = None, **indexes: bool) -> tuple[Database, Collection]:
+    collection = Collection(rows or [], indexes)
+    return cast("Database", Store({"memory_facts": collection})), collection
+
+
+@pytest.mark.parametrize(
+    ("adapter", "indexes", "atlas"),
+    [
+        ("auto", {VECTOR_INDEX: True, TEXT_INDEX: True}, True),
+        ("auto", {VECTOR_INDEX: True, TEXT_INDEX: False}, False),
+        ("auto", {VECTOR_INDEX: True}, False),
+        ("auto", {}, False),
+        ("atlas", {}, True),
+        ("plain", {VECTOR_INDEX: True, TEXT_INDEX: True}, False),
+    ],
+)
+async def test_the_settings_or_the_server_choose(
+    adapter: Any, indexes: dict[str, bool], *, atlas: bool
+) -> None:
+    settings = Settings(search=SearchSettings(adapter=adapter))  # pyright: ignore[reportCallIssue]
+    lists = ChosenFactLists(settings, database(**indexes)[0], WordEmbedder(), told_by_others=True)
+    assert isinstance(await lists.chosen(), AtlasFactLists if atlas else PlainFactLists)
+    await lists.close()
+
+
+def row(name: str, score: float, **fields: Any) -> Row:
+    day = datetime(2026, 1, 1, tzinfo=UTC)
+    given = {"scope_key": KEY, "content": name, "active": True, "embedding_model": "test"}
+    vector = {"embedding": vector_of(embedded(name).vector), "formed_at": day, "valid_from": day}
+    return {"_id": name, "version": 1, "score": score, **given, **vector, **fields}
+
+
+async def test_what_an_index_that_lags_still_holds_is_left_out() -> None:
+    rows = [
+        row("kept", 0.9),
+        row("retired", 0.8, active=False),
+        row("moved", 0.7, scope_key="user:s.a:s.other"),
+        row("another model's", 0.6, embedding_model="old"),
+    ]
+    store, collection = database(rows)
+    lists = AtlasFactLists(store, "memory_", "test")
+    (near,) = await lists.semantic([KEY], [embedded("kept").vector], 10, 0.5, NOW)
+    words = await lists.textual([KEY], ["tea", "the", " "], 10, 0.0, NOW)
+    assert [(one.fact.fact_id, one.score) for one in near] == [("kept", 0.9), ("another model's", 0.6)]
+    assert [one.fact.vector is not None for one in near] == [True, False]
+    assert [len(found) for found in words] == [2, 2, 0]
+    assert len(collection.asked) == 3
+    assert await lists.semantic([], [b""], 10, 0.5, NOW) == [[]]
+    assert len(collection.asked) == 3
