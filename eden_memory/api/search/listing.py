@@ -62,17 +62,19 @@ class Listing:
         vectors = [one.vector for one in await self._embedder.embed(search.queries, search.asking)]
         search.trace.ran("embedding", begun, len(vectors))
         begun, ranking = time.perf_counter(), search.ranking
-        lists = await self._lists.semantic(
+        found = await self._lists.semantic(
             search.keys, vectors, ranking.most, ranking.semantic_least, search.request.when
         )
+        lists = _visible(found, search.keys)
         search.trace.ran("semantic", begun, sum(map(len, lists)), _shown(lists))
         return lists, vectors
 
     async def _textual(self, search: Search) -> Lists:
         begun, ranking = time.perf_counter(), search.ranking
-        lists = await self._lists.textual(
+        found = await self._lists.textual(
             search.keys, search.queries, ranking.most, ranking.text_least, search.request.when
         )
+        lists = _visible(found, search.keys)
         search.trace.ran("text", begun, sum(map(len, lists)), _shown(lists))
         return lists
 
@@ -88,6 +90,11 @@ async def _tried(part: Awaitable[T], failed: list[Exception], trace: Trace, name
 
 async def _nothing() -> None:
     return None
+
+
+def _visible(lists: Lists, keys: Sequence[str]) -> Lists:
+    """Only facts of the scopes that were asked for, whatever the store says."""
+    return [[one for one in ranked if one.fact.scope_key in keys] for ranked in lists]
 
 
 def _shown(lists: Lists) -> list[tuple[str, float]]:

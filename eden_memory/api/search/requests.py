@@ -41,7 +41,8 @@ class SearchRequest:
             raise Invalid(f"search type {self.search_type!r:.40}", "It is hybrid, semantic or text.")
         if self.recency_weight is not None and not 0 <= self.recency_weight <= 1:
             raise Invalid(f"recency weight {self.recency_weight}", "It is between 0 and 1.")
-        if self.top_k > MOST_FOUND or (self.list_size or 1) not in range(1, MOST_FOUND + 1):
+        size = 1 if self.list_size is None else self.list_size
+        if self.top_k > MOST_FOUND or not 1 <= size <= MOST_FOUND:
             raise Invalid("more facts than a search gives", f"Ask for at most {MOST_FOUND}.")
         if self.asked_at.tzinfo is None:
             raise Invalid("asked_at has no time zone", "Give an aware time, such as datetime.now(UTC).")

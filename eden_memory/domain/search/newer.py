@@ -45,41 +45,11 @@ _WORD = re.compile(r"\w[\w-]*")
 _PEOPLE = frozenset(("user", "users", "assistant", "agent", "customer", "client", "speaker"))
 """Stand for a name, as facts have it."""
 _FUNCTION = frozenset(
-    (
-        "a",
-        "an",
-        "the",
-        "this",
-        "that",
-        "these",
-        "those",
-        "as",
-        "at",
-        "by",
-        "for",
-        "from",
-        "in",
-        "of",
-        "on",
-        "since",
+    re.findall(
+        r"\w+",
+        "a an the this that these those as at by for from in of on since until to with after before during when "
+        "while and but or if it its his her their my our your is are was were has have had there",
     )
-    + (
-        "until",
-        "to",
-        "with",
-        "after",
-        "before",
-        "during",
-        "when",
-        "while",
-        "and",
-        "but",
-        "or",
-        "if",
-        "it",
-        "its",
-    )
-    + ("his", "her", "their", "my", "our", "your", "is", "are", "was", "were", "has", "have", "had", "there")
 )
 
 

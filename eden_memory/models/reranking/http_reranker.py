@@ -43,11 +43,17 @@ class HttpReranker:
     """
 
     def __init__(
-        self, url: str, model: str | None = None, key: SecretStr | None = None, *, seconds: float = SECONDS
+        self,
+        url: str,
+        model: str | None = None,
+        key: SecretStr | None = None,
+        *,
+        seconds: float = SECONDS,
+        transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         headers = {"authorization": f"Bearer {key.get_secret_value()}"} if key else {}
         self._url, self._model = url, model
-        self._client = httpx2.AsyncClient(timeout=seconds, headers=headers)
+        self._client = httpx2.AsyncClient(timeout=seconds, headers=headers, transport=transport)
 
     async def relevances(self, query: str, texts: Sequence[str]) -> Sequence[float]:
         """0 to 1, in order; ProviderError for anything else than a relevance of every text."""

@@ -1,0 +1,121 @@
+"""`make eval-retrieval`: how well ranking finds what answers a question, setting by setting, and on update pairs.
+
+    python -m tests.evals.retrieval
+
+R@10 / nDCG@10 over five long conversations, as turns and as single facts. Five-fold: for each conversation the
+setting that is best on the other four. Vectors are kept in the temporary folder; the first run takes a minute longer.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from dataclasses import replace
+from itertools import product
+
+from rich.console import Console
+from rich.table import Table
+
+from eden_memory.domain.search.ranking import Ranking
+from eden_memory.domain.search.thresholds import SEMANTIC
+from tests.evals.conversations import CATEGORIES, DATA, Kind, there
+from tests.evals.held import KnownVectors
+from tests.evals.measures import Quality, mean
+from tests.evals.newer_first import share_newer_first
+from tests.evals.plain_words import PlainWords
+from tests.evals.runs import Judged, Loaded, Order, engine, judged, loaded, rrf_60, rrf_60_of
+from tests.evals.update_pairs import JUDGED, TUNING
+
+BARE = Ranking(siblings=0, times=0, newer=False)
+GRID = [
+    replace(Ranking(), text_weight=weight, siblings=lift, times=times)
+    for weight, lift, times in product((0.3, 0.4, 0.5), (0.3, 0.6), (0.1, 0.2))
+]
+"""What each fold chooses from."""
+KINDS: tuple[Kind, ...] = ("turns", "facts")
+
+
+def settings(plain: dict[str, PlainWords]) -> dict[str, Order]:
+    """By name, in the order of the table: baselines, then one stage after the other, then what is off."""
+    steps = {
+        "RRF-60, lists of 20": replace(BARE, fusion="ranks"),
+        "scores, lists of 20": replace(BARE, list_size=20),
+        "scores, lists of 50": BARE,
+        "+ siblings": replace(BARE, siblings=0.6),
+        "+ times": replace(BARE, siblings=0.6, times=0.2),
+        "+ newer first = the default": Ranking(),
+        "default, semantic >= 0.65": replace(Ranking(), semantic_least=SEMANTIC),
+        "default, recency 0.2": replace(Ranking(), recency_weight=0.2),
+        "default, MMR 0.7": replace(Ranking(), diversity=0.7),
+    }
+    return {
+        "BM25, plain": lambda one, asked: _known(plain[one.of.name].order(asked.text)),
+        "words alone": engine(BARE, "text"),
+        "meaning alone": engine(BARE, "semantic"),
+        "RRF-60, plain BM25": rrf_60_of(plain),
+        "RRF-60": rrf_60,
+        **{name: engine(ranking) for name, ranking in steps.items()},
+    }
+
+
+async def _known(order: list[str]) -> list[str]:
+    return order
+
+
+async def folded(where: Sequence[Loaded]) -> list[Judged]:
+    """Each conversation by the setting that is best on the others."""
+    runs = [await judged(where, engine(ranking)) for ranking in GRID]
+    return [found for one in where for found in _of(_best_without(runs, one.of.name), one.of.name)]
+
+
+def _best_without(runs: Sequence[list[Judged]], name: str) -> list[Judged]:
+    return max(runs, key=lambda run: mean([one.quality for one in run if one.conversation != name]).recall)
+
+
+def _of(run: Sequence[Judged], name: str) -> list[Judged]:
+    return [one for one in run if one.conversation == name]
+
+
+async def measured(kind: Kind, vectors: KnownVectors) -> dict[str, list[Judged]]:
+    """Every setting over all conversations."""
+    where = await loaded(kind, vectors)
+    plain = {one.of.name: PlainWords([unit.fact for unit in one.of.units]) for one in where}
+    runs: dict[str, Awaitable[list[Judged]]] = {
+        name: judged(where, order) for name, order in settings(plain).items()
+    }
+    found = {name: await run for name, run in runs.items()}
+    return {**found, "five-fold choice": await folded(where)}
+
+
+def table(kind: Kind, found: dict[str, list[Judged]]) -> Table:
+    """A line a setting; the difference is to RRF-60 over the same words."""
+    shown = Table("setting", "all", "to RRF-60", *CATEGORIES, title=f"R@10 / nDCG@10 on {kind}")
+    base = mean([one.quality for one in found["RRF-60"]])
+    for name, run in found.items():
+        whole = mean([one.quality for one in run])
+        parts = (mean([one.quality for one in run if one.category == category]) for category in CATEGORIES)
+        gain = f"{whole.recall - base.recall:+.3f}"
+        shown.add_row(name, _figure(whole), gain, *(_figure(part) for part in parts))
+    return shown
+
+
+def _figure(of: Quality) -> str:
+    return f"{of.recall:.3f}/{of.ndcg:.3f}"
+
+
+async def main() -> None:
+    """Print the tables."""
+    console, vectors = Console(width=150), KnownVectors()
+    pairs = Table("update pairs", "rule off", "rule on", title="newer above older")
+    for name, attributes in (("of which the rule was set", TUNING), ("others", JUDGED)):
+        off = await share_newer_first(attributes, vectors, replace(Ranking(), newer=False))
+        on = await share_newer_first(attributes, vectors, Ranking())
+        pairs.add_row(name, f"{off:.3f}", f"{on:.3f}")
+    console.print(pairs)
+    if not there():
+        console.print(f"No conversations at {DATA}: R@10 and nDCG@10 are left out.")
+        return
+    for kind in KINDS:
+        console.print(table(kind, await measured(kind, vectors)))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,42 @@
+"""Facts for tests of ranking."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from eden_memory.domain.search.candidates import Candidate, Ranked
+from eden_memory.domain.search.scored import Scored
+from schemas.fields import pack_vector
+
+NOW = datetime(2026, 3, 18, 15, tzinfo=UTC)
+SCOPE = "agent:s.a"
+
+
+def fact(
+    fact_id: str,
+    text: str = "",
+    *,
+    days: float = 0,
+    vector: Sequence[float] | None = (1.0, 0.0),
+    session: str | None = None,
+    scope_key: str = SCOPE,
+) -> Candidate:
+    """Stated so many days ago."""
+    at = NOW - timedelta(days=days)
+    packed = pack_vector(vector) if vector is not None else None
+    sessions = (session,) if session else ()
+    return Candidate(fact_id, scope_key, text or fact_id, at, at, 1, vector=packed, session_ids=sessions)
+
+
+def ranked(*scores: tuple[Candidate, float]) -> list[Ranked]:
+    """A list of a store."""
+    return [Ranked(one, score) for one, score in scores]
+
+
+def scored(*scores: tuple[Candidate, float]) -> list[Scored]:
+    """What an earlier stage left."""
+    return [Scored(one, score) for one, score in scores]
+
+
+def ids(found: Sequence[Scored]) -> list[str]:
+    """In order."""
+    return [one.fact.fact_id for one in found]
