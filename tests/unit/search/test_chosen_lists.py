@@ -50,8 +50,10 @@ class Store(dict[str, Collection]):
         return self.setdefault(name, Collection([], {}))
 
 
-def database(rows: list[Row] | None = None, **indexes: bool) -> tuple[Database, Collection]:
-    collection = Collection(rows or [], indexes)
+def database(
+    rows: list[Row] | None = None, indexes: dict[str, bool] | None = None
+) -> tuple[Database, Collection]:
+    collection = Collection(rows or [], indexes or {})
     return cast("Database", Store({"memory_facts": collection})), collection
 
 
@@ -70,7 +72,7 @@ async def test_the_settings_or_the_server_choose(
     adapter: Any, indexes: dict[str, bool], *, atlas: bool
 ) -> None:
     settings = Settings(search=SearchSettings(adapter=adapter))  # pyright: ignore[reportCallIssue]
-    lists = ChosenFactLists(settings, database(**indexes)[0], WordEmbedder(), told_by_others=True)
+    lists = ChosenFactLists(settings, database(indexes=indexes)[0], WordEmbedder(), told_by_others=True)
     assert isinstance(await lists.chosen(), AtlasFactLists if atlas else PlainFactLists)
     await lists.close()
 
