@@ -12,14 +12,15 @@ import pytest
 import uvicorn
 from pydantic import SecretStr
 
-from eden_memory.api.access import LOCAL, ApiKeys, Caller
+from eden_memory.api.access import ApiKeys
 from eden_memory.api.admission import Admission
 from eden_memory.api.http.app import create_app
 from eden_memory.api.memory import Memory
 from eden_memory.mongo.ids import encode_id
-from eden_memory.settings import MongoSettings, Settings
+from eden_memory.settings import GatewaySettings, MongoSettings, Settings
 from tests.integration.context.harness import Kit, kit_for, mapped
 from tests.integration.doors.world import KEYS, fill
+from tests.model_server.chat_upstream import ChatUpstream, chat_upstream
 from tests.model_server.serving import Quiet, bound_socket, until
 from tests.servers import TestServers
 
@@ -65,10 +66,18 @@ def namespaced(servers: TestServers, **groups: Any) -> Settings:
     return mapped(Settings(mongodb=mongodb, **groups))
 
 
-@pytest.fixture(scope="module")
-async def doors(servers: TestServers) -> AsyncGenerator[Doors]:
+@pytest.fixture(scope="package")
+async def upstream() -> AsyncGenerator[ChatUpstream]:
+    """The provider behind the gateway."""
+    async with chat_upstream() as upstream:
+        yield upstream
+
+
+@pytest.fixture(scope="package")
+async def doors(servers: TestServers, upstream: ChatUpstream) -> AsyncGenerator[Doors]:
     """A filled world, and its keys."""
-    settings = namespaced(servers)
+    gateway = GatewaySettings(upstream=upstream.openai_url, agent_id="a")  # pyright: ignore[reportCallIssue]
+    settings = namespaced(servers, gateway=gateway)
     async with kit_for(settings) as kit:
         try:
             await fill(kit)
@@ -83,7 +92,3 @@ async def doors(servers: TestServers) -> AsyncGenerator[Doors]:
                 yield doors
         finally:
             await kit.client.drop_database(settings.mongodb.database)
-
-
-def local() -> Caller:
-    return LOCAL

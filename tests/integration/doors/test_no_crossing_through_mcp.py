@@ -31,4 +31,4 @@ async def test_nothing_of_another_was_asked_to_change_through_mcp(doors: Doors) 
             await through_mcp(doors.http, doors.secrets[attack.key.name], attack)
     asked = await doors.kit.database["memory_inbox"].find({"asked_by": {"$regex": "^mcp:"}}).to_list()
     assert [one for one in asked if out_of_reach(BY_NAME[one["asked_by"]], one)] == []
-    assert len([one for one in asked if BY_NAME[one["asked_by"]].bound]) >= 10
+    assert len([one for one in asked if BY_NAME[one["asked_by"]].bound]) >= 3

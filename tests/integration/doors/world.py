@@ -137,7 +137,7 @@ def asked_marks(agent: Any, session: Any, user: Any) -> set[str]:
     typed = encode_id(agent)
     marks = {mark_of(Scope.of_agent(typed).key)}
     if user is not None:
-        marks.add(mark_of(Scope.of_user(typed, encode_id(user)).key))
+        marks.add(mark_of(f"user:{typed}:{encode_id(user)}"))
     for one in SESSIONS:
         if session is not None and encode_id(one.id) == encode_id(session):
             marks.add(mark_of(Scope.of_group(typed, encode_id(one.group)).key))
