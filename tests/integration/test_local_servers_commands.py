@@ -10,10 +10,9 @@ from typing import Any
 
 import psutil
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from eden_memory.cli import servers as commands
+from eden_memory.cli.main import app
 from eden_memory.domain.errors import EdenError
 from eden_memory.local import servers
 from eden_memory.settings import Settings
@@ -23,8 +22,6 @@ UP = "from eden_memory.cli.servers import up; up()"
 
 
 def run(*arguments: str) -> str:
-    app = typer.Typer()
-    commands.register(app)
     return CliRunner().invoke(app, arguments, catch_exceptions=False).output
 
 

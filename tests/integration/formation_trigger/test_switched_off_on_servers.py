@@ -37,7 +37,11 @@ async def test_a_session_that_is_off_leaves_tombstones_and_no_text(kit: Kit, sai
         [{"_id": "off", "users": [1], **said}, {"_id": "on", "users": [1]}]
     )
     settings = changed(kit.settings, **MAPPED)
-    async with kit.running(settings), kit.topic("memory.formations") as formations, kit.topic("chat.messages") as chat:
+    async with (
+        kit.running(settings),
+        kit.topic("memory.formations") as formations,
+        kit.topic("chat.messages") as chat,
+    ):
         await kit.put([message(f"s.m{n}", "s.off", n, n / 60, user="i.2") for n in range(1, 4)])
         await kit.put([message("s.m9", "s.on", 9, 0), asked("s.off", 10, 1), asked("s.on", 11, 1)])
         await kit.put(watermark(90, 15, partition) for partition in range(PARTITIONS))
@@ -53,7 +57,11 @@ async def test_one_of_several_users_is_left_out_from_the_moment_he_is_switched_o
     await kit.database["sessions"].insert_one({"_id": "s", "users": [1, 2]})
     await kit.database["users"].insert_many([{"_id": 1}, {"_id": 2}])
     settings = changed(kit.settings, **MAPPED)
-    async with kit.running(settings), kit.topic("memory.formations") as formations, kit.topic("chat.messages") as chat:
+    async with (
+        kit.running(settings),
+        kit.topic("memory.formations") as formations,
+        kit.topic("chat.messages") as chat,
+    ):
         await kit.put([message("s.m1", "s.s", 1, 0), message("s.m2", "s.s", 2, 0, user="i.2")])
         await chat.until_true(lambda: len(chat.records) == 2, "both messages")
         while len(await kit.waiting()) < 2:

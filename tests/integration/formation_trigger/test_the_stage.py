@@ -64,7 +64,11 @@ async def test_windows_close_for_each_reason(kit: Kit) -> None:
 async def test_edits_and_deletions_before_and_after_the_window(kit: Kit) -> None:
     before = [*some(4), message(f"{S}-1", S, 20, 1, "edited in time"), gone(f"{S}-2", S, 21, 1)]
     after = [message(f"{S}-3", S, 40, 3, "too late"), gone(f"{S}-4", None, 41, 3), asked(S, 42, 4)]
-    async with kit.running(), kit.topic("memory.formations") as topic, kit.topic("memory.forgotten") as forgotten:
+    async with (
+        kit.running(),
+        kit.topic("memory.formations") as topic,
+        kit.topic("memory.forgotten") as forgotten,
+    ):
         await kit.put([*before, asked(S, 30, 2)])
         (one,) = await topic.until(1)
         await kit.put([*after, *everywhere(50, 5)])
