@@ -1,6 +1,7 @@
 """One unit from records to confirmed events: decode, look up, decide once, store, publish, finish."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
@@ -104,10 +105,10 @@ class Deciding:
 
     async def _handled(self, deliveries: Sequence[Delivery]) -> Decision | Dead | Failure:
         """Call the handler; whatever it raises is a value from here on."""
+        begun = time.perf_counter()
         try:
-            with self._handler_seconds.time():
-                async with Deadline(self._stage.timeout):
-                    result = await self._stage.handler(deliveries)
+            async with Deadline(self._stage.timeout):
+                result = await self._stage.handler(deliveries)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():
@@ -115,6 +116,8 @@ class Deciding:
             return Failure(Kind.BUG, "the handler was cancelled from inside", error)
         except Exception as error:  # noqa: BLE001 - the runtime's edge: it becomes a decision
             return Failure.of(error)
+        finally:
+            self._handler_seconds.observe(time.perf_counter() - begun)
         if isinstance(result, Retry):
             return Failure(Kind.TRANSIENT, result.reason, None, result.after, result.split, asked=True)
         return result if isinstance(result, Decision | Dead) else Decision(result)
