@@ -5,26 +5,32 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
 import httpx2
 import pytest
 import uvicorn
 from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
+from pydantic import SecretStr
 
 from eden_memory.api.access import ApiKeys
 from eden_memory.api.http.app import create_app
 from eden_memory.api.memory import Memory
-from eden_memory.settings import Settings
+from eden_memory.settings import MongoSettings, Settings
 from tests.integration.context.harness import Kit, kit_for, mapped
 from tests.model_server.serving import Quiet, bound_socket, until
+from tests.servers import TestServers
 
 
-@pytest.fixture
-async def kit(settings: Settings) -> AsyncGenerator[Kit]:
-    """Sessions, agents, users and groups mapped."""
-    async with kit_for(mapped(settings)) as kit:
+@pytest.fixture(scope="module")
+async def kit(servers: TestServers) -> AsyncGenerator[Kit]:
+    """One namespace for a file; sessions, agents, users and groups mapped."""
+    uri = SecretStr(servers.mongodb_uri)
+    mongodb = MongoSettings(uri=uri, database=f"t{uuid4().hex[:12]}")  # pyright: ignore[reportCallIssue]
+    async with kit_for(mapped(Settings(mongodb=mongodb))) as kit:
         yield kit
+        await kit.client.drop_database(mongodb.database)
 
 
 @dataclass(frozen=True)
@@ -37,7 +43,7 @@ class McpServer:
 
     async def key(self, name: str, **bound: Any) -> str:
         """The secret of a new key."""
-        secret, _ = await self.keys.create(name, **bound)
+        secret, _ = await self.keys.create(f"{name}-{uuid4().hex[:6]}", **bound)
         return secret
 
     @asynccontextmanager
