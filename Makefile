@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help setup lock demo test lint format types schemas bench bench-search bench-tailer bench-lanes bench-formation bench-context bench-gateway eval-retrieval chaos up down status doctor clean ci
+.PHONY: help setup lock demo test lint format types schemas sync bench bench-search bench-tailer bench-lanes bench-formation bench-context bench-gateway eval-retrieval chaos up down status doctor clean ci
 
 help: ## print the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'

@@ -52,6 +52,7 @@ class Contexts:
         self._followers: list[Follower] = []
         self._live = asyncio.Event()
         self.watching: asyncio.Task[None] | None = None
+        self.closed = False
 
     async def get(self, asked: Asked) -> tuple[View, str]:
         """What may be seen, and its XML."""
@@ -79,7 +80,10 @@ class Contexts:
             self.watching = asyncio.create_task(watch.run(), name="contexts' change stream")
 
     async def close(self) -> None:
-        """Stop listening."""
+        """Stop listening; who follows changes is told that no more will come."""
+        self.closed = True
+        for listener in tuple(self._listeners):
+            listener(Changed("everything"))
         if self.watching is not None:
             self.watching.cancel()
             await asyncio.gather(self.watching, return_exceptions=True)

@@ -22,7 +22,7 @@ Revisions = dict[str, int]
 
 async def changes(contexts: Contexts, asked: Asked, after: str | None) -> AsyncGenerator[MemoryChange]:
     """From now on, or from what a change's id says was seen. What waits is one look at MongoDB, however much changed:
-    a reader that is slow gets a scope's newest state once.
+    a reader that is slow gets a scope's newest state once. Ends when the memory is closed.
     """
     following = _Following(asked)
     with contexts.told(following.notice):
@@ -34,6 +34,8 @@ async def changes(contexts: Contexts, asked: Asked, after: str | None) -> AsyncG
                 yield change
             await following.something.wait()
             following.something.clear()
+            if contexts.closed:
+                return
             view = await contexts.view(asked)
 
 

@@ -12,6 +12,8 @@ from schemas.events.facts import CommandRef, Decision
 from schemas.provenance import Call, SourceMessage
 from schemas.scopes import Scope
 
+SMALLEST = Decimal("1e-12")
+
 
 def fact_view(fact: Fact, scope: Scope, asked: Asked) -> FactView:
     """A fact as it is."""
@@ -100,7 +102,10 @@ def _version(
 
 
 def _share(call: Call | None) -> Decimal | None:
-    return call.cost_usd / call.items if call is not None and call.cost_usd is not None else None
+    if call is None or call.cost_usd is None:
+        return None
+    share = (call.cost_usd / call.items).quantize(SMALLEST).normalize()
+    return Decimal(format(share, "f"))
 
 
 def _own(sources: Sequence[SourceMessage], asked: Asked) -> tuple[SourceMessage, ...]:

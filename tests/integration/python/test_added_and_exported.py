@@ -13,6 +13,7 @@ from bson import ObjectId
 from eden_memory.api.errors import Conflict, Invalid, NotFound
 from eden_memory.api.memory import Memory
 from eden_memory.api.results import MemoryChange
+from eden_memory.api.service import MemoryService
 from eden_memory.domain.source.inbox_mapping import InboxMapping
 from eden_memory.domain.windows.own_sessions import own_session, whose
 from eden_memory.domain.windows.participants import SessionFacts
@@ -194,6 +195,25 @@ async def test_a_reader_that_was_away_hears_of_what_changed_meanwhile_once(kit: 
         await kit.database["memory_snapshots"].delete_one({"_id": ADA.key})
         async with aclosing(service.changes(user="ada", after=after.id)) as changes:
             assert (await next_of(changes)).what == "gone"
+
+
+async def test_who_follows_changes_is_done_when_the_memory_is_closed(plain: Kit) -> None:
+    async with plain.service("a") as service:
+        following = asyncio.create_task(_all_of(service.changes(user="ada")))
+        await service.ready()
+        await _listened(service)
+    async with asyncio.timeout(20):
+        assert await following == []
+
+
+async def _all_of(changes: AsyncGenerator[MemoryChange]) -> list[MemoryChange]:
+    return [one async for one in changes]
+
+
+async def _listened(service: MemoryService) -> None:
+    async with asyncio.timeout(20):
+        while not service.memory.contexts._listeners:  # noqa: ASYNC110 # pyright: ignore[reportPrivateUsage]
+            await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("bad", ["x", "e30x", {"$gt": ""}, "W10", "eyJhIjp7fX0"])
