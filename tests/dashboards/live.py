@@ -36,8 +36,8 @@ def filled(expr: str, namespace: str, rate: str = "5m") -> str:
 class Live:
     """A system that runs, and what watches it."""
 
-    def __init__(self, running: System, prom: Prometheus, doors: str, metrics: str) -> None:
-        self.system, self.prom, self.doors, self.metrics = running, prom, doors, metrics
+    def __init__(self, running: System, prom: Prometheus, doors: str, metrics: str, models: Serving) -> None:
+        self.system, self.prom, self.doors, self.metrics, self.models = running, prom, doors, metrics, models
         self.written = 0
 
     @property
@@ -67,7 +67,7 @@ class Live:
         for turn in range(3):
             said = [f"note user: Likes same-thing-{turn} very much.", f"note session: Turn {turn}."]
             fact = f"fact user: The berth same-{'ab'[turn % 2]} is {'moreover ' * (turn == 2)}number {turn}."
-            session = await self.chat("una", fact, *said, "Good.", items=2 if turn == 2 else 3)
+            session = await self.chat("una", fact, *said, "Good.", items=3)
             await self.doors_used(session)
         await self.chat(
             "una", "note user: Sails.", "note user: Rows.", "note agent: Boats need care.", items=3
@@ -150,7 +150,7 @@ async def live(settings: Settings, folder: Path) -> AsyncGenerator[Live]:
             )
         targets = [f"127.0.0.1:{port}" for port in ports]
         prom = await stack.enter_async_context(prometheus(targets, folder / "prometheus"))
-        yield Live(running, prom, f"http://{targets[1]}", f"http://{targets[0]}/metrics")
+        yield Live(running, prom, f"http://{targets[1]}", f"http://{targets[0]}/metrics", models)
 
 
 def _changed(settings: Settings) -> Settings:

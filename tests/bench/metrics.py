@@ -1,0 +1,123 @@
+"""What metrics cost: CPU of a stage with and without them, in turns; and how long `/metrics` takes.
+
+`python -m tests.bench.metrics [--records N] [--rounds N]`: the worst there is, a handler that does nothing and keeps
+nothing. Servers of its own, or EDEN_MONGODB_URI and EDEN_KAFKA_BOOTSTRAP.
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import structlog
+from prometheus_client import Counter, Gauge, Histogram, generate_latest
+
+from eden_memory.runtime.exposition import Labelled
+from eden_memory.runtime.metrics import CallMetrics, FormationMetrics
+from schemas.events import ModelCalled
+from schemas.example_files import examples_of
+from tests.bench.lanes import PARTITIONS, _settings, lanes_cpu  # pyright: ignore[reportPrivateUsage]
+from tests.bench.report import Report, Row, median
+from tests.integration.runtime.harness import asked, bench
+from tests.servers import running_servers
+
+SHARE, SCRAPE_MS = 1.03, 50.0
+AGENTS, MODELS, STAGES = 20, 4, 5
+
+
+@contextmanager
+def without_metrics() -> Generator[None]:
+    """Every increment and observation does nothing."""
+    nothing: Any = lambda *_args, **_kwargs: None  # noqa: E731
+    with ExitStack() as stack:
+        for kind, names in ((Counter, ("inc",)), (Gauge, ("set", "inc")), (Histogram, ("observe",))):
+            for name in names:
+                stack.enter_context(patch.object(kind, name, nothing))
+        stack.enter_context(patch.object(Histogram, "time", lambda _: nullcontext()))
+        yield
+
+
+async def overhead(mongodb: str, kafka: str, records: int, rounds: int) -> dict[str, float]:
+    """Medians of CPU in µs a record, on and off by turns, so that both meet the same load."""
+    used: dict[str, list[float]] = {"on": [], "off": []}
+    async with bench(_settings(mongodb, kafka), PARTITIONS) as kit:
+        for start in range(0, records, 10_000):
+            most = min(records, start + 10_000)
+            await kit.put([asked(f"s{one % 5_000}", one // 5_000) for one in range(start, most)])
+        await lanes_cpu(kit, records, decides=False)
+        for _ in range(rounds):
+            used["on"].append(1e6 * await lanes_cpu(kit, records, decides=False) / records)
+            with without_metrics():
+                used["off"].append(1e6 * await lanes_cpu(kit, records, decides=False) / records)
+    pairs = [on / off for on, off in zip(used["on"], used["off"], strict=True)]
+    return {"on": median(used["on"]), "off": median(used["off"]), "ratio": statistics.median(pairs)}
+
+
+def scrape_ms(rounds: int = 20) -> tuple[float, int]:
+    """Milliseconds of one page of a process that has met as many agents, models and stages as labels allow; bytes."""
+    example = next(iter(examples_of("ModelCalled", 1).values()))
+    call = ModelCalled.model_validate(example, strict=False)
+    counting = CallMetrics(AGENTS)
+    for number in range(AGENTS * MODELS * STAGES):
+        more = {
+            "agent_id": f"s.{number % AGENTS}",
+            "model": f"m{number // AGENTS % MODELS}",
+            "stage": f"stage{number // AGENTS // MODELS}",
+        }
+        counting.called(call.model_copy(update=more))
+    FormationMetrics().decided([])
+    took: list[float] = []
+    for _ in range(rounds):
+        begun = time.perf_counter()
+        size = len(generate_latest(Labelled("bench")))
+        took.append(1_000 * (time.perf_counter() - begun))
+    return median(took), size
+
+
+def report(figures: dict[str, float], page: tuple[float, int]) -> Report:
+    """As every benchmark prints it."""
+    made = Report("metrics", "what metrics cost")
+    took, size = page
+    made.results = {"on_us": figures["on"], "off_us": figures["off"], "scrape_ms": took, "page_bytes": size}
+    made.bounds = {"off_us": figures["off"], "scrape_ms": SCRAPE_MS}
+    made.ratios = {"on_to_off": figures["ratio"], "scrape": took / SCRAPE_MS}
+    made.rows = [
+        Row(
+            "one record, metrics on",
+            figures["on"],
+            "µs CPU",
+            figures["off"],
+            "off, the same run",
+        ),
+        Row("one page of /metrics, labels at their bounds", took, "ms", SCRAPE_MS, "the target"),
+    ]
+    return made
+
+
+def main(records: int, rounds: int) -> Report:
+    """Both parts."""
+    logging.disable(logging.WARNING)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    given = dict(os.environ)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running_servers(given, Path(folder), Path(".eden/jars")) as servers,
+    ):
+        figures = asyncio.run(overhead(servers.mongodb_uri, servers.kafka_bootstrap, records, rounds))
+    return report(figures, scrape_ms())
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--records", type=int, default=50_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    main(arguments.records, arguments.rounds).show()
