@@ -1,5 +1,6 @@
 """What the evaluation searches in: the product's text index and exact cosine over one conversation, in memory."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
@@ -83,7 +84,9 @@ class KnownVectors:
             await embedder.close()
         self._known.update((_name(text), one.vector) for text, one in zip(new, made, strict=True))
         vectors = np.stack([np.frombuffer(one, "<f4") for one in self._known.values()])
-        np.savez(self._file, names=np.array(list(self._known)), vectors=vectors)
+        made_here = self._file.with_name(f"{os.getpid()}-{self._file.name}")
+        np.savez(made_here, names=np.array(list(self._known)), vectors=vectors)
+        made_here.replace(self._file)
 
     async def embed(self, texts: Sequence[str], asking: Asking | None = None) -> Sequence[Embedding]:
         await self.learn(texts)

@@ -1,0 +1,47 @@
+"""The evaluation's own arithmetic, and its targets where model and data are at hand."""
+
+from importlib.util import find_spec
+
+import pytest
+
+from eden_memory.domain.search.ranking import Ranking
+from tests.evals.conversations import there
+from tests.evals.held import KnownVectors
+from tests.evals.measures import mean, quality
+from tests.evals.newer_first import share_newer_first
+from tests.evals.runs import engine, judged, loaded, rrf_60
+from tests.evals.update_pairs import JUDGED, TUNING, pairs
+
+local_model = pytest.mark.skipif(find_spec("onnxruntime") is None, reason="needs the extra local-models")
+
+
+def test_recall_counts_turns_and_gain_counts_places() -> None:
+    bears = {"a": frozenset("1"), "b": frozenset("2"), "c": frozenset("23"), "d": frozenset[str]()}
+    perfect = quality(["c", "b", "a", "d"], bears, frozenset("23"))
+    assert (perfect.recall, perfect.ndcg) == pytest.approx((1.0, 1.0))
+    half = quality(["d", "b"], bears, frozenset("23"))
+    assert half.recall == 0.5
+    assert 0 < half.ndcg < 0.5
+    assert quality([], bears, frozenset("2")) == (0, 0)
+
+
+def test_there_are_two_hundred_pairs_and_each_has_two_values_and_its_times() -> None:
+    made = pairs((*TUNING, *JUDGED))
+    assert len({(one.older, one.newer) for one in made}) == len(made) >= 200
+    assert all(one.older_at < one.newer_at and one.older != one.newer for one in made)
+
+
+@local_model
+async def test_the_newer_of_update_pairs_is_first_in_nine_of_ten() -> None:
+    vectors = KnownVectors()
+    shares = [await share_newer_first(of, vectors, Ranking()) for of in (TUNING, JUDGED)]
+    assert sum(shares) / len(shares) >= 0.9
+
+
+@local_model
+@pytest.mark.skipif(not there(), reason="the conversations are not part of the project")
+async def test_the_default_finds_more_facts_than_reciprocal_ranks() -> None:
+    where = await loaded("facts", KnownVectors())
+    base = mean([one.quality for one in await judged(where, rrf_60)])
+    found = mean([one.quality for one in await judged(where, engine(Ranking()))])
+    assert found.recall >= base.recall + 0.04
