@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cache
 
 from eden_memory.domain.facts.scope_matrix import Hit
 from eden_memory.domain.search.candidates import Candidate
@@ -115,7 +117,7 @@ class HeldScope:
                 words = self._words = TextIndex()
                 await self._fill(words)
             writes = words.take()
-            await asyncio.to_thread(words.write, writes)
+            await asyncio.get_running_loop().run_in_executor(_writers(), words.write, writes)
         except BaseException:
             self._words, self.has_words = None, False
             raise
@@ -149,6 +151,12 @@ class HeldScope:
         if len(self.facts) < THREAD_FACTS:
             return self._words.search(words, rarity, most)
         return await asyncio.to_thread(self._words.search, words, rarity, most)
+
+
+@cache
+def _writers() -> ThreadPoolExecutor:
+    """Threads of their own: searches never wait behind writes."""
+    return ThreadPoolExecutor(2, "words")
 
 
 def with_vector(fact: Candidate, vector: bytes) -> Candidate:
