@@ -6,8 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
-from eden_memory.api.access import Refused
-from eden_memory.api.admission import Turned
+from eden_memory.domain.errors import EdenError
 
 T = TypeVar("T")
 HEARTBEAT = b": nothing new\n\n"
@@ -37,7 +36,7 @@ async def server_sent(
     """Events, and a comment whenever none came for `heartbeat_seconds`.
 
     Before each of both `still` is asked: a refusal ends the stream, as `stopping` does. What was opened is
-    closed however it ends.
+    closed however it ends. An id of no change that is gone on from ends it, too.
     """
     stop = asyncio.create_task(stopping.wait())
     coming = asyncio.ensure_future(anext(changes))
@@ -53,7 +52,7 @@ async def server_sent(
                 continue
             yield event_of(coming.result()).encoded()
             coming = asyncio.ensure_future(anext(changes))
-    except (StopAsyncIteration, Refused, Turned):
+    except (StopAsyncIteration, EdenError):
         return
     finally:
         stop.cancel()
