@@ -1,12 +1,13 @@
 """Searching facts, and contexts with what a message asks of the past."""
 
 from collections.abc import Sequence
-from datetime import datetime
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, cast
 
 import structlog
 
 from eden_memory.api.calls.base import Calls
+from eden_memory.api.errors import Invalid
 from eden_memory.api.search.requests import FoundFact, SearchReport, SearchRequest
 from eden_memory.domain.context.context import FactLine, one_line
 from eden_memory.domain.context.recall import asks_for_past, query_of
@@ -88,9 +89,9 @@ class SearchCalls(Calls):
         """As :meth:`search_facts`, with the time, the candidates and the scores of every stage."""
         if not self.memory.settings.memory.search:
             raise EdenError("search is switched off", "EDEN_MEMORY_SEARCH=true switches it on.")
-        when = When(as_of, include_retired)
+        when = When(as_of if as_of is None or as_of.tzinfo else as_of.replace(tzinfo=UTC), include_retired)
         request = SearchRequest(
-            queries=(queries,) if isinstance(queries, str) else tuple(queries),
+            queries=_texts(queries),
             top_k=top_k,
             search_type=search_type,
             when=when,
@@ -115,6 +116,15 @@ class SearchCalls(Calls):
             if f"] {one_line(one.content)} (" not in xml
         ]
         return self.memory.contexts.render(view, recalled=lines) if lines else xml
+
+
+def _texts(queries: Any) -> tuple[str, ...]:
+    given: Any = (queries,) if isinstance(queries, str) else queries
+    if not isinstance(given, Sequence) or not all(
+        isinstance(one, str) for one in cast("Sequence[Any]", given)
+    ):
+        raise Invalid("a query is no text", "Give a text, or up to three.")
+    return tuple(cast("Sequence[str]", given))
 
 
 def _searched(view: View, when: When) -> list[Scope]:

@@ -177,6 +177,13 @@ async def test_filters_take_their_own_types_only(plain: Kit) -> None:
                 await service.list_facts(**one)
 
 
+@pytest.mark.parametrize("bad", [[{"$ne": ""}], {"$gt": ""}, 5, None, b"x", ["a", "b", "c", "d"]], ids=repr)
+async def test_what_is_no_query_is_never_searched(plain: Kit, bad: Any) -> None:
+    async with plain.service() as service:
+        with pytest.raises(Invalid):
+            await service.search_facts(bad, user="ada")
+
+
 async def test_a_user_forgets_what_is_theirs_alone(kit: Kit) -> None:
     await fill(kit)
     mine, theirs = ObjectId(), ObjectId()
