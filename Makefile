@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help setup lock demo test lint format types schemas sync bench bench-search bench-tailer bench-lanes bench-formation bench-context bench-gateway eval-retrieval chaos up down status doctor clean ci
+.PHONY: dashboards bench-metrics help setup lock demo test lint format types schemas sync bench bench-search bench-tailer bench-lanes bench-formation bench-context bench-gateway eval-retrieval chaos up down status doctor clean ci
 
 help: ## print the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -59,7 +59,13 @@ schemas: setup ## export the JSON Schemas and the AsyncAPI document
 sync: setup ## write the synchronous calls anew from the async ones
 	@$(BIN)/python -m eden_memory.api.sync.generation
 
-bench: bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-search ## all benchmarks
+dashboards: setup ## write Grafana's dashboards anew from tests/dashboards
+	@$(BIN)/python -W ignore -m tests.dashboards.export
+
+bench-metrics: setup ## what metrics cost, and how long one page of them takes
+	@$(BIN)/python -W ignore -m tests.bench.metrics
+
+bench: bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-search bench-metrics ## all benchmarks
 
 bench-tailer: setup ## the tailer against its bounds
 	@$(BIN)/python -m tests.bench.tailer

@@ -36,13 +36,20 @@ AGENTS, MODELS, STAGES = 20, 4, 5
 @contextmanager
 def without_metrics() -> Generator[None]:
     """Every increment and observation does nothing."""
-    nothing: Any = lambda *_args, **_kwargs: None  # noqa: E731
     with ExitStack() as stack:
         for kind, names in ((Counter, ("inc",)), (Gauge, ("set", "inc")), (Histogram, ("observe",))):
             for name in names:
-                stack.enter_context(patch.object(kind, name, nothing))
-        stack.enter_context(patch.object(Histogram, "time", lambda _: nullcontext()))
+                stack.enter_context(patch.object(kind, name, _nothing))
+        stack.enter_context(patch.object(Histogram, "time", _untimed))
         yield
+
+
+def _nothing(*_args: Any, **_more: Any) -> None:
+    """In the place of an increment."""
+
+
+def _untimed(*_args: Any) -> Any:
+    return nullcontext()
 
 
 async def overhead(mongodb: str, kafka: str, records: int, rounds: int) -> dict[str, float]:
@@ -75,6 +82,7 @@ def scrape_ms(rounds: int = 20) -> tuple[float, int]:
         counting.called(call.model_copy(update=more))
     FormationMetrics().decided([])
     took: list[float] = []
+    size = 0
     for _ in range(rounds):
         begun = time.perf_counter()
         size = len(generate_latest(Labelled("bench")))
