@@ -9,6 +9,7 @@ changed. Alike is measured by cosine, stretched so that unrelated texts have 0.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,6 +123,7 @@ def _same_subject(one: _About, other: _About) -> bool:
     return one.subject in other.words and other.subject in one.words
 
 
+@lru_cache(4_096)
 def _about(text: str) -> _About:
     words = [word.removesuffix("'s") for word in _WORD.findall(text)]
     telling = [word for word in words if word.casefold() not in _FUNCTION]
