@@ -31,8 +31,8 @@ class Labelled(CollectorRegistry):
             yield found
 
     def _with_label(self, sample: Sample) -> Sample:
-        name, labels, value, *more = sample
-        return Sample(name, {**self._label, **labels}, value, *more)
+        labels = {**self._label, **sample.labels}
+        return Sample(sample.name, labels, sample.value, sample.timestamp, sample.exemplar)
 
 
 def metrics_page(namespace: str, request: Request) -> Response:

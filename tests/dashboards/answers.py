@@ -20,7 +20,7 @@ from tests.dashboards.prometheus import Prometheus, Vector
 from tests.integration.formation.conftest import namespaced
 from tests.servers import Namespace, running_servers
 
-SHOWN = 4
+SHOWN, TALK_SECONDS = 4, 25.0
 UNITS: dict[Unit, str] = {
     "s": " s",
     "short": "",
@@ -74,7 +74,10 @@ async def _day(folder: Path, mongodb: str, kafka: str) -> str:
 
     async with live(namespaced(TestServers(mongodb, kafka), mine, folder), folder) as running:
         await running.day()
-        await running.quiet()
+        talking = asyncio.create_task(running.talk())
+        await asyncio.sleep(TALK_SECONDS)
+        talking.cancel()
+        await asyncio.gather(talking, return_exceptions=True)
         return await tables(running.prom, mine.database)
 
 

@@ -6,6 +6,7 @@ import os
 from asyncio.subprocess import Process
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,26 @@ class Live:
         finally:
             await producer.stop()
 
+        async def given_up() -> bool:
+            return len(await self.system.dead()) == 2
+
+        await until(given_up, "both to be given up")
+
+    async def talk(self) -> None:
+        """A conversation of four messages a second, each formed at once, without end."""
+        for number in range(10_000):
+            user = f"user-{number}"
+            session = await self.system.session(user)
+            texts = (
+                f"fact user: Berth {number} is free.",
+                f"note user: Likes {number}.",
+                "note session: Berths.",
+                "Yes.",
+            )
+            await self.write(session, user, *texts)
+            await self.system.form(session)
+            await asyncio.sleep(1)
+
     async def ends(self, topic: str, partitions: int) -> dict[int, int]:
         """Ends of a topic's partitions, asked of the broker."""
         consumer: Any = AIOKafkaConsumer(**self.system.client)
@@ -141,15 +162,12 @@ async def live(settings: Settings, folder: Path) -> AsyncGenerator[Live]:
         ports = [free_port(), free_port()]
         told = {**_environment(here, models, upstream), "EDEN_SERVE_PORT": str(ports[1])}
         await _eden(told, "budget", "set", "100")
+        targets = [f"127.0.0.1:{port}" for port in ports]
+        prom = await stack.enter_async_context(prometheus(targets, folder / "prometheus"))
         for arguments in (("run",), ("serve",)):
             more = {"EDEN_HTTP_PORT": str(ports[0])} if arguments == ("run",) else {}
             await stack.enter_async_context(_process({**told, **more}, folder, *arguments))
-        for port in ports:
-            await until(
-                lambda port=port: _answers(f"http://127.0.0.1:{port}/readyz"), f"port {port} to be ready"
-            )
-        targets = [f"127.0.0.1:{port}" for port in ports]
-        prom = await stack.enter_async_context(prometheus(targets, folder / "prometheus"))
+        await until(partial(_scraped, prom, len(targets)), f"{targets} to be scraped")
         yield Live(running, prom, f"http://{targets[1]}", f"http://{targets[0]}/metrics", models)
 
 
@@ -180,12 +198,10 @@ def _environment(settings: Settings, models: Serving, upstream: str) -> dict[str
     }
 
 
-async def _answers(url: str) -> bool:
-    try:
-        await fetch(url)
-    except OSError:
-        return False
-    return True
+async def _scraped(prom: Prometheus, targets: int) -> bool:
+    """Prometheus looks at its targets some seconds after its start; from then on nothing is missed."""
+    up = await prom.query('sum(up{job="eden"})')
+    return bool(up) and up[0][1] == targets
 
 
 async def _eden(told: dict[str, str], *arguments: str) -> None:

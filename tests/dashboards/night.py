@@ -35,7 +35,7 @@ async def night(running: Live, before: float, away: float, after: float, step: f
     """Rows of (what happens, seconds, figures)."""
     rows: list[list[str]] = []
     begun = time.monotonic()
-    talking = asyncio.create_task(_talk(running))
+    talking = asyncio.create_task(running.talk())
     try:
         for what, seconds, outage in (("", before, False), ("provider away", away, True), ("", after, False)):
             running.models.change(outage=outage)
@@ -49,16 +49,6 @@ async def night(running: Live, before: float, away: float, after: float, step: f
         talking.cancel()
         await asyncio.gather(talking, return_exceptions=True)
     return rows
-
-
-async def _talk(running: Live) -> None:
-    for number in range(10_000):
-        user = f"user-{number}"
-        session = await running.system.session(user)
-        texts = (f"fact user: Berth {number} is free.", f"note user: Likes {number}.", "Good.", "Yes.")
-        await running.write(session, user, *texts)
-        await running.system.form(session)
-        await asyncio.sleep(1)
 
 
 async def _play(folder: Path, servers: TestServers, arguments: argparse.Namespace) -> list[list[str]]:

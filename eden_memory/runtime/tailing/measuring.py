@@ -38,7 +38,8 @@ async def _measure(leading: Leading, window: Window | None) -> None:
     asked = -OPLOG_SECONDS
     while True:
         _by_the_clock(leading)
-        if window is not None and time.monotonic() - asked >= OPLOG_SECONDS:
+        place = leading.saved is not None
+        if window is not None and place and time.monotonic() - asked >= OPLOG_SECONDS:
             asked = time.monotonic()
             _place(leading, await window())
         await asyncio.sleep(EVERY_SECONDS)
