@@ -118,13 +118,8 @@ class Live:
         for number in range(10_000):
             user = f"user-{number}"
             session = await self.system.session(user)
-            texts = (
-                f"fact user: Berth {number} is free.",
-                f"note user: Likes {number}.",
-                "note session: Berths.",
-                "Yes.",
-            )
-            await self.write(session, user, *texts)
+            told = f"fact user: Berth {number} is free.", f"note user: Likes {number}."
+            await self.write(session, user, *told, "note session: Berths.", "Yes.")
             await self.system.form(session)
             await asyncio.sleep(1)
 
@@ -144,7 +139,8 @@ class Live:
         async def done() -> bool:
             lag = await self.prom.query("sum(kafka_consumergroup_lag_sum)")
             age = await self.prom.query("time() - max(eden_lag_read_timestamp_seconds)")
-            return bool(lag) and lag[0][1] <= 0 and bool(age) and age[0][1] < 5
+            spent = await self.prom.query("sum(eden_spent_usd)")
+            return bool(lag and age and spent) and lag[0][1] <= 0 and age[0][1] < 5
 
         await until(done, "all groups to be at their ends")
 

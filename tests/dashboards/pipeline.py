@@ -318,9 +318,9 @@ LANES = Row(
         ),
         Panel(
             "What is given up, and why?",
-            one(lately("eden_dead_letters", STAGE, "24h", "stage, reason"), "{{stage}}: {{reason}}"),
+            one(total("eden_dead_letters_total", STAGE, "stage, reason"), "{{stage}}: {{reason}}"),
             "short",
-            "`eden dead list`; SchemaViolation and EnvelopeError: who else writes to the topic?",
+            "Since the processes began. `eden dead list`; SchemaViolation and EnvelopeError: who else writes to the topic?",
             "bars",
             orange=1,
             red=20,
