@@ -320,7 +320,7 @@ LANES = Row(
             "What is given up, and why?",
             one(total("eden_dead_letters_total", STAGE, "stage, reason"), "{{stage}}: {{reason}}"),
             "short",
-            "Since the processes began. `eden dead list`; SchemaViolation and EnvelopeError: who else writes to the topic?",
+            "Since the processes began: `eden dead list`. SchemaViolation: who else writes to the topic?",
             "bars",
             orange=1,
             red=20,
