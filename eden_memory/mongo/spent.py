@@ -25,7 +25,7 @@ class Spender(NamedTuple):
 
 async def spent(
     database: AsyncDatabase[dict[str, Any]], prefix: str, now: datetime, agents: int
-) -> Mapping[Spender, float]:
+) -> Mapping[tuple[str, str, str, str], float]:
     """US dollars; the agents that spent most this month by name, the others together."""
     today = now.strftime("%Y-%m-%d")
     of_month: dict[str, Any] = {"namespace": LIVE, "day": {"$gte": today[:8] + "01", "$lte": today}}
@@ -35,7 +35,7 @@ async def spent(
     )
     found = [(row["_id"], _dollars(row["usd"])) async for row in rows]
     names = _largest(found, agents)
-    sums: defaultdict[Spender, float] = defaultdict(float)
+    sums: defaultdict[tuple[str, str, str, str], float] = defaultdict(float)
     for key, usd in found:
         agent = key.get("agent") or NOBODY
         for period in ("day", "month") if key["today"] else ("month",):
