@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import ExecutionTimeout
 
 from eden_memory.api.access import Caller, Refused, Right
 from eden_memory.domain.source.message_fields import getter
@@ -14,6 +15,8 @@ from eden_memory.settings import Settings
 from schemas.documents import SessionState
 
 Database = AsyncDatabase[dict[str, Any]]
+MOST_MILLISECONDS = 2_000
+"""Of asking the application's messages: without an index on the session, many messages take longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +25,15 @@ class KnownSession:
 
     agent_id: str | None
     users: frozenset[str] | None
+    listed: bool = True
+    """Whether the application lists its users; else they are the authors that were seen."""
 
 
 class SessionReach:
     """`source` is the application's database, `memory` our own; `settings` say what is mapped."""
 
     def __init__(self, source: Database, memory: Database, settings: Settings) -> None:
-        self._source, self._mapped = source, settings.sessions
+        self._source, self._mapped, self._said = source, settings.sessions, settings.messages
         self._states = memory[settings.mongodb.prefix + SessionState.COLLECTION]
 
     async def demand(
@@ -54,6 +59,8 @@ class SessionReach:
                 raise _refused()
         elif not _within(caller, agent_id, known):
             raise _refused()
+        if caller.users is not None and (known is None or not known.listed):
+            await self._demand_no_other_author(session_id, caller.users)
 
     async def known(self, session_id: str) -> KnownSession | None:
         """What is known of a session; None if there is none (where sessions are mapped), or none was seen yet.
@@ -62,23 +69,36 @@ class SessionReach:
         """
         if (own := whose(session_id)) is not None:
             return KnownSession(own.agent_id, None if own.user_id is None else frozenset((own.user_id,)))
-        if (own := whose(session_id)) is not None:
-            return KnownSession(own.agent_id, frozenset((own.user_id,)) if own.user_id else None)
         if self._mapped.collection is None:
-            return KnownSession(DEFAULT_AGENT, await self._authors(session_id))
+            return KnownSession(DEFAULT_AGENT, await self._authors(session_id), listed=False)
         row = await self._source[self._mapped.collection].find_one({"_id": decode_id(session_id)})
         if row is None:
             return None
         listed, agent = getter(self._mapped.users)(row), getter(self._mapped.agent_id)(row)
-        users = _ids(cast("list[Any]", listed)) if isinstance(listed, list) else None
+        agent_id = DEFAULT_AGENT if agent is None else _id(agent)
         if not isinstance(listed, list):
-            users = await self._authors(session_id)
-        return KnownSession(DEFAULT_AGENT if agent is None else _id(agent), users)
+            return KnownSession(agent_id, await self._authors(session_id), listed=False)
+        return KnownSession(agent_id, _ids(cast("list[Any]", listed)))
 
     async def _authors(self, session_id: str) -> frozenset[str] | None:
         """Whose messages formation-trigger has seen; none of a session that is new, None where it knows of none."""
         row = await self._states.find_one({"_id": session_id}, {"users": 1})
         return frozenset[str]() if row is None else frozenset(row.get("users", ())) or None
+
+    async def _demand_no_other_author(self, session_id: str, users: frozenset[str]) -> None:
+        """What was written a moment ago is in no state yet: the application's own messages say whose it is."""
+        paths, own = self._said, [decode_id(one) for one in users]
+        theirs = {paths.session_id: decode_id(session_id), paths.user_id: {"$nin": [*own, None]}}
+        messages = self._source[paths.collection]
+        try:
+            other = await messages.find_one(theirs, {"_id": 1}, max_time_ms=MOST_MILLISECONDS)
+        except ExecutionTimeout:
+            raise Refused(
+                "it cannot be told in time whose this session is",
+                f"Index {paths.collection} by {paths.session_id}.",
+            ) from None
+        if other is not None:
+            raise _refused()
 
 
 def _within(caller: Caller, agent_id: str, session: KnownSession) -> bool:

@@ -36,7 +36,7 @@ class Gateway:
         self._admission = admission or Admission(keys, settings.serve)
         turns = TurnStore(memory.source, settings)
         reach = SessionReach(memory.source, memory.database, settings)
-        self._whose = Whose(settings.gateway, reach, turns)
+        self._whose = Whose(settings.gateway, reach)
         self._remembering = Remembering(memory, settings, memory.clock)
         self.keeping = Keeping(turns, memory.clock)
         self._upstream: Upstream | None = None

@@ -8,15 +8,13 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
-from eden_memory.api.gateway.turns import Lost, Turn, session_prefix
-from eden_memory.domain.source.message_fields import getter
+from eden_memory.api.gateway.turns import Lost, Turn
 from eden_memory.mongo.ids import encode_id
 from eden_memory.settings import Role, Settings
 
 DUPLICATE_KEY = 11_000
 BEYOND = "\x7f"
 """Sorts behind every character of a turn's name."""
-AUTHORS_AMONG = 200
 SESSIONS_KNOWN = 10_000
 Row = dict[str, Any]
 
@@ -74,15 +72,6 @@ class TurnStore:
         self._made[key] = None
         if len(self._made) > SESSIONS_KNOWN:
             self._made.popitem(last=False)
-
-    async def authors(self, session_id: str) -> frozenset[str]:
-        """Whose turns the gateway has stored in a session (its typed id): typed ids of users, of some turns of it."""
-        found = self._messages.find(
-            {"_id": _beginning(session_prefix(session_id))}, {self._fields.user_id: 1}
-        )
-        read = getter(self._fields.user_id)
-        named = [read(row) for row in await found.limit(AUTHORS_AMONG).to_list()]
-        return frozenset(encode_id(one) for one in named if one is not None)
 
     def _row(self, session: Any, user: Any, turn: Turn, at: datetime) -> Row:
         row: Row = {"_id": turn.name}

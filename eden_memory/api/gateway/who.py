@@ -7,10 +7,9 @@ from uuid import UUID
 from bson import ObjectId
 from bson.errors import InvalidId
 
-from eden_memory.api.access import LOCAL, Caller, Refused
+from eden_memory.api.access import LOCAL, Caller
 from eden_memory.api.errors import NotAnId
 from eden_memory.api.gateway.chat_request import Asked
-from eden_memory.api.gateway.turn_store import TurnStore
 from eden_memory.api.ids import raw, typed, typed_or_none
 from eden_memory.api.reach import SessionReach
 from eden_memory.settings import GatewaySettings, IdForm
@@ -30,10 +29,10 @@ class Who:
 
 
 class Whose:
-    """`turns` says who has written through the gateway before the system has seen it."""
+    """`reach` also asks the messages themselves: of a session that began a moment ago nothing else is known."""
 
-    def __init__(self, settings: GatewaySettings, reach: SessionReach, turns: TurnStore) -> None:
-        self._settings, self._reach, self._turns = settings, reach, turns
+    def __init__(self, settings: GatewaySettings, reach: SessionReach) -> None:
+        self._settings, self._reach = settings, reach
 
     async def of(self, caller: Caller, asked: Asked) -> Who | None:
         """None for a chat that names neither session nor user: it has no memory. Refused, NotAnId."""
@@ -64,13 +63,6 @@ class Whose:
         session_id = typed_or_none(session, "session")
         user_id = typed_or_none(user, "user")
         await self._reach.demand(caller, right, typed(agent, "agent"), session_id, user_id, new=True)
-        if session_id is None or caller.users is None:
-            return
-        authors = await self._turns.authors(session_id)
-        if not authors <= caller.users:
-            raise Refused(
-                "this key does not reach this session", "Its agent and all its users must be the key's."
-            )
 
 
 def _only(ids: frozenset[str] | None) -> str | None:

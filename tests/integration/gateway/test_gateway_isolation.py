@@ -58,6 +58,18 @@ async def test_a_session_whose_authors_are_known_is_theirs(chats: Chats, session
         await chats.say("Hi", key=await key_of(chats, "mallory"), memory_id=session, user="mallory")
 
 
+async def test_a_session_that_the_application_began_a_moment_ago_is_its_authors(
+    chats: Chats, session: str, user: str
+) -> None:
+    begun = {"session_id": session, "user_id": user, "role": "other", "content": "My secret"}
+    await chats.kit.database["messages"].insert_one(dict(begun))
+    with pytest.raises(PermissionDeniedError):
+        await chats.say("And mine", key=await key_of(chats, "mallory"), memory_id=session, user="mallory")
+    await chats.say("Mine", key=await key_of(chats, user), memory_id=session, user=user)
+    await chats.say("Ours", key=await key_of(chats, user, "mallory"), memory_id=session, user="mallory")
+    assert [text for role, text in await chats.stored(session) if role == "user"] == ["Mine", "Ours"]
+
+
 async def test_ids_that_look_alike_stay_apart(chats: Chats, user: str) -> None:
     number = str(uuid4().int % 10**9)
     await chats.remembers(number, SECRET)
