@@ -11,7 +11,9 @@ from eden_memory.settings import Settings
 
 
 def run(
-    parts: Annotated[list[str] | None, typer.Argument(help="tailer, stages, janitor, lag; none named: all")] = None,
+    parts: Annotated[
+        list[str] | None, typer.Argument(help="tailer, stages, janitor, lag; none named: all")
+    ] = None,
     debug: Annotated[bool, typer.Option(help="a log line per finished event, and stack traces")] = False,
 ) -> None:
     """Run the tailer and the stages until SIGTERM; any number of copies may run."""
