@@ -18,7 +18,7 @@ def configure(*, debug: bool = False) -> None:
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.StackInfoRenderer(),
             *([] if people else [structlog.processors.format_exc_info]),
-            structlog.dev.ConsoleRenderer() if people else structlog.processors.JSONRenderer(),
+            _for_people() if people else structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG if debug else logging.INFO),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
@@ -32,7 +32,7 @@ def warnings_only() -> Generator[None]:
     """For a command that prints an answer: what is logged meanwhile goes to standard error, from warnings on."""
     before = structlog.get_config()
     structlog.configure(
-        processors=[structlog.processors.add_log_level, structlog.dev.ConsoleRenderer(colors=False)],
+        processors=[structlog.processors.add_log_level, _for_people(colors=False)],
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
         logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
         cache_logger_on_first_use=False,
@@ -41,3 +41,8 @@ def warnings_only() -> Generator[None]:
         yield
     finally:
         structlog.configure(**before)
+
+
+def _for_people(*, colors: bool = True) -> structlog.dev.ConsoleRenderer:
+    """Stack traces without the values of variables: keys and contents stand in these."""
+    return structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)
