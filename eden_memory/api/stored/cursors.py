@@ -38,8 +38,14 @@ def place_of(digest: str, cursor: str, types: Sequence[type]) -> list[Any]:
             and [type(one) for one in rest] == list(types)
         )
         at = EPOCH + timedelta(milliseconds=milliseconds) if fits and bound == digest else None
+        storable = all(map(_is_storable, rest))
     except (ValueError, TypeError, OverflowError, RecursionError):
-        at, rest = None, []
-    if at is None or any(isinstance(one, str) and len(one) > LONGEST for one in rest):
+        at, rest, storable = None, [], False
+    if at is None or not storable:
         raise Invalid("this is no cursor of this list", "Give the last page's cursor with the same filters.")
     return [at, *rest]
+
+
+def _is_storable(value: Any) -> bool:
+    """Whether MongoDB can compare with it; a UnicodeEncodeError (ValueError) for what is no text."""
+    return len(value.encode()) <= LONGEST if isinstance(value, str) else -(2**63) <= value < 2**63

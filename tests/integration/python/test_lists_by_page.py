@@ -151,6 +151,7 @@ async def test_a_cursor_is_good_for_its_own_list_only(kit: Kit) -> None:
         _cursor("DIGEST", 10**30, "f"),
         _cursor("DIGEST", True, "f"),
         _cursor("DIGEST", 1, "f", "g"),
+        _cursor("DIGEST", 1, "\ud800"),
         urlsafe_b64encode(b"[" * 100_000).decode(),
         urlsafe_b64encode(b'{"a": 1}').decode(),
         urlsafe_b64encode(b"5").decode(),
@@ -162,6 +163,13 @@ async def test_what_is_no_cursor_is_refused(plain: Kit, bad: str) -> None:
     async with plain.service("default") as service:
         with pytest.raises(Invalid):
             await service.list_facts(cursor=forged)
+
+
+async def test_a_cursor_holds_nothing_that_mongodb_cannot_compare_with(plain: Kit) -> None:
+    digest = Filters().digest(REFLECTIONS.of, Asked("s.default", None, None))
+    async with plain.service("default") as service:
+        with pytest.raises(Invalid):
+            await service.list_reflections(cursor=_cursor(digest, 1, 2**63, "r"))
 
 
 def _decoded(text: str) -> str:
