@@ -43,6 +43,16 @@ class Caller:
     rights: frozenset[Right]
     requests_per_minute: int | None = None
 
+    @property
+    def is_bound(self) -> bool:
+        """Whether it is for some agents or users only."""
+        return self.agents is not None or self.users is not None
+
+    @property
+    def changes_shared(self) -> bool:
+        """Whether it may edit, retire and forget what an agent, group or shard remembers, which others see too."""
+        return self.users is None or self.may("admin")
+
     def may(self, right: Right) -> bool:
         """Whether it has the right at all."""
         return right in self.rights or "admin" in self.rights

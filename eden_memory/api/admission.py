@@ -76,10 +76,7 @@ class Admission:
             )
         if origin is None or origin in self._settings.cors_origins:
             return
-        if (
-            urlsplit(origin).scheme not in ("http", "https")
-            or urlsplit(origin).netloc.lower() != host.lower()
-        ):
+        if not is_own_origin(origin, host):
             raise Turned(
                 "this Origin is not let in without a key", "EDEN_SERVE_CORS_ORIGINS names those that are."
             )
@@ -91,6 +88,15 @@ def host_name(host: str) -> str:
         return (urlsplit(f"//{host}").hostname or "").lower()
     except ValueError:
         return ""
+
+
+def is_own_origin(origin: str, host: str) -> bool:
+    """Whether a page of this origin came from the very server that is asked as `host`."""
+    try:
+        read = urlsplit(origin)
+    except ValueError:
+        return False
+    return read.scheme in ("http", "https") and read.netloc.lower() == host.lower()
 
 
 def is_loopback(host: str) -> bool:

@@ -58,11 +58,18 @@ class Memory:
         self.contexts = Contexts(self.client, self.source, self.database, self.settings, clock)
         self.searching = Searching(self.settings, self.database, engine, self.contexts.follow)
 
-    def agent(self, agent_id: Any = "default", *, asked_by: str = "MemoryService") -> "MemoryService":
-        """An agent's memory; cheap, nothing of its own to close. `asked_by` is noted in what it asks for."""
+    def agent(
+        self, agent_id: Any = "default", *, asked_by: str = "MemoryService", changes_shared: bool = True
+    ) -> "MemoryService":
+        """An agent's memory; cheap, nothing of its own to close. `asked_by` is noted in what it asks for.
+
+        `changes_shared` False: what is not one user's or session's is seen, and not edited, retired or forgotten.
+        """
         from eden_memory.api.service import MemoryService  # noqa: PLC0415 - the two need each other
 
-        return MemoryService(agent_id, memory=self, asked_by=asked_by)
+        service = MemoryService(agent_id, memory=self, asked_by=asked_by)
+        service.changes_shared = changes_shared
+        return service
 
     async def __aenter__(self) -> Self:
         self.contexts.watch()

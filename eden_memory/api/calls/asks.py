@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from eden_memory.api.access import Refused
 from eden_memory.api.calls.forgettable import Forgetting
 from eden_memory.api.calls.lists import ListCalls
 from eden_memory.api.calls.requests import Message, Requests
@@ -59,7 +60,8 @@ class AskCalls(ListCalls):
     ) -> str:
         """Give a fact another text; not carried out if it no longer stands at `expected_version` by then.
 
-        NotFound; Conflict if it is retired, or at another version already; Invalid.
+        NotFound; Conflict if it is retired, or at another version already; Invalid; Refused where it is shared, and
+        this service is for one who may not change that.
         """
         fact, scope = await self._changeable(fact_id, session, user, expected_version)
         return await self._requests.command(
@@ -89,7 +91,9 @@ class AskCalls(ListCalls):
         that asks for its agent. A user is forgotten with all agents.
         """
         asked, view = await self._seen(session, user)
-        await Forgetting(self.memory, self._browsing).demand(what, target, asked, view)
+        scope = await Forgetting(self.memory, self._browsing).demand(what, target, asked, view)
+        if scope is not None:
+            self._demand_own(scope)
         return await self._requests.forget(what, target)
 
     async def _changeable(
@@ -97,8 +101,17 @@ class AskCalls(ListCalls):
     ) -> tuple[Fact, Scope]:
         asked, view = await self._seen(session, user)
         fact, scope = await self._browsing.fact(asked, view, fact_id)
+        self._demand_own(scope)
         if not fact.active:
             raise Conflict("the fact is retired", "Only its history is left.")
         if expected_version not in (None, fact.version):
             raise Conflict(f"the fact is at version {fact.version}", "Read it again, and ask again.")
         return fact, scope
+
+    def _demand_own(self, scope: Scope) -> None:
+        """Refused, where others see it too and the asker's key does not reach so far."""
+        if scope.kind not in ("user", "session") and not self.changes_shared:
+            raise Refused(
+                f"the memory of the {scope.kind} is seen by others, too",
+                "It takes a key with the right `admin`, or one bound to no user.",
+            )

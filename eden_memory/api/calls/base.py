@@ -13,6 +13,8 @@ class Calls:
     def __init__(self, memory: Memory, agent_id: Any, asked_by: str) -> None:
         self.memory = memory
         self._agent_id, self._asked_by = typed(agent_id, "agent"), asked_by
+        self.changes_shared = True
+        """Whether what others see, too, may be edited, retired and forgotten."""
 
     def _asked(self, session: Any, user: Any) -> Asked:
         return Asked(self._agent_id, typed_or_none(session, "session"), typed_or_none(user, "user"))

@@ -6,11 +6,12 @@ from eden_memory.api.errors import Invalid, NotFound
 from eden_memory.api.ids import raw, typed
 from eden_memory.api.memory import Memory
 from eden_memory.api.reach import KnownSession, SessionReach
-from eden_memory.api.stored.browsing import KEY_TEXT, Browsing
+from eden_memory.api.stored.browsing import KEY_TEXT, Browsing, scopes_of
 from eden_memory.domain.context.visible import Asked, View
 from eden_memory.domain.source.message_fields import getter
 from schemas.documents import Message
 from schemas.events.forgetting import Forgettable
+from schemas.scopes import Scope
 
 
 class Forgetting:
@@ -20,8 +21,8 @@ class Forgetting:
         self._memory, self._browsing = memory, browsing
         self._reach = SessionReach(memory.source, memory.database, memory.settings)
 
-    async def demand(self, what: Forgettable, target: Any, asked: Asked, view: View) -> None:
-        """NotFound unless it may be forgotten; Invalid for what cannot be."""
+    async def demand(self, what: Forgettable, target: Any, asked: Asked, view: View) -> Scope | None:
+        """NotFound unless it may be forgotten; Invalid for what cannot be. Gives the scope of what is ours."""
         match what:
             case "message":
                 await self._message(typed(target, "message"), asked)
@@ -30,13 +31,14 @@ class Forgetting:
             case "user":
                 _user(typed(target, "user"), asked)
             case "fact":
-                await self._browsing.fact(asked, view, target)
+                return (await self._browsing.fact(asked, view, target))[1]
             case "reflection":
-                await self._browsing.demand_reflection(view, target)
+                return await self._browsing.scope_of_reflection(asked, view, target)
             case "blob":
-                _blob(target, view)
+                return _blob(target, asked, view)
             case _:  # pyright: ignore[reportUnnecessaryComparison]
                 raise Invalid("there is no such thing to forget")
+        return None
 
     async def _message(self, message: str, asked: Asked) -> None:
         """Who asks as a user wrote it, or was alone in its session."""
@@ -89,10 +91,11 @@ def _user(user: str, asked: Asked) -> None:
         raise _nothing("user")
 
 
-def _blob(target: Any, view: View) -> None:
+def _blob(target: Any, asked: Asked, view: View) -> Scope:
     key, at, version = target.rpartition("@") if isinstance(target, str) else ("", "", "")
     if not at or key not in view.scope_keys or not version.isdecimal() or not KEY_TEXT.fullmatch(key):
         raise _nothing("blob")
+    return scopes_of(asked, view)[key]
 
 
 def _nothing(what: str) -> NotFound:

@@ -6,11 +6,11 @@ from functools import partial
 from starlette.requests import Request
 from starlette.responses import Response
 
-from eden_memory.api.access import ApiKeys, Caller
-from eden_memory.api.admission import Admission, secret_of
+from eden_memory.api.access import SECRET, ApiKeys, Caller
+from eden_memory.api.admission import Admission, Unknown, secret_of
 from eden_memory.api.gateway.chat_request import ChatRequest
 from eden_memory.api.gateway.exchange import Exchange
-from eden_memory.api.gateway.headers import to_provider
+from eden_memory.api.gateway.headers import Headers, to_provider
 from eden_memory.api.gateway.keeping import Keeping
 from eden_memory.api.gateway.problems import problem, problem_of
 from eden_memory.api.gateway.relay import Call, Passed, Relay
@@ -83,8 +83,15 @@ class Gateway:
         return self._upstream
 
     async def _admitted(self, request: Request) -> Caller:
+        _demand_no_key(to_provider(request.headers.raw))
         secret = secret_of(request.headers.raw, bearer=False)
         return await self._admission.admit(secret, request.headers.get("host"), request.headers.get("origin"))
+
+
+def _demand_no_key(headers: Headers) -> None:
+    """A key of ours in a header that goes on would be given to the provider."""
+    if any(SECRET.search(value.decode("latin-1")) for _, value in headers):
+        raise Unknown("a key of Eden Memory stands where the provider's does", "Send it as X-Eden-Key.")
 
 
 def _call(upstream: Upstream, method: str, path: str, request: Request) -> Call:

@@ -9,7 +9,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from eden_memory.api.access import ApiKeys
+from eden_memory.api.access import ApiKeys, Refused
 from eden_memory.api.admission import Admission, Turned, secret_of
 from eden_memory.api.gateway.router import gateway_router
 from eden_memory.api.http import openapi, problem
@@ -88,7 +88,7 @@ def _body_limits(settings: Settings) -> dict[str, int]:
 def _health(
     app: FastAPI, admission: Admission, settings: Settings, parts: Callable[[], Sequence[Part]]
 ) -> None:
-    """`/livez` and `/readyz` for whoever asks, `/metrics` for those who are let in."""
+    """`/livez` and `/readyz` for whoever asks, `/metrics` for those who may know of all agents."""
     for route in health_app(parts, namespace_of(settings)).routes:
         path: str = getattr(route, "path", "")
         if path == "/metrics":
@@ -98,7 +98,7 @@ def _health(
 
 
 class LetIn:
-    """An app for callers only."""
+    """An app for callers that are bound to no agent and no user: what it shows is of all of them."""
 
     def __init__(self, app: Any, admission: Admission) -> None:
         self._app: ASGIApp = app
@@ -108,9 +108,11 @@ class LetIn:
         """One request."""
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         try:
-            await self._admission.admit(
+            caller = await self._admission.admit(
                 secret_of(scope["headers"]), headers.get("host"), headers.get("origin")
             )
-        except Turned as error:
+            if caller.is_bound:
+                raise Refused("figures are of all agents and users", "Use a key that is bound to none.")
+        except (Turned, Refused) as error:
             return await problem.problem_of(error)(scope, receive, send)
         return await self._app(scope, receive, send)

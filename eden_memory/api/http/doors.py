@@ -65,7 +65,11 @@ class Doors:
         caller: Caller = request.state.caller
         inside = Inside(
             caller,
-            self.memory.agent(agent_id := id_of(agent, "agent"), asked_by=f"http:{caller.name}"[:256]),
+            self.memory.agent(
+                agent_id := id_of(agent, "agent"),
+                asked_by=f"http:{caller.name}"[:256],
+                changes_shared=caller.changes_shared,
+            ),
             agent_id,
             None if where.session is None else id_of(where.session, "session"),
             None if where.user is None else id_of(where.user, "user"),

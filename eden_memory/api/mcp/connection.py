@@ -95,8 +95,12 @@ class Opened:
     @property
     def service(self) -> MemoryService:
         """The agent's."""
-        by = f"mcp:{self.connection.caller.name}"[:256]
-        return self.memory.agent(decode_id(self.connection.agent), asked_by=by)
+        caller = self.connection.caller
+        return self.memory.agent(
+            decode_id(self.connection.agent),
+            asked_by=f"mcp:{caller.name}"[:256],
+            changes_shared=caller.changes_shared,
+        )
 
 
 def _settled(name: str, fixed: str | None, given: str | None) -> Any:

@@ -89,16 +89,35 @@ class Contexts:
             raise MCPError(INVALID_PARAMS, error.what) from None
         names = {one.connection.caller.name for one in opened.values()} or {""}
         bus = InMemorySubscriptionBus()
+        handler = ListenHandler(bus)
         async with self._counted(names.pop()), AsyncExitStack() as stack:
             for uri, memory in opened.items():
-                await stack.enter_async_context(_beside(_tell(bus, uri, memory)))
-            handler = ListenHandler(bus)
+                await stack.enter_async_context(_beside(self._tell(ctx, bus, handler, uri, memory)))
             await stack.enter_async_context(_beside(self._end(handler)))
             return await handler(ctx, params)
 
     async def _end(self, handler: ListenHandler) -> None:
         await self._stopping.wait()
         handler.close()
+
+    async def _tell(
+        self,
+        ctx: ServerRequestContext[Any, Any],
+        bus: InMemorySubscriptionBus,
+        handler: ListenHandler,
+        uri: str,
+        memory: Opened,
+    ) -> None:
+        """Tell the bus of every change of what a context is made of, while the caller may read it."""
+        changes = memory.service.changes(session=memory.session, user=memory.user)
+        async with aclosing(changes):
+            async for _ in changes:
+                try:
+                    await self._opened(ctx, uri)
+                except EdenError:
+                    handler.close()
+                    return
+                await bus.publish(ResourceUpdated(uri))
 
     async def _opened(self, ctx: ServerRequestContext[Any, Any], uri: str) -> Opened:
         if uri == ALL:
@@ -120,14 +139,6 @@ class Contexts:
             self._open[caller] -= 1
             if not self._open[caller]:
                 del self._open[caller]
-
-
-async def _tell(bus: InMemorySubscriptionBus, uri: str, memory: Opened) -> None:
-    """Tell the bus of every change of what a context is made of."""
-    changes = memory.service.changes(session=memory.session, user=memory.user)
-    async with aclosing(changes):
-        async for _ in changes:
-            await bus.publish(ResourceUpdated(uri))
 
 
 @asynccontextmanager

@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 from mcp.server.caching import CacheHint
 from mcp.server.context import ServerRequestContext
@@ -16,7 +15,7 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from eden_memory.api.access import LOCAL, ApiKeys
-from eden_memory.api.admission import Admission, Turned, secret_of
+from eden_memory.api.admission import Admission, Turned, is_own_origin, secret_of
 from eden_memory.api.http.problem import problem, problem_of
 from eden_memory.api.mcp.connection import HEADERS, Connection, Door, Who
 from eden_memory.api.mcp.resources import Contexts
@@ -77,7 +76,7 @@ class McpApp:
     ) -> None:
         self._admission, self._origins = admission, frozenset(settings.serve.cors_origins)
         self._running = False
-        server = mcp_server(memory, _who, stopping)
+        server = mcp_server(memory, self._who, stopping)
         server.streamable_http_app(
             stateless_http=True,
             max_request_body_size=settings.serve.max_body_bytes,
@@ -113,21 +112,17 @@ class McpApp:
         }
         host, origin = headers.get("host"), headers.get("origin")
         caller = await self._admission.admit(secret_of(scope["headers"]), host, origin)
-        if (
-            origin is not None
-            and origin not in self._origins
-            and urlsplit(str(origin)).netloc.lower() != host
-        ):
+        if origin is not None and origin not in self._origins and not is_own_origin(origin, host or ""):
             raise Turned("this Origin is not let in", "EDEN_SERVE_CORS_ORIGINS names those that are.")
         return Connection.of(
             caller, {name: headers[one] for name, one in HEADERS.items() if headers.get(one)}
         )
 
-
-async def _who(request: ServerRequestContext[Any, Any]) -> Connection:
-    """As the middleware above has found it."""
-    asked = cast("Request[Any]", request.request)
-    return asked.scope[CONNECTION]
+    async def _who(self, request: ServerRequestContext[Any, Any]) -> Connection:
+        """As it was let in; Turned once its key is not valid any more: streams stand for long."""
+        scope = cast("Request[Any]", request.request).scope
+        await self._admission.still(scope["headers"])
+        return scope[CONNECTION]
 
 
 def mcp_app(

@@ -125,9 +125,10 @@ class Browsing:
         row = await self._visible(Fact.COLLECTION, view, fact_id, {"embedding": 0})
         return document_of(Fact, row), scopes_of(asked, view)[row["scope_key"]]
 
-    async def demand_reflection(self, view: View, reflection_id: str) -> None:
-        """NotFound, unless it is a visible one."""
-        await self._visible(Reflection.COLLECTION, view, reflection_id, {"scope_key": 1})
+    async def scope_of_reflection(self, asked: Asked, view: View, reflection_id: str) -> Scope:
+        """Of a visible one. NotFound."""
+        row = await self._visible(Reflection.COLLECTION, view, reflection_id, {"scope_key": 1})
+        return scopes_of(asked, view)[row["scope_key"]]
 
     async def _visible(self, name: str, view: View, wanted: Any, fields: Mapping[str, int]) -> Row:
         row = None

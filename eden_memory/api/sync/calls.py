@@ -238,7 +238,8 @@ class SyncCalls(ABC):
     ) -> str:
         """Give a fact another text; not carried out if it no longer stands at `expected_version` by then.
 
-        NotFound; Conflict if it is retired, or at another version already; Invalid.
+        NotFound; Conflict if it is retired, or at another version already; Invalid; Refused where it is shared, and
+        this service is for one who may not change that.
         """
         return self.thread.run(
             self.service.edit(

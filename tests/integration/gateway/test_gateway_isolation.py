@@ -134,6 +134,15 @@ async def test_an_unknown_or_revoked_key_is_turned_away_even_here(chats: Chats, 
     assert not chats.upstream.came
 
 
+@pytest.mark.parametrize("place", ["authorization", "x-api-key"])
+async def test_a_key_of_ours_is_never_given_to_the_provider(chats: Chats, user: str, place: str) -> None:
+    key = await key_of(chats, user)
+    body = orjson.dumps({"model": "m", "messages": turns("Hi")})
+    for more in ({}, {"x-eden-key": key}):
+        assert (await chats.post(body, **{place: f"Bearer {key}"}, **more)).status_code == 401
+    assert not chats.upstream.came
+
+
 @pytest.mark.parametrize(
     "headers", [{"host": "evil.example"}, {"origin": "https://evil.example"}, {"origin": "null"}]
 )

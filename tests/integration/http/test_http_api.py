@@ -9,14 +9,17 @@ import httpx2
 import pytest
 
 from eden_memory.runtime.metrics import HTTP_STREAMS
+from schemas.scopes import Scope
 from tests.integration.context.harness import fact, reflection
 from tests.integration.doors.conftest import Doors
 from tests.integration.doors.world import Key
 from tests.integration.http.conftest import ADA, MOST_BYTES, bearer, key_of
+from tests.integration.mcp.stored import remember
 from tests.model_server.serving import until
 
 pytestmark = pytest.mark.servers
 A = "/v1/agents/a"
+AGENT = Scope.of_agent("s.a")
 FACT = f"{A}/facts/user-s.ada-0"
 
 
@@ -140,6 +143,28 @@ async def test_a_key_opens_what_it_is_bound_to_and_nothing_once_revoked(api: Doo
     assert mine["Authorization"].split()[1] not in stored
 
 
+async def test_a_key_of_one_user_changes_nothing_that_others_see_too(api: Doors) -> None:
+    await remember(api.kit, AGENT, "The office opens at nine.")
+    shared, where = f"{A}/facts/agent-None-0", {"user": "ada"}
+    calls: list[tuple[str, str, dict[str, Any]]] = [
+        ("PATCH", shared, {"text": "The office is closed."}),
+        ("POST", f"{shared}/retire", {}),
+        ("POST", f"{A}/forget", {"what": "fact", "target": "agent-None-0"}),
+        ("POST", f"{A}/forget", {"what": "blob", "target": f"{AGENT.key}@1"}),
+    ]
+    mine = await key_of(api, Key("ada-alone", ("s.a",), ("s.ada",)))
+    boss = await key_of(api, Key("ada-boss", ("s.a",), ("s.ada",), ("admin",)))
+    assert "nine" in (await api.http.get(shared, params=where, headers=mine)).text
+    for method, path, body in calls:
+        refused = await api.http.request(method, path, params=where, json=body, headers=mine)
+        assert (refused.status_code, code(refused)) == (403, "refused")
+    for method, path, body in calls:
+        answer = await api.http.request(method, path, params=where, json=body, headers=boss)
+        assert answer.status_code == 202, answer.text
+    own = {"what": "fact", "target": "user-s.ada-0"}
+    assert (await api.http.post(f"{A}/forget", params=where, json=own, headers=mine)).status_code == 202
+
+
 async def test_without_a_key_only_pages_and_names_of_this_machine_are_let_in(api: Doors) -> None:
     async def status(**headers: str) -> int:
         return (await api.http.get(f"{A}/facts", headers=headers)).status_code
@@ -153,7 +178,13 @@ async def test_without_a_key_only_pages_and_names_of_this_machine_are_let_in(api
         {"Host": "localhost@evil.example"},
     ):
         assert await status(**headers) == 403
-    for origin in ("https://evil.example", "null", "http://localhost.evil.example", "http://127.0.0.1:1"):
+    for origin in (
+        "https://evil.example",
+        "null",
+        "http://[::1",
+        "http://localhost.evil.example",
+        "http://127.0.0.1:1",
+    ):
         assert await status(Origin=origin) == 403
     key = await key_of(api, Key("elsewhere", None, None))
     assert await status(Host="memory.example", **key) == 200
@@ -226,6 +257,8 @@ async def test_requests_are_counted_by_template_never_by_id(api: Doors) -> None:
     assert 'route="/v1/agents/{agent}/facts/{fact_id}"' in page
     assert "user-s.ada-0" not in page
     assert (await api.http.get("/metrics", headers={"Host": "evil.example"})).status_code == 403
+    bound = await key_of(api, Key("scrapes", ("s.a",), None))
+    assert code(await api.http.get("/metrics", headers=bound)) == "refused"
 
 
 async def _lines(response: httpx2.Response) -> AsyncIterator[str]:

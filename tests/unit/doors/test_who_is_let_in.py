@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.api.access import LOCAL, Caller, Refused
-from eden_memory.api.admission import host_name, is_loopback, secret_of
+from eden_memory.api.admission import host_name, is_loopback, is_own_origin, secret_of
 from eden_memory.api.errors import NotAnId
 from eden_memory.api.http.routes.reading import tag_is_known
 from eden_memory.api.rates import Rates
@@ -88,6 +88,15 @@ def test_the_name_in_a_host_header_is_read_without_its_port(host: str, name: str
 )  # fmt: skip
 def test_only_what_cannot_be_reached_by_others_is_loopback(host: str, own: bool) -> None:
     assert is_loopback(host) is own
+
+
+@pytest.mark.parametrize(
+    ("origin", "own"),
+    [("http://localhost:80", True), ("https://LOCALHOST:80", True), ("http://localhost", False),
+     ("http://[::1", False), ("localhost:80", False), ("null", False), ("", False)],
+)  # fmt: skip
+def test_an_origin_is_the_servers_own_or_not_whatever_is_written(origin: str, own: bool) -> None:
+    assert is_own_origin(origin, "Localhost:80") is own
 
 
 def test_a_key_in_its_own_header_comes_before_authorization() -> None:

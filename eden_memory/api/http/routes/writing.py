@@ -100,7 +100,7 @@ async def _target(doors: Doors, inside: Inside, body: Forgetting) -> Any:
     """What is to be forgotten, as the service takes it; Refused where it may be another's."""
     if body.what == "user":
         raise Invalid("a user is not of one agent alone", "DELETE /v1/users/{user} forgets one.")
-    bound = inside.caller.agents is not None or inside.caller.users is not None
+    bound = inside.caller.is_bound
     if body.what in ("fact", "reflection", "blob"):
         if bound and inside.session is None and inside.user is None:
             raise Refused(
