@@ -476,8 +476,8 @@ class UsageWatch(Protocol):
 class WindowBudgets(Protocol):
     """What formation may spend: windows are asked for as long as the budgets that concern them have room."""
 
-    def still_held(self, waits_for: str | None) -> bool:
-        """Whether a session waits for a budget of which nothing has changed since it held a window back."""
+    def still_held(self, session_id: str, waits_for: str | None) -> bool:
+        """Whether a session waits for a budget of which nothing has changed since it held its window back."""
         ...
 
     async def any(self) -> bool:

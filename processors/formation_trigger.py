@@ -171,7 +171,12 @@ class FormationTrigger:
         asking = [one for one in batch.own() if one.session_id in closing.writes or one.waits_for is not None]
         limited = bool(asking) and self._budgets is not None and await self._budgets.any()
         if limited and self._budgets is not None:
-            asking = [one for one in asking if not self._budgets.still_held(one.waits_for)]
+            asking = [
+                one
+                for one in asking
+                if one.session_id in batch.off.sessions
+                or not self._budgets.still_held(one.session_id, one.waits_for)
+            ]
         facts = await self._directory.look_up([one.session_id for one in asking])
         found = [one for one in asking if not _waits(one, facts[one.session_id], batch)]
         waited = [

@@ -39,7 +39,7 @@ class Reservations(Protocol):
         """The budgets."""
         ...
 
-    async def open(self, after: datetime | None, most: int) -> Sequence[Mapping[str, Any]]:
+    async def open(self, after: Mapping[str, Any] | None, most: int) -> Sequence[Mapping[str, Any]]:
         """Reservations, the oldest first, from behind `after` on."""
         ...
 
@@ -47,8 +47,8 @@ class Reservations(Protocol):
         """All calls of these are counted."""
         ...
 
-    async def release(self, formation_ids: Iterable[str]) -> None:
-        """Nothing more is expected of these."""
+    async def release(self, formation_ids: Iterable[str], *, reserved_before: datetime | None = None) -> None:
+        """Nothing more is expected of these; with a time, only of those that nobody asked for again since."""
         ...
 
 
@@ -123,10 +123,10 @@ class BudgetKeeping:
 
     async def round(self, now: datetime) -> None:
         """Look at every reservation once, and show how budgets stand."""
-        after: datetime | None = None
+        after: Mapping[str, Any] | None = None
         while rows := await self._reservations.open(after, TOGETHER):
             await self._look(rows, now)
-            after = rows[-1]["reserved_at"]
+            after = rows[-1]
         budgets = await self._reservations.all()
         waiting = await self._formations.held_back() if budgets else 0
         self._watch.budgets(budgets, waiting)
@@ -139,8 +139,10 @@ class BudgetKeeping:
         ended, lost = await self._ended(pending, now)
         if ended:
             await self._reservations.complete(ended)
-        if settled or lost:
-            await self._reservations.release([*settled, *lost])
+        if settled:
+            await self._reservations.release(settled)
+        if lost:
+            await self._reservations.release(lost, reserved_before=now - NEVER_ASKED)
 
     async def _ended(self, rows: Sequence[Mapping[str, Any]], now: datetime) -> tuple[list[str], list[str]]:
         """Those that are complete and counted, and those that were never asked for."""

@@ -71,6 +71,13 @@ class Estimate:
     """Null where no price is known."""
     after: Decimal = Decimal(0)
     """Of it, what a consolidation that it leads to is expected to cost."""
+    known: Decimal = Decimal(0)
+    """Where `usd` is null: of the calls whose price is known."""
+
+    @property
+    def reserved(self) -> Decimal:
+        """What is kept back for it."""
+        return self.known if self.usd is None else self.usd
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +93,8 @@ class Held:
     """It waits; `budget` is the first that has no room for it."""
 
     budget: str
+    seen: Spending | None = field(default=None, compare=False)
+    """That budget as it stood."""
 
     @property
     def reason(self) -> str:
@@ -113,10 +122,10 @@ class Admission:
         concerned = self.concerned(window)
         if not concerned or window.formation_id in self.reserved:
             return Admitted(estimate if concerned else None)
-        usd = estimate.usd or Decimal(0)
+        usd = estimate.reserved
         for one in concerned:
             if one.spent + one.reserved + usd > one.limit or one.room <= 0:
-                return self._held.setdefault(window.session_id, Held(one.id))
+                return self._held.setdefault(window.session_id, Held(one.id, one))
         for one in concerned:
             self.budgets[one.id] = replace(one, reserved=one.reserved + usd)
         return Admitted(estimate, tuple(one.id for one in concerned))

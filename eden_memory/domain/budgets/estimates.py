@@ -35,15 +35,14 @@ def estimate(recorded: Recorded, start: Estimate, characters: int) -> Estimate:
     """
     if recorded.windows == 0:
         return start
-    if not recorded.priced:
-        return Estimate(None)
     each = recorded.usd / recorded.windows
     long = recorded.usd / recorded.characters * characters if recorded.characters else each
     after = recorded.consolidation_usd / recorded.windows
     usd = max(each, long) + after
-    if recorded.windows < ENOUGH and start.usd is not None:
-        usd, after = max(usd, start.usd), max(after, start.after)
-    return Estimate(usd.quantize(PLACES), after.quantize(PLACES))
+    if recorded.windows < ENOUGH:
+        usd, after = max(usd, start.reserved), max(after, start.after)
+    usd, after = usd.quantize(PLACES), after.quantize(PLACES)
+    return Estimate(usd, after) if recorded.priced else Estimate(None, after, usd)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +71,8 @@ def tokens_of(expected: Expected, characters: int) -> tuple[int, int]:
 
 
 def start_value(forming: Sequence[Decimal | None], consolidation: Decimal | None) -> Estimate:
-    """From the prices of the expected calls; unknown where one of them is."""
-    known = [one for one in (*forming, consolidation) if one is not None]
-    if len(known) < len(forming) + 1:
-        return Estimate(None)
-    after = known[-1]
-    return Estimate(sum(known, Decimal(0)).quantize(PLACES), after.quantize(PLACES))
+    """From the prices of the expected calls; unknown where one of them is, but for those that are known."""
+    calls = (*forming, consolidation)
+    usd = sum((one for one in calls if one is not None), Decimal(0)).quantize(PLACES)
+    after = (consolidation or Decimal(0)).quantize(PLACES)
+    return Estimate(None, after, usd) if None in calls else Estimate(usd, after)

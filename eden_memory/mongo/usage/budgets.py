@@ -98,6 +98,7 @@ class MongoBudgets:
             admission = Admission(dict(budgets), {row["_id"] for row in known})
             for one in windows:
                 admission.ask(one, estimates[one.formation_id])
+            await self._asked_again(session, [row["_id"] for row in known])
             await self._keep(session, windows, admission)
             changed = [one for one in admission.budgets.values() if one.reserved != budgets[one.id].reserved]
             if changed:
@@ -107,23 +108,30 @@ class MongoBudgets:
 
         return await self._transaction(put)
 
-    async def open(self, after: datetime | None, most: int) -> list[Row]:
+    async def open(self, after: Mapping[str, Any] | None, most: int) -> list[Row]:
         """Reservations, the oldest first, from behind `after` on."""
-        later: Row = {} if after is None else {"reserved_at": {"$gt": after}}
-        return await self._reservations.find(later, sort=[("reserved_at", 1)], limit=most).to_list()
+        order = [("reserved_at", 1), ("_id", 1)]
+        return await self._reservations.find(_behind(after), sort=order, limit=most).to_list()
 
     async def complete(self, formation_ids: Iterable[str]) -> None:
         """All calls of these are counted: only what a consolidation may cost stays reserved."""
-        await self._reduce(formation_ids, complete_at=self._clock())
+        wanted: Row = {"_id": {"$in": list(formation_ids)}, "complete_at": None}
+        await self._reduce(wanted, complete_at=self._clock())
 
-    async def release(self, formation_ids: Iterable[str]) -> None:
-        """Nothing more is expected of these."""
-        await self._reduce(formation_ids, complete_at=None)
-
-    async def _reduce(self, formation_ids: Iterable[str], *, complete_at: datetime | None) -> None:
+    async def release(self, formation_ids: Iterable[str], *, reserved_before: datetime | None = None) -> None:
+        """Nothing more is expected of these; with a time, only of those that nobody asked for again since."""
         wanted: Row = {"_id": {"$in": list(formation_ids)}}
-        if complete_at is not None:
-            wanted["complete_at"] = None
+        if reserved_before is not None:
+            wanted["reserved_at"] = {"$lt": reserved_before}
+        await self._reduce(wanted, complete_at=None)
+
+    async def _asked_again(self, session: AsyncClientSession, formation_ids: Sequence[str]) -> None:
+        """Whoever takes them for lost meets this write."""
+        if formation_ids:
+            again = {"$set": {"reserved_at": self._clock()}}
+            await self._reservations.update_many({"_id": {"$in": formation_ids}}, again, session=session)
+
+    async def _reduce(self, wanted: Row, *, complete_at: datetime | None) -> None:
 
         async def put(session: AsyncClientSession) -> None:
             rows = await self._reservations.find(wanted, session=session).to_list()
@@ -199,6 +207,13 @@ class MongoBudgets:
             return await session.with_transaction(put)
 
 
+def _behind(row: Mapping[str, Any] | None) -> Row:
+    if row is None:
+        return {}
+    at = row["reserved_at"]
+    return {"$or": [{"reserved_at": {"$gt": at}}, {"reserved_at": at, "_id": {"$gt": row["_id"]}}]}
+
+
 def _add_reserved(name: str, amount: Decimal) -> UpdateOne:
     return UpdateOne({"_id": name}, {"$inc": {"reserved_usd": stored(amount)}})
 
@@ -218,7 +233,7 @@ def _spending(row: Row) -> Spending:
 
 def _reservation(window: AskedWindow, admitted: Admitted, at: datetime) -> Row:
     estimate = admitted.estimate or Estimate(None)
-    usd = estimate.usd or Decimal(0)
+    usd = estimate.reserved
     return {
         "_id": window.formation_id,
         "session_id": window.session_id,

@@ -15,6 +15,8 @@ from eden_memory.mongo.usage.recorded import MongoRecorded
 log = structlog.get_logger("eden.budgets")
 FRESH_SECONDS = 2.0
 """How long what was read of budgets is used."""
+MOST_REFUSED = 100_000
+"""Sessions of which it is known why they wait; beyond, all are asked about once more."""
 RECORDED_SECONDS = 60.0
 """How long what an agent's formations cost lately is used."""
 
@@ -48,16 +50,17 @@ class MongoWindowBudgets:
         self._fresh_seconds, self._clock = fresh_seconds, clock
         self._known: dict[str, Spending] = {}
         self._read_at: float | None = None
-        self._refused: dict[str, Spending | None] = {}
+        self._refused: dict[str, Spending] = {}
+        """What held a session's window back, as it stood then."""
         self._costs: dict[str, tuple[float, Recorded]] = {}
         self._seen: set[str] = set()
 
-    def still_held(self, waits_for: str | None) -> bool:
-        """Whether a session waits for a budget of which nothing has changed since it held a window back."""
-        if waits_for is None or not waits_for.startswith(HELD):
+    def still_held(self, session_id: str, waits_for: str | None) -> bool:
+        """Whether a session waits for a budget of which nothing has changed since it held its window back."""
+        refused = self._refused.get(session_id)
+        if refused is None or waits_for != HELD + refused.id:
             return False
-        name = waits_for.removeprefix(HELD)
-        return name in self._refused and self._refused[name] == self._known.get(name)
+        return refused == self._known.get(refused.id)
 
     async def any(self) -> bool:
         """Whether there is a budget at all; read anew every two seconds."""
@@ -73,6 +76,7 @@ class MongoWindowBudgets:
         if concerned:
             estimates = {one.formation_id: await self._estimate(one) for one in concerned}
             results |= await self._budgets.reserve(concerned, estimates)
+            self._remember(concerned, results)
             self._note(results)
             self._read_at = None
         return results
@@ -87,10 +91,18 @@ class MongoWindowBudgets:
             self._costs[window.agent_id] = kept
         return estimate(kept[1], self._start(window.tier, window.characters), window.characters)
 
+    def _remember(self, windows: Sequence[AskedWindow], results: Mapping[str, Admitted | Held]) -> None:
+        if len(self._refused) > MOST_REFUSED:
+            self._refused.clear()
+        for one in windows:
+            result = results[one.formation_id]
+            if isinstance(result, Held) and result.seen is not None:
+                self._refused[one.session_id] = result.seen
+            else:
+                self._refused.pop(one.session_id, None)
+
     def _note(self, results: Mapping[str, Admitted | Held]) -> None:
         held = {name: one for name, one in results.items() if isinstance(one, Held)}
-        for one in held.values():
-            self._refused[one.budget] = self._known.get(one.budget)
         if new := held.keys() - self._seen:
             self._watch.held_back(len(new))
             for budget in sorted({held[name].budget for name in new}):

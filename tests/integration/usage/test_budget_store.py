@@ -1,7 +1,8 @@
 """Budgets on a real MongoDB: what is reserved at once by many never goes beyond the limit."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -189,14 +190,93 @@ async def test_formation_goes_on_when_a_limit_is_raised_or_removed(
     assert await gate.any()
     await gate.admit([window(2)])
     assert await gate.any()
-    assert gate.still_held("budget s.x/*/day")
+    assert gate.still_held("s.2", "budget s.x/*/day")
     await budgets.set("s.x", None, "day", 4 * CENT, "test")
     assert await gate.any()
-    assert not gate.still_held("budget s.x/*/day")
+    assert not gate.still_held("s.2", "budget s.x/*/day")
     assert isinstance((await gate.admit([window(2)]))["f2"], Admitted)
     assert await budgets.remove("s.x/*/day")
     assert not await gate.any()
-    assert not gate.still_held("budget s.x/*/day")
+    assert not gate.still_held("s.2", "budget s.x/*/day")
+
+
+def by_length(tier: int, characters: int) -> Estimate:
+    """A cent for each thousand characters."""
+    del tier
+    return Estimate(characters // 1_000 * CENT)
+
+
+async def test_a_window_that_fits_is_asked_for_though_a_larger_one_was_refused_meanwhile(
+    database: Database, budgets: MongoBudgets, clock: Clock
+) -> None:
+    gate = MongoWindowBudgets(
+        budgets, MongoRecorded(database, "memory_"), by_length, Watch(), fresh_seconds=0, clock=clock
+    )
+    reason = Held("*/*/day").reason
+    await budgets.set(None, None, "day", 10 * CENT, "test")
+    await reserve(budgets, [window(9)], 9)
+    small, large = replace(window(1), characters=2_000), replace(window(2), characters=20_000)
+    assert await gate.any()
+    assert (await gate.admit([small]))["f1"] == Held("*/*/day")
+    await budgets.release(["f9"])
+    assert await gate.any()
+    assert (await gate.admit([large]))["f2"] == Held("*/*/day")
+    assert await gate.any()
+    assert gate.still_held("s.2", reason)
+    assert not gate.still_held("s.1", reason)
+
+
+class RaisedMeanwhile(MongoBudgets):
+    """The limit is raised, and another partition's batch sees it, before a refusal has come back."""
+
+    gate: MongoWindowBudgets
+
+    async def reserve(
+        self, windows: Sequence[AskedWindow], estimates: Mapping[str, Estimate]
+    ) -> Mapping[str, Admitted | Held]:
+        found = await super().reserve(windows, estimates)
+        await self.set(None, None, "day", 99 * CENT, "test")
+        assert await self.gate.any()
+        return found
+
+
+async def test_a_limit_that_is_raised_while_a_window_is_refused_is_not_overlooked(
+    database: Database, clock: Clock
+) -> None:
+    budgets = RaisedMeanwhile(database, "memory_", clock)
+    gate = budgets.gate = MongoWindowBudgets(
+        budgets, MongoRecorded(database, "memory_"), by_length, Watch(), fresh_seconds=0, clock=clock
+    )
+    await budgets.set(None, None, "day", Decimal(0), "test")
+    assert await gate.any()
+    held = (await gate.admit([window(1)]))["f1"]
+    assert isinstance(held, Held)
+    assert await gate.any()
+    assert not gate.still_held("s.1", held.reason)
+
+
+async def test_reservations_of_one_moment_are_all_looked_at(budgets: MongoBudgets) -> None:
+    await budgets.set(None, None, "day", Decimal(1), "test")
+    await reserve(budgets, [window(n) for n in range(5)])
+    seen: list[str] = []
+    after: Any = None
+    while rows := await budgets.open(after, 2):
+        seen += [row["_id"] for row in rows]
+        after = rows[-1]
+    assert seen == [f"f{n}" for n in range(5)]
+
+
+async def test_a_reservation_that_is_asked_for_again_is_not_let_go_as_lost(
+    budgets: MongoBudgets, clock: Clock
+) -> None:
+    await budgets.set(None, None, "day", Decimal(1), "test")
+    await reserve(budgets, [window(1), window(2)])
+    clock.now += timedelta(minutes=1)
+    before = clock.now
+    assert await reserve(budgets, [window(1)]) == {"f1": True}, "a worker that was killed comes back"
+    await budgets.release(["f1", "f2"], reserved_before=before)
+    assert [row["_id"] for row in await budgets.open(None, 9)] == ["f1"]
+    assert (await only(budgets)).reserved == CENT
 
 
 async def test_what_formations_cost_lately_is_read_from_the_counted_calls(

@@ -76,6 +76,18 @@ def test_a_window_of_unknown_price_goes_on_while_there_is_room() -> None:
     assert admission.results["b:2"] == Held("c")
 
 
+def test_of_a_window_whose_price_is_known_in_part_that_part_is_reserved() -> None:
+    part = start_value([CENT, 2 * CENT, None], None)
+    assert (part.usd, part.reserved) == (None, 3 * CENT)
+    recorded = estimate(Recorded(9, 9, 18 * CENT, 9 * CENT, priced=False), part, 1)
+    assert (recorded.usd, recorded.after, recorded.reserved) == (None, CENT, 3 * CENT)
+    admission = Admission({"b": budget("b", 7)})
+    for number in range(3):
+        admission.ask(window(number), part)
+    held = [isinstance(one, Held) for one in admission.results.values()]
+    assert (held, admission.budgets["b"].reserved) == ([False, False, True], 6 * CENT)
+
+
 def test_what_was_recorded_takes_the_place_of_the_price_tables() -> None:
     start = Estimate(Decimal(9), Decimal(1))
     recorded = Recorded(10, 20_000, Decimal(2), Decimal(1), priced=True)

@@ -13,6 +13,7 @@ from eden_memory.domain.stage import Delivery
 from eden_memory.domain.windows.participants import Missing
 from eden_memory.domain.windows.windows import Limits
 from processors.formation_trigger import FormationTrigger
+from schemas.events import FormationRequested
 from tests.unit.formation_trigger.memory_store import Crash, MemoryStore
 from tests.unit.formation_trigger.records import (
     Sessions,
@@ -40,7 +41,8 @@ class Budgets:
         """The limit as it was read last, and as it was when a window was held back."""
         self.refused: Decimal | None = None
 
-    def still_held(self, waits_for: str | None) -> bool:
+    def still_held(self, session_id: str, waits_for: str | None) -> bool:
+        del session_id
         return waits_for == "budget all" and self.seen == self.refused
 
     async def any(self) -> bool:
@@ -121,6 +123,19 @@ async def test_a_crash_anywhere_between_reserving_and_publishing_reserves_and_fo
         published |= {one.formation_id: names(one) for one in later}
     assert published == expected
     assert budgets.reserved == expected.keys()
+
+
+async def test_what_a_budget_holds_of_a_session_that_is_switched_off_is_let_go() -> None:
+    log, store, budgets, sessions = talk(2), MemoryStore(LIMITS), Budgets(0), Sessions()
+    working = FormationTrigger(store, sessions, "v1", Watching(), budgets=budgets)
+    await run(working, log, [watermark(100, 60)])
+    await run(working, [watermark(101, 61)])
+    assert store.stored_sessions["s.1"].waits_for == "budget all"
+    sessions.off_sessions.add("s.1")
+    left = await run(working, [watermark(102, 62)])
+    assert {one.event for one in left if isinstance(one.event, FormationRequested)} == set()
+    assert store.stored_sessions["s.1"].waits_for is None
+    assert store.stored_sessions["s.2"].waits_for == "budget all"
 
 
 @pytest.mark.parametrize("reason", [None, "no document s.1 in sessions"])
