@@ -542,6 +542,10 @@ SEARCH_KEPT_SCOPES = Gauge("eden_search_kept_scopes", "Scopes whose facts are ke
 class SearchMetrics:
     """What searches count (eden_memory.api.search.trace.SearchWatch)."""
 
+    def __init__(self) -> None:
+        for part in ("embedding", "semantic", "text", "rerank"):
+            SEARCH_DEGRADED.labels(part)
+
     def stage(self, name: str, seconds: float) -> None:
         """A stage took so long."""
         SEARCH_SECONDS.labels(name).observe(seconds)

@@ -24,7 +24,9 @@ from tests.model_server.serving import Serving, serving
 
 UNPRICED = "openai:a-model-without-a-price"
 MESSAGES = 4
-STOP_SECONDS = 30.0
+STOP_SECONDS, FRESH = 30.0, 5.0
+READERS = 'consumergroup!~".*[.]formation-trigger"'
+CLIENT = {"name": "tests", "version": "1"}
 
 
 def filled(expr: str, namespace: str, rate: str = "5m") -> str:
@@ -39,7 +41,7 @@ class Live:
 
     def __init__(self, running: System, prom: Prometheus, doors: str, metrics: str, models: Serving) -> None:
         self.system, self.prom, self.doors, self.metrics, self.models = running, prom, doors, metrics, models
-        self.written = 0
+        self.written, self.doors_rounds = 0, 0
 
     @property
     def settings(self) -> Settings:
@@ -76,7 +78,7 @@ class Live:
         await self.unreadable()
 
     async def doors_used(self, session: str) -> None:
-        """Context, search and a chat through the gateway."""
+        """Context, search, a chat through the gateway, and a question to the MCP door."""
         where = f"{self.doors}/v1/agents/helper"
         for _ in range(2):
             await fetch(f"{where}/context?session={session}&user=una")
@@ -94,6 +96,11 @@ class Live:
             json.dumps(chat).encode(),
             {**as_json, "authorization": "Bearer sk-own"},
         )
+        hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": CLIENT}
+        greeting = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+        either = {**as_json, "accept": "application/json, text/event-stream"}
+        await fetch(f"{self.doors}/mcp", json.dumps(greeting).encode(), either)
+        self.doors_rounds += 1
 
     async def unreadable(self) -> None:
         """A window whose facts nobody can read, and bytes that are no event: two dead letters."""
@@ -134,13 +141,19 @@ class Live:
             await consumer.stop()
 
     async def quiet(self) -> None:
-        """Until every group has read everything, and Prometheus has seen it."""
+        """Until every group has read everything, and Prometheus has seen it.
+
+        Watermarks never end: of those formation-trigger has always some before it.
+        """
 
         async def done() -> bool:
-            lag = await self.prom.query("sum(kafka_consumergroup_lag_sum)")
+            lag = await self.prom.query(f"sum(kafka_consumergroup_lag_sum{{{READERS}}})")
+            behind = await self.prom.query("max(kafka_consumergroup_lag_seconds)")
             age = await self.prom.query("time() - max(eden_lag_read_timestamp_seconds)")
             spent = await self.prom.query("sum(eden_spent_usd)")
-            return bool(lag and age and spent) and lag[0][1] <= 0 and age[0][1] < 5
+            if not (lag and behind and age and spent):
+                return False
+            return lag[0][1] <= 0 and behind[0][1] < FRESH and age[0][1] < FRESH
 
         await until(done, "all groups to be at their ends")
 

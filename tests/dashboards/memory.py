@@ -207,6 +207,48 @@ BLOBS = Row(
         ),
     ),
 )
+SEARCHING = Row(
+    "Search",
+    (
+        Panel(
+            "What is searched, and is anything found?",
+            one(per_second("eden_searches", OF, "kind, found"), "{{kind}}: {{found}}"),
+            "ops",
+            "Mostly nothing: nothing has formed for those who ask, or their `score_threshold` is high.",
+        ),
+        Panel(
+            "How long does a search take (95 %)?",
+            one(quantile(0.95, "eden_search_seconds", OF, "stage"), "{{stage}}"),
+            "s",
+            "`all` is the whole. embedding: the provider. Lists: MongoDB, or scopes that are not kept yet.",
+            orange=0.5,
+            red=2,
+        ),
+        Panel(
+            "What do searches do without?",
+            (
+                Query(per_second("eden_search_degraded", OF, "part"), "without {{part}}"),
+                Query(per_second("eden_search_uncounted_accesses", OF), "accesses not counted"),
+            ),
+            "ops",
+            "It failed and the search went on: the log says why. embedding: is the provider away?",
+            orange=0.01,
+            red=1,
+        ),
+        Panel(
+            "How much memory do scopes kept for searching take?",
+            one(f"sum(eden_search_kept_bytes{{{OF}}})", "all processes"),
+            "bytes",
+            "At its bound in each process, and searches slow: raise `EDEN_SEARCH_MEMORY_BYTES`.",
+        ),
+        Panel(
+            "How many scopes are kept to be searched?",
+            one(f"sum(eden_search_kept_scopes{{{OF}}})", "all processes"),
+            "short",
+            "Few though many users search: the memory for them is small; each miss reads the scope anew.",
+        ),
+    ),
+)
 DOORS = Row(
     "Doors: HTTP, MCP, gateway",
     (
@@ -259,5 +301,5 @@ MEMORY = Board(
     "eden-memory",
     "Eden: memory",
     "How memory grows, what is decided, how full and how fresh it is.",
-    (ANSWER, FORMING, BLOBS, DOORS),
+    (ANSWER, FORMING, BLOBS, SEARCHING, DOORS),
 )

@@ -90,6 +90,23 @@ async def test_dead_letters_are_counted_each_once(watched: Live) -> None:
     assert await watched.prom.value("sum(eden_dead_letters_total)") == dead == 2
 
 
+async def test_each_use_of_a_door_is_counted_where_it_came_in(watched: Live) -> None:
+    rounds = watched.doors_rounds
+    for expr, times in (
+        ('sum(eden_http_requests_total{route="/v1/agents/{agent}/context"})', 2),
+        ('sum(eden_http_requests_total{route="/v1/agents/{agent}/search"})', 1),
+        ('sum(eden_http_requests_total{route="/v1/chat/completions",status="2xx"})', 1),
+        ('sum(eden_http_requests_total{route="/mcp",status="2xx"})', 1),
+        ('sum(eden_gateway_chats_total{how="answered"})', 1),
+        ("sum(eden_gateway_added_seconds_count)", 1),
+    ):
+        assert await watched.prom.value(expr) == times * rounds > 0, expr
+    searches = await watched.prom.value("sum(eden_searches_total)")
+    assert searches >= rounds
+    assert await watched.prom.value('sum(eden_search_seconds_count{stage="all"})') == searches
+    assert await watched.prom.value("sum(eden_search_kept_scopes)") > 0
+
+
 async def test_lag_agrees_with_the_broker_to_the_record(watched: Live) -> None:
     topic = f"{watched.settings.kafka.topic_prefix}memory.facts"
     ends = await watched.ends(topic, 2)

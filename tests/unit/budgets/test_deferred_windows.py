@@ -133,7 +133,7 @@ async def test_what_a_budget_holds_of_a_session_that_is_switched_off_is_let_go()
     assert store.stored_sessions["s.1"].waits_for == "budget all"
     sessions.off_sessions.add("s.1")
     left = await run(working, [watermark(102, 62)])
-    assert {one.event for one in left if isinstance(one.event, FormationRequested)} == set()
+    assert [one for one in left if isinstance(one.event, FormationRequested)] == []
     assert store.stored_sessions["s.1"].waits_for is None
     assert store.stored_sessions["s.2"].waits_for == "budget all"
 
