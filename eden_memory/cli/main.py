@@ -75,6 +75,11 @@ COMMANDS: Mapping[str, Entry] = {
         "reembed:reembed",
         "Ask for new vectors of all facts that another model embedded; safe to stop and to repeat.",
     ),
+    "rebuild": Entry(
+        "replay.rebuild:rebuild",
+        "Rebuild memory from the memory topics into a namespace, without any model; safe to stop and to repeat.",
+    ),
+    "namespace": Entry("replay.namespace:app", "Memory beside the live one: what `eden rebuild` fills."),
     "tap": Entry("tap:tap", "Show the records of a topic, until Ctrl-C."),
     "watch": Entry(
         "watch:watch",

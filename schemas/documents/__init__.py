@@ -35,6 +35,7 @@ from schemas.documents.memory import (
     StoredBlob,
     Stream,
 )
+from schemas.documents.namespaces import Namespace, Place
 from schemas.documents.operations import (
     Answer,
     ApiKey,
@@ -79,6 +80,7 @@ DOCUMENTS: tuple[type[Document], ...] = (
     Budget,
     Reservation,
     ApiKey,
+    Namespace,
 )
 """Those that stand in a collection themselves."""
 
@@ -107,10 +109,12 @@ __all__ = [
     "InboxSessionEnded",
     "Lease",
     "Message",
+    "Namespace",
     "OutboxEntry",
     "Outcome",
     "OutcomeRecord",
     "PartitionState",
+    "Place",
     "Position",
     "RawId",
     "RecentFact",

@@ -1,0 +1,1 @@
+"""`eden rebuild` and `eden namespace`."""

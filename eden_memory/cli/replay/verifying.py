@@ -1,0 +1,58 @@
+"""Whether a namespace says what live memory says, at a point that both have reached."""
+
+import asyncio
+from dataclasses import dataclass
+
+from eden_memory.cli.replay.wiring import Installation
+from eden_memory.domain.replay.content import Difference
+from eden_memory.domain.replay.namespaces import KINDS
+from eden_memory.mongo.replay.comparing import Compared, MongoComparing
+from eden_memory.runtime.replay.rebuilding import Rebuilding
+
+SHOWN = 50
+ROUNDS = 20
+STABLE = 3
+"""So many looks one after the other must find the same differences before they are believed."""
+PAUSE_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was found; `differences` are the first ones of `differing`."""
+
+    compared: Compared
+    differences: list[Difference]
+
+    @property
+    def differing(self) -> int:
+        """Documents that are not the same."""
+        return len(self.compared.differing) + self.compared.beyond
+
+    @property
+    def equal(self) -> bool:
+        """Whether all of them are."""
+        return self.differing == 0
+
+    def lines(self) -> list[str]:
+        """Collection by collection."""
+        lines: list[str] = []
+        for kind in KINDS:
+            of = self.compared.of(kind.COLLECTION)
+            scopes = sum(name == kind.COLLECTION for name, _ in self.compared.sums)
+            equal = "equal" if of.equal else f"DIFFERENT, rebuilt {of.rebuilt.count:,} {of.rebuilt}"
+            lines.append(f"{kind.COLLECTION}: {of.live.count:,} in {scopes:,} scopes, {of.live} {equal}")
+        return lines
+
+
+async def verify(at: Installation, work: Rebuilding, most: int = SHOWN) -> Verdict:
+    """Compare everything, then what differs again and again, each time with all that was published meanwhile."""
+    comparing = MongoComparing(at.database, at.prefix, work.namespace.prefix)
+    compared = await comparing.whole()
+    same = 0
+    for _ in range(ROUNDS):
+        if not compared.differing or same == STABLE:
+            break
+        await work.up_to_now()
+        await asyncio.sleep(PAUSE_SECONDS)
+        same = 0 if await comparing.again(compared) else same + 1
+    return Verdict(compared, await comparing.named(compared, most))

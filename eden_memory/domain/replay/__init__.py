@@ -1,0 +1,1 @@
+"""Memory anew: namespaces, and what makes two memories equal."""

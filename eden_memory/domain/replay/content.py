@@ -1,0 +1,111 @@
+"""What of a stored document is content, its hash, and how two documents differ. Pure.
+
+Left out is what tells how a document came about and not what it says (docs/replay.md has the reasons).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+Row = Mapping[str, Any]
+
+NOT_CONTENT = frozenset({"revision", "reset_revision", "changed_at", "applied"})
+"""How often, when and in what batches the writer wrote; and up to where the ledger need not be read."""
+LONGEST = 200
+DIGEST_BYTES = 16
+
+
+def content_of(row: Row) -> dict[str, Any]:
+    """The document without what is not content."""
+    return {name: value for name, value in row.items() if name not in NOT_CONTENT}
+
+
+def digest(row: Row) -> int:
+    """A hash of a document's content, whatever the order of its fields."""
+    said = repr(_ordered(content_of(row))).encode()
+    return int.from_bytes(blake2b(said, digest_size=DIGEST_BYTES).digest())
+
+
+def _ordered(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return [(name, _ordered(one)) for name, one in sorted(value.items())]  # pyright: ignore
+    if isinstance(value, list | tuple):
+        return [_ordered(one) for one in value]  # pyright: ignore
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field that is not the same, shortened for a terminal."""
+
+    name: str
+    live: str
+    rebuilt: str
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One document that is missing in the rebuilt memory, extra there, or other."""
+
+    collection: str
+    id: str
+    what: str
+    """`missing`, `extra` or `other`."""
+    fields: tuple[Field, ...] = ()
+
+    def __str__(self) -> str:
+        """As a terminal shows it."""
+        named = "; ".join(f"{one.name}: live {one.live}, rebuilt {one.rebuilt}" for one in self.fields)
+        return f"{self.what} {self.collection} {self.id}" + (f": {named}" if named else "")
+
+
+def difference(collection: str, name: str, live: Row | None, rebuilt: Row | None) -> Difference | None:
+    """None where both say the same."""
+    if live is None or rebuilt is None:
+        if live is None and rebuilt is None:
+            return None
+        return Difference(collection, name, "extra" if live is None else "missing")
+    fields = tuple(_fields(content_of(live), content_of(rebuilt)))
+    return Difference(collection, name, "other", fields) if fields else None
+
+
+def _fields(live: Row, rebuilt: Row) -> Iterable[Field]:
+    for name in sorted({*live, *rebuilt}):
+        ours, theirs = live.get(name), rebuilt.get(name)
+        if (name in live) != (name in rebuilt) or ours != theirs:
+            yield Field(name, _short(ours), _short(theirs))
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+
+@dataclass(slots=True)
+class Sum:
+    """Count and hash of several documents, in any order: sums modulo 2^128."""
+
+    count: int = 0
+    hash: int = 0
+
+    def add(self, one: int | None) -> None:
+        """One document more; None: none."""
+        if one is not None:
+            self.count += 1
+            self.hash = (self.hash + one) % (1 << 8 * DIGEST_BYTES)
+
+    def take(self, one: int | None) -> None:
+        """One document less."""
+        if one is not None:
+            self.count -= 1
+            self.hash = (self.hash - one) % (1 << 8 * DIGEST_BYTES)
+
+    def join(self, other: "Sum") -> None:
+        """All of another sum's documents more."""
+        self.count += other.count
+        self.hash = (self.hash + other.hash) % (1 << 8 * DIGEST_BYTES)
+
+    def __str__(self) -> str:
+        """The hash as it is shown."""
+        return f"{self.hash:0{2 * DIGEST_BYTES}x}"

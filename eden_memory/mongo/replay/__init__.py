@@ -1,0 +1,1 @@
+"""Namespaces in MongoDB: made, sized, compared, dropped."""

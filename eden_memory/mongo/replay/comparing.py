@@ -1,0 +1,150 @@
+"""Live memory and a rebuilt one, document by document in the order of their ids: little is held at a time."""
+
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.read_concern import ReadConcern
+
+from eden_memory.domain.replay.content import Difference, Sum, difference, digest
+from eden_memory.domain.replay.namespaces import KINDS
+
+Row = dict[str, Any]
+Pair = tuple[int | None, int | None]
+"""Hashes of a document in live and rebuilt memory; None: it is not there."""
+PAGE = 500
+MOST_DIFFERENT = 10_000
+"""Documents that differ and are looked at again; beyond it they are only counted."""
+
+
+@dataclass(slots=True)
+class ScopeSums:
+    """One scope's documents of one collection, in both."""
+
+    live: Sum = field(default_factory=Sum)
+    rebuilt: Sum = field(default_factory=Sum)
+
+    @property
+    def equal(self) -> bool:
+        """Whether both hold the same."""
+        return self.live == self.rebuilt
+
+
+@dataclass(slots=True)
+class Compared:
+    """What a pass over both found."""
+
+    sums: dict[tuple[str, str], ScopeSums] = field(default_factory=dict[tuple[str, str], ScopeSums])
+    """By collection and scope key."""
+    differing: dict[tuple[str, str], tuple[str, Pair]] = field(
+        default_factory=dict[tuple[str, str], tuple[str, Pair]]
+    )
+    """By collection and id: scope key, hashes."""
+    beyond: int = 0
+    """Documents that differ and are not in `differing`."""
+
+    def of(self, collection: str) -> ScopeSums:
+        """A whole collection: the sums of its scopes added up."""
+        whole = ScopeSums()
+        for (name, _), one in self.sums.items():
+            if name == collection:
+                whole.live.join(one.live)
+                whole.rebuilt.join(one.rebuilt)
+        return whole
+
+    def take(self, collection: str, name: str, scope: str, pair: Pair) -> None:
+        """A document for the first time."""
+        sums = self.sums.setdefault((collection, scope), ScopeSums())
+        sums.live.add(pair[0])
+        sums.rebuilt.add(pair[1])
+        if pair[0] == pair[1]:
+            return
+        if len(self.differing) < MOST_DIFFERENT:
+            self.differing[collection, name] = scope, pair
+        else:
+            self.beyond += 1
+
+    def again(self, collection: str, name: str, pair: Pair) -> None:
+        """A differing document, read once more."""
+        scope, before = self.differing[collection, name]
+        sums = self.sums[collection, scope]
+        for total, old, new in ((sums.live, before[0], pair[0]), (sums.rebuilt, before[1], pair[1])):
+            total.take(old)
+            total.add(new)
+        if pair[0] == pair[1]:
+            del self.differing[collection, name]
+        else:
+            self.differing[collection, name] = scope, pair
+
+
+class MongoComparing:
+    """Compares the collections under two prefixes of one database."""
+
+    def __init__(self, database: AsyncDatabase[Row], live: str, rebuilt: str) -> None:
+        self._database, self._prefixes = database, (live, rebuilt)
+
+    async def whole(self) -> Compared:
+        """One pass over everything."""
+        compared = Compared()
+        for kind in KINDS:
+            async for name, live, rebuilt in self._pairs(kind.COLLECTION):
+                row = live if live is not None else rebuilt
+                assert row is not None
+                pair = _hash(live), _hash(rebuilt)
+                compared.take(kind.COLLECTION, name, str(row.get("scope_key", name)), pair)
+        return compared
+
+    async def again(self, compared: Compared) -> bool:
+        """Read once more what differs; whether anything of it has changed since."""
+        before = dict(compared.differing)
+        for collection, names in _by_collection(before).items():
+            for start in range(0, len(names), PAGE):
+                page = names[start : start + PAGE]
+                live, rebuilt = [await self._named(prefix + collection, page) for prefix in self._prefixes]
+                for name in page:
+                    compared.again(collection, name, (_hash(live.get(name)), _hash(rebuilt.get(name))))
+        return compared.differing != before
+
+    async def named(self, compared: Compared, most: int) -> list[Difference]:
+        """The first `most` differences, field by field."""
+        found: list[Difference] = []
+        for collection, name in sorted(compared.differing)[:most]:
+            live, rebuilt = [await self._named(prefix + collection, [name]) for prefix in self._prefixes]
+            one = difference(collection, name, live.get(name), rebuilt.get(name))
+            found += [one] if one is not None else []
+        return found
+
+    async def _named(self, collection: str, names: list[str]) -> Mapping[str, Row]:
+        return {row["_id"]: row async for row in self._of(collection).find({"_id": {"$in": names}})}
+
+    def _of(self, collection: str) -> Any:
+        return self._database.get_collection(collection, read_concern=ReadConcern("majority"))
+
+    async def _pairs(self, collection: str) -> AsyncGenerator[tuple[str, Row | None, Row | None]]:
+        """Both collections side by side, each id once."""
+        left, right = (self._rows(prefix + collection) for prefix in self._prefixes)
+        live, rebuilt = await anext(left, None), await anext(right, None)
+        while live is not None or rebuilt is not None:
+            name = min(one["_id"] for one in (live, rebuilt) if one is not None)
+            ours = live if live is not None and live["_id"] == name else None
+            theirs = rebuilt if rebuilt is not None and rebuilt["_id"] == name else None
+            yield name, ours, theirs
+            live = await anext(left, None) if ours is not None else live
+            rebuilt = await anext(right, None) if theirs is not None else rebuilt
+
+    async def _rows(self, collection: str) -> AsyncGenerator[Row]:
+        """By id, which MongoDB orders as bytes of UTF-8: so does Python its strings, by code point."""
+        async for row in self._of(collection).find().sort("_id", 1).batch_size(PAGE):
+            yield row
+
+
+def _hash(row: Row | None) -> int | None:
+    return None if row is None else digest(row)
+
+
+def _by_collection(differing: Mapping[tuple[str, str], Any]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for collection, name in differing:
+        found.setdefault(collection, []).append(name)
+    return found

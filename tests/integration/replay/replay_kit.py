@@ -1,0 +1,113 @@
+"""Histories into the topics, live memory from them, and rebuilds: in this process, or as the command."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from random import Random
+
+from aiokafka import TopicPartition
+
+from eden_memory.cli.replay.verifying import Verdict, verify
+from eden_memory.cli.replay.wiring import Installation, installation, rebuilding
+from eden_memory.domain.forgetting.forgotten import Mark
+from eden_memory.domain.stage import Delivery
+from eden_memory.mongo.memory.forgetting_store import MongoForgettingStore
+from eden_memory.runtime.replay.places import Places, behind
+from eden_memory.runtime.replay.rebuilding import Rebuilding
+from schemas.documents import Namespace, Place
+from schemas.events import FactChanged
+from schemas.scopes import Scope
+from tests.integration.runtime.harness import until
+from tests.integration.stages_on_servers import PREFIX
+from tests.integration.writer.stage_kit import StageKit
+from tests.unit.projection.memory_histories import delivered, forgotten_of, history, minute, tombstone
+
+NAME, WRITER = "anew", "atlas-writer"
+
+
+def ignored(_: object) -> None:
+    """In the place of a progress bar."""
+
+
+class ReplayKit(StageKit):
+    """One installation."""
+
+    async def lived(self, scopes: int, seed: int = 1) -> None:
+        """Histories of scopes side by side, each record twice, with what is forgotten; live memory of them."""
+        chance = Random(seed)
+        rows, gone = _told(scopes, chance)
+        await self.put([*rows, *rows])
+        await self.live()
+        named = next(one.event for one in rows if isinstance(one.event, FactChanged))
+        marks = MongoForgettingStore(self.database, PREFIX)
+        await marks.mark([Mark("fact", named.fact_id, "for_ever")], "event", minute(0))
+        await self.put([*gone, *(tombstone(one) for one in _versions(rows, named.fact_id))])
+        await self.live()
+
+    async def live(self) -> None:
+        """The live writer takes in everything that is there."""
+        topics = self.topics.read_by(WRITER)
+        group = self.topics.group(WRITER)
+        async with Places(self.client, topics, group) as places, self.running(self.worker()):
+            ends, begun = await places.ends(), await places.all()
+            await until(lambda: _all_read(places, ends, begun), "everything read")
+
+    async def ends(self) -> Mapping[TopicPartition, int]:
+        """Of every topic there is."""
+        names = [one.name for one in self.topics]
+        async with Places(self.client, names, "nobody") as places:
+            return dict(await places.ends())
+
+    async def rebuilt(self, most: int = 50) -> tuple[Verdict, Namespace]:
+        """What `eden rebuild NAME --verify` does."""
+        found: list[Verdict] = []
+        async with installation(self.settings) as at, rebuilding(at, NAME, ignored) as (work, worker):
+            await work.run(worker, lambda: _verdict(found, at, work, most), follow=False)
+            return found[0], work.namespace
+
+    def eden(self, *words: str) -> subprocess.Popen[bytes]:
+        """The command in a process of its own."""
+        mongodb, kafka = self.settings.mongodb, self.settings.kafka
+        assert mongodb.uri is not None
+        given = {
+            "EDEN_MONGODB_URI": mongodb.uri.get_secret_value(),
+            "EDEN_MONGODB_DATABASE": mongodb.database,
+            "EDEN_KAFKA_BOOTSTRAP": str(kafka.bootstrap),
+            "EDEN_KAFKA_TOPIC_PREFIX": kafka.topic_prefix,
+            "EDEN_KAFKA_GROUP_PREFIX": kafka.group_prefix,
+            "COLUMNS": "200",
+        }
+        command = [sys.executable, "-m", "eden_memory.cli.main", *words]
+        return subprocess.Popen(
+            command, env={**os.environ, **given}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+
+    async def told(self, *words: str) -> tuple[int, str]:
+        """The command's exit code, and what it printed."""
+        process = self.eden(*words)
+        shown, _ = await asyncio.to_thread(process.communicate)
+        return process.returncode, shown.decode()
+
+
+async def _all_read(places: Places, ends: Mapping[TopicPartition, int], begun: Sequence[Place]) -> bool:
+    return not behind(await places.reached(), ends, begun)
+
+
+async def _verdict(found: list[Verdict], at: Installation, work: Rebuilding, most: int) -> None:
+    found.append(await verify(at, work, most))
+
+
+def _told(scopes: int, chance: Random) -> tuple[list[Delivery], list[Delivery]]:
+    """Records of all scopes in turn, and the tombstones of some."""
+    lived = [history(chance, Scope.of_user("s.assistant", f"i.{one}"), 3) for one in range(scopes - 5)]
+    lived += [history(chance, Scope.of_session("s.assistant", f"s.{one}", ("i.1",)), 3) for one in range(5)]
+    longest = max(map(len, lived))
+    rows = [delivered(one) for step in range(longest) for of in lived for one in of[step : step + 1]]
+    return rows, [tombstone(one) for of in lived[::3] for one in forgotten_of(chance, of)]
+
+
+def _versions(rows: list[Delivery], fact_id: str) -> list[FactChanged]:
+    found = [one.event for one in rows]
+    return [one for one in found if isinstance(one, FactChanged) and one.fact_id == fact_id]

@@ -1,0 +1,98 @@
+"""Memory rebuilt from its topics alone, beside live memory: equal, compacted or killed; differences are found."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from eden_memory.cli.replay.wiring import installation
+from eden_memory.domain.errors import EdenError
+from eden_memory.domain.replay.namespaces import KINDS
+from tests.chaos.formation_rebuild import compacted
+from tests.integration.replay.replay_kit import NAME, WRITER, ReplayKit
+from tests.integration.runtime.harness import until
+from tests.integration.stages_on_servers import PARTITIONS, PREFIX
+
+pytestmark = pytest.mark.servers
+ANEW = f"{PREFIX}ns_{NAME}_"
+
+
+async def rows(kit: ReplayKit, prefix: str) -> dict[str, list[dict[str, Any]]]:
+    names = [kind.COLLECTION for kind in KINDS]
+    return {name: await kit.database[prefix + name].find(sort=[("_id", 1)]).to_list() for name in names}
+
+
+async def test_a_rebuild_equals_live_says_nothing_and_finds_what_differs(kit: ReplayKit) -> None:
+    await kit.lived(40)
+    ends, live = await kit.ends(), await rows(kit, PREFIX)
+    assert all(live.values()), "there is something of everything"
+    verdict, _ = await kit.rebuilt()
+    assert verdict.equal, "\n".join(map(str, verdict.differences))
+    assert await kit.ends() == ends, "nothing was published"
+    assert await rows(kit, PREFIX) == live, "live was not touched"
+    namespace = await kit.database["memory_namespaces"].find_one({"_id": NAME})
+    assert namespace is not None
+    assert (namespace["state"], namespace["unreadable"]) == ("caught_up", 0)
+    assert namespace["counts"] == {name: len(found) for name, found in live.items()}
+    assert all(one["reached"] >= one["end"] for one in namespace["places"] if one["end"])
+
+    gone, other, extra = [one["_id"] for one in live["facts"][:3]]
+    await kit.database[ANEW + "facts"].delete_one({"_id": gone})
+    await kit.database[ANEW + "facts"].update_one({"_id": other}, {"$set": {"content": "planted"}})
+    await kit.database[PREFIX + "facts"].delete_one({"_id": extra})
+    code, shown = await kit.told("rebuild", NAME, "--verify", "--show", "2")
+    assert code == 1, shown
+    assert f"missing facts {gone}" in shown
+    assert f"other facts {other}: content: live 'Text" in shown
+    assert "rebuilt 'planted'" in shown
+    assert "and 1 more" in shown
+    assert "reflections: " in shown
+    assert shown.count("DIFFERENT") == 1
+
+    live = await rows(kit, PREFIX)
+    code, shown = await kit.told("namespace", "drop", NAME, "--yes")
+    assert code == 0, shown
+    assert await rows(kit, PREFIX) == live
+    assert not [one for one in await kit.database.list_collection_names() if one.startswith(ANEW)]
+    code, shown = await kit.told("namespace", "drop", "live", "--yes")
+    assert code == 1, shown
+    code, shown = await kit.told("namespace", "list")
+    assert (code, NAME in shown, "live" in shown) == (0, False, True)
+
+
+async def test_a_rebuild_after_full_compaction_equals_live(kit: ReplayKit) -> None:
+    await kit.lived(25, seed=2)
+    before = await kit.ends()
+    topics = kit.topics.read_by(WRITER)
+    kept = await compacted(str(kit.settings.kafka.bootstrap), topics, PARTITIONS)
+    real = sum(one.key != b"filler" for records in kept.values() for one in records)
+    written = sum(end for tp, end in before.items() if tp.topic in topics)
+    assert real <= written / 2, "every record was written twice"
+    verdict, _ = await kit.rebuilt()
+    assert verdict.equal, "\n".join(map(str, verdict.differences))
+
+
+async def test_a_rebuild_killed_in_the_middle_is_continued_by_the_same_command(kit: ReplayKit) -> None:
+    await kit.lived(150, seed=3)
+    scopes = await kit.database[PREFIX + "snapshots"].count_documents({})
+    for part in (4, 2):
+        process = kit.eden("rebuild", NAME)
+        try:
+            await until(lambda part=part: _has(kit, scopes // part), f"1/{part} of the scopes", 60)
+            with pytest.raises(EdenError, match="is reading"):
+                await _drop(kit)
+        finally:
+            process.kill()
+            await asyncio.to_thread(process.communicate)
+    code, shown = await kit.told("rebuild", NAME, "--verify")
+    assert code == 0, shown
+    assert shown.rstrip().endswith("equal to live")
+
+
+async def _has(kit: ReplayKit, least: int) -> bool:
+    return await kit.database[ANEW + "snapshots"].count_documents({}) >= least
+
+
+async def _drop(kit: ReplayKit) -> None:
+    async with installation(kit.settings) as at:
+        await at.drop(await at.named(NAME))
