@@ -100,6 +100,12 @@ class HeldScope:
             return [[] for _ in vectors]
         if len(matrix) * matrix.dimensions * len(vectors) < THREAD_PRODUCTS:
             return matrix.nearest(vectors, most, least)
+        return await asyncio.shield(self._nearest_beside(matrix, vectors, most, least))
+
+    async def _nearest_beside(
+        self, matrix: QuickMatrix, vectors: Sequence[bytes], most: int, least: float
+    ) -> list[list[Hit]]:
+        """Whoever is cancelled meanwhile: a thread cannot be, and nobody may write to what it reads."""
         async with self.lock:
             return await asyncio.to_thread(matrix.nearest, vectors, most, least)
 

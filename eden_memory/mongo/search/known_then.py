@@ -30,6 +30,8 @@ MOST_EMBEDDED = 500
 MOST_VECTORS = 5_000
 """Kept for the next search."""
 AT_ONCE = 500
+READING = 4
+"""Lists made at the same time: each holds all facts of its scopes."""
 
 
 class KnownThen:
@@ -41,16 +43,18 @@ class KnownThen:
         self._facts = database.get_collection(f"{prefix}facts", read_concern=ReadConcern("majority"))
         self._model, self._embedder = model, embedder
         self._vectors: OrderedDict[bytes, bytes] = OrderedDict()
+        self._reading = asyncio.Semaphore(READING)
 
     async def semantic(
         self, scope_keys: Sequence[str], vectors: Sequence[bytes], most: int, least: float, when: When
     ) -> list[list[Ranked]]:
         """For each vector the nearest facts of then, exact."""
-        facts = await self._with_vectors(await self._known(scope_keys, when))
-        pairs = [(one.fact_id, one.vector) for one in facts.values() if one.vector is not None]
-        matrix = matrix_of(pairs, len(vectors[0]) // 4)
-        hits = await asyncio.to_thread(matrix.nearest, vectors, most, least)
-        return [[Ranked(facts[hit.fact_id], hit.similarity) for hit in found] for found in hits]
+        async with self._reading:
+            facts = await self._with_vectors(await self._known(scope_keys, when))
+            pairs = [(one.fact_id, one.vector) for one in facts.values() if one.vector is not None]
+            matrix = await asyncio.to_thread(matrix_of, pairs, len(vectors[0]) // 4)
+            hits = await asyncio.to_thread(matrix.nearest, vectors, most, least)
+            return [[Ranked(facts[hit.fact_id], hit.similarity) for hit in found] for found in hits]
 
     async def textual(
         self,
@@ -61,12 +65,13 @@ class KnownThen:
         when: When,
     ) -> list[list[Ranked]]:
         """For each query the facts of then by BM25; how rare a word is is counted over these scopes."""
-        facts = await self._known(scope_keys, when)
-        index = await asyncio.to_thread(_index, list(facts.values()))
-        found = [index.search(words, index.rarity(words), most) if words else [] for words in asked]
-        return [
-            [Ranked(facts[fact_id], score) for fact_id, score in hits if score >= least] for hits in found
-        ]
+        async with self._reading:
+            facts = await self._known(scope_keys, when)
+            index = await asyncio.to_thread(_index, list(facts.values()))
+            found = [index.search(words, index.rarity(words), most) if words else [] for words in asked]
+            return [
+                [Ranked(facts[fact_id], score) for fact_id, score in hits if score >= least] for hits in found
+            ]
 
     async def _known(self, scope_keys: Sequence[str], when: When) -> dict[str, Candidate]:
         asked: Row = {"scope_key": {"$in": list(scope_keys)}}

@@ -1,0 +1,44 @@
+"""One kept scope: what is compared beside the event loop is not written to, whoever has left meanwhile."""
+
+import asyncio
+import threading
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+
+from eden_memory.domain.search.candidates import Candidate
+from eden_memory.domain.search.quick_matrix import QuickMatrix
+from eden_memory.mongo.search import held_scope
+from eden_memory.mongo.search.held_scope import HeldScope
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+VECTOR = np.array([1, 0], np.float32).tobytes()
+
+
+async def test_a_search_that_is_cancelled_keeps_writers_away_until_its_thread_has_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+    nearest = QuickMatrix.nearest
+
+    def slow(self: QuickMatrix, *given: object) -> object:
+        begun.set()
+        assert may_end.wait(20)
+        return nearest(self, *given)  # pyright: ignore[reportArgumentType]
+
+    monkeypatch.setattr(QuickMatrix, "nearest", slow)
+    monkeypatch.setattr(held_scope, "THREAD_PRODUCTS", 0)
+    scope = HeldScope("user:s.a:s.ada")
+    scope.put(Candidate("f", scope.key, "text", AT, AT, 1), VECTOR)
+    search = asyncio.create_task(scope.nearest([VECTOR], 1, 0.0))
+    await asyncio.to_thread(begun.wait, 20)
+    search.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await search
+    assert scope.lock.locked()
+    may_end.set()
+    async with asyncio.timeout(20), scope.lock:
+        pass
+    (found,) = await scope.nearest([VECTOR], 1, 0.0)
+    assert [one.fact_id for one in found] == ["f"]
