@@ -17,7 +17,7 @@ from eden_memory.mongo.memory.forgetting_store import MongoForgettingStore
 from eden_memory.runtime.replay.places import Places, behind
 from eden_memory.runtime.replay.rebuilding import Rebuilding
 from schemas.documents import Namespace, Place
-from schemas.events import FactChanged
+from schemas.events import Event, FactChanged, SessionClosed
 from schemas.scopes import Scope
 from tests.integration.runtime.harness import until
 from tests.integration.stages_on_servers import PREFIX
@@ -103,9 +103,17 @@ def _told(scopes: int, chance: Random) -> tuple[list[Delivery], list[Delivery]]:
     """Records of all scopes in turn, and the tombstones of some."""
     lived = [history(chance, Scope.of_user("s.assistant", f"i.{one}"), 3) for one in range(scopes - 5)]
     lived += [history(chance, Scope.of_session("s.assistant", f"s.{one}", ("i.1",)), 3) for one in range(5)]
+    lived = [list(map(_of_its_own, one)) for one in lived]
     longest = max(map(len, lived))
     rows = [delivered(one) for step in range(longest) for of in lived for one in of[step : step + 1]]
     return rows, [tombstone(one) for of in lived[::3] for one in forgotten_of(chance, of)]
+
+
+def _of_its_own(event: Event) -> Event:
+    """A session's last word names a formation that no other session's names: it is the record's key."""
+    if isinstance(event, SessionClosed):
+        return event.model_copy(update={"formation_id": f"{event.formation_id}-{event.scope.session_id}"})
+    return event
 
 
 def _versions(rows: list[Delivery], fact_id: str) -> list[FactChanged]:
