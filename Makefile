@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: dashboards bench-metrics help setup lock demo test lint format types schemas sync bench bench-search bench-tailer bench-lanes bench-formation bench-context bench-gateway eval-retrieval chaos up down status doctor clean ci
+.PHONY: dashboards bench-replay bench-metrics help setup lock demo test lint format types schemas sync bench bench-search bench-tailer bench-lanes bench-formation bench-context bench-gateway eval-retrieval chaos up down status doctor clean ci
 
 help: ## print the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -65,7 +65,7 @@ dashboards: setup ## write Grafana's dashboards anew from tests/dashboards
 bench-metrics: setup ## what metrics cost, and how long one page of them takes
 	@$(BIN)/python -W ignore -m tests.bench.metrics
 
-bench: bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-search bench-metrics ## all benchmarks
+bench: bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-search bench-metrics bench-replay ## all benchmarks
 
 bench-tailer: setup ## the tailer against its bounds
 	@$(BIN)/python -m tests.bench.tailer
@@ -81,6 +81,9 @@ bench-gateway: setup ## the gateway against the provider itself: first byte, tok
 
 bench-search: setup ## searching 1,000 to 100,000 facts, warm and after a change, against numpy and $$text
 	@$(BIN)/python -m tests.bench.search
+
+bench-replay: setup ## rebuilding memory against a bulk upsert of the same documents
+	@$(BIN)/python -W ignore -m tests.bench.replay
 
 bench-lanes: setup ## the lanes against their bound, and what the runtime costs per record
 	@$(BIN)/python -m tests.bench.lanes

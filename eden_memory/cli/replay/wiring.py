@@ -15,9 +15,9 @@ from eden_memory.domain.stage import Stage
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.controls import MongoControls, MongoGroupNotes
-from eden_memory.mongo.memory.forgotten import MongoForgetting
 from eden_memory.mongo.memory.memory_store import MongoMemoryStore
 from eden_memory.mongo.outcomes import MongoLedger
+from eden_memory.mongo.replay.marks import MongoMarks
 from eden_memory.mongo.replay.namespaces import MongoNamespaces
 from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.kafka import admin_config, client_kwargs
@@ -107,7 +107,7 @@ def _row(at: Installation, namespace: Namespace) -> Stage:
     """The writer's row in the table of the system: its code, other collections, the installation's marks."""
     writer = AtlasWriter(
         MongoMemoryStore(at.database, namespace.prefix),
-        MongoForgetting(at.database, at.prefix),
+        MongoMarks(at.database, at.prefix),
         sleep=_at_once,
     )
     (row,) = pipeline.stages({WRITER: writer})
