@@ -1,7 +1,9 @@
 """What metrics cost: CPU of a stage with and without them, in turns; and how long `/metrics` takes.
 
-`python -m tests.bench.metrics [--records N] [--rounds N]`: the worst there is, a handler that does nothing and keeps
-nothing. Servers of its own, or EDEN_MONGODB_URI and EDEN_KAFKA_BOOTSTRAP.
+A stage that answers each record and stores its decision; formation-trigger's batches; and the worst there is, a
+handler that does nothing and keeps nothing. `python -m tests.bench.metrics [--records N] [--rounds N]`: so many
+records that are decided, ten times as many of the others. Servers of its own, or EDEN_MONGODB_URI and
+EDEN_KAFKA_BOOTSTRAP.
 """
 
 import argparse
@@ -10,8 +12,9 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Generator
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager, nullcontext
+from itertools import count
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -21,15 +24,24 @@ from prometheus_client import Counter, Gauge, Histogram, generate_latest
 
 from eden_memory.runtime.exposition import Labelled
 from eden_memory.runtime.metrics import CallMetrics, FormationMetrics
+from eden_memory.runtime.stages.worker import Bounds, Worker
 from schemas.events import ModelCalled
 from schemas.example_files import examples_of
-from tests.bench.lanes import PARTITIONS, _settings, lanes_cpu  # pyright: ignore[reportPrivateUsage]
+from tests.bench.formation_trigger import TEXT, _namespace  # pyright: ignore[reportPrivateUsage]
+from tests.bench.lanes import PARTITIONS, _cpu, _settings, lanes_cpu  # pyright: ignore[reportPrivateUsage]
 from tests.bench.report import Report, Row, median
-from tests.integration.runtime.harness import asked, bench
+from tests.integration.formation_trigger.harness import Kit
+from tests.integration.runtime.harness import Bench, answer, asked, bench, running, stage, until
 from tests.servers import running_servers
+from tests.unit.formation_trigger.records import message
 
 SHARE, SCRAPE_MS = 1.03, 50.0
 AGENTS, MODELS, STAGES = 20, 4, 5
+STAGES_OF = {
+    "deciding": "a record that is answered, the decision stored",
+    "trigger": "a message in formation-trigger's batches",
+    "bare": "a record, nothing done, nothing kept",
+}
 
 
 @contextmanager
@@ -51,29 +63,79 @@ def _untimed(*_args: Any) -> Any:
     return nullcontext()
 
 
+Measure = Callable[[int], Awaitable[float]]
+"""A number of records → CPU seconds of one of them."""
+
+
 async def overhead(mongodb: str, kafka: str, records: int, rounds: int) -> dict[str, float]:
     """Medians of CPU in µs a record, on and off by turns, so that both meet the same load."""
     figures: dict[str, float] = {}
     async with bench(_settings(mongodb, kafka), PARTITIONS) as kit:
-        for start in range(0, records, 10_000):
-            most = min(records, start + 10_000)
-            await kit.put([asked(f"s{one % 5_000}", one // 5_000) for one in range(start, most)])
-        for what, decides in (("", True), ("bare_", False)):
-            await lanes_cpu(kit, records, decides=decides)
-            on, off = await _by_turns(kit, records, rounds, decides=decides)
-            pairs = [one / other for one, other in zip(on, off, strict=True)]
-            figures |= {f"{what}on": median(on), f"{what}off": median(off), f"{what}ratio": median(pairs)}
+
+        async def nothing_done(number: int) -> float:
+            return await lanes_cpu(kit, number, decides=False) / number
+
+        figures |= await _by_turns("deciding", _deciding(kit), records, rounds)
+        await kit.put([asked(f"s{one % 500}", one // 500) for one in range(10 * records)])
+        figures |= await _by_turns("bare", nothing_done, 10 * records, rounds)
+    async with _namespace(mongodb, kafka) as trigger:
+        figures |= await _by_turns("trigger", _triggering(trigger), 10 * records, rounds)
     return figures
 
 
-async def _by_turns(kit: Any, records: int, rounds: int, *, decides: bool) -> tuple[list[float], list[float]]:
+async def _by_turns(what: str, measure: Measure, records: int, rounds: int) -> dict[str, float]:
+    """Pairs of neighbours, each the other way round than the one before; the first run warms up."""
+    await measure(records)
     on: list[float] = []
     off: list[float] = []
-    for _ in range(rounds):
-        on.append(1e6 * await lanes_cpu(kit, records, decides=decides) / records)
-        with without_metrics():
-            off.append(1e6 * await lanes_cpu(kit, records, decides=decides) / records)
-    return on, off
+    for number in range(rounds):
+        for kept in (True, False) if number % 2 else (False, True):
+            with nullcontext() if kept else without_metrics():
+                (on if kept else off).append(1e6 * await measure(records))
+    pairs = [one / other for one, other in zip(on, off, strict=True)]
+    return {f"{what}_on": median(on), f"{what}_off": median(off), f"{what}_ratio": median(pairs)}
+
+
+def _deciding(kit: Bench) -> Measure:
+    """A stage that answers: one outcome stored and one record published for each question, anew each time."""
+    runs = count()
+
+    async def measure(number: int) -> float:
+        run = f"run{next(runs)}-"
+        await kit.put([asked(f"{run}{one % 200}", one // 200) for one in range(number)])
+        worker = Worker(stage(answer), kit.around(bounds=Bounds()))
+        return await _from_the_first_on(kit.database["memory_outcomes"], number, running(worker))
+
+    return measure
+
+
+def _triggering(kit: Kit) -> Measure:
+    """formation-trigger over new messages, ten to a session."""
+    numbers = count(1)
+
+    async def measure(number: int) -> float:
+        await kit.put([_said(next(numbers)) for _ in range(number)])
+        return await _from_the_first_on(kit.database["memory_messages"], number, kit.running())
+
+    return measure
+
+
+async def _from_the_first_on(stored: Any, number: int, at_work: AbstractAsyncContextManager[Any]) -> float:
+    """CPU seconds for each document of `number`, without what comes before the first."""
+    before = await stored.estimated_document_count()
+
+    async def more_than(least: int) -> bool:
+        return await stored.estimated_document_count() > before + least
+
+    async with at_work:
+        await until(lambda: more_than(0), "the first", 120)
+        had, begun = await stored.estimated_document_count(), _cpu()
+        await until(lambda: more_than(number - 1), "all", 600)
+        return (_cpu() - begun) / max(1, before + number - had)
+
+
+def _said(number: int) -> Any:
+    return message(f"s.m{number}", f"s.{number // 10}", number, number / 10_000, TEXT)
 
 
 def scrape_ms(rounds: int = 20) -> tuple[float, int]:
@@ -103,14 +165,14 @@ def report(figures: dict[str, float], page: tuple[float, int]) -> Report:
     made = Report("metrics", "what metrics cost")
     took, size = page
     made.results = {**figures, "scrape_ms": took, "page_bytes": size}
-    made.bounds = {"off": figures["off"], "bare_off": figures["bare_off"], "scrape_ms": SCRAPE_MS}
-    made.ratios = {"on_to_off": figures["ratio"], "bare": figures["bare_ratio"], "scrape": took / SCRAPE_MS}
-    off = "off, the same run"
+    made.bounds = {f"{what}_off": figures[f"{what}_off"] for what in STAGES_OF} | {"scrape_ms": SCRAPE_MS}
+    made.ratios = {what: figures[f"{what}_ratio"] for what in STAGES_OF} | {"scrape": took / SCRAPE_MS}
     made.rows = [
-        Row("one record of a stage that decides", figures["on"], "µs CPU", figures["off"], off),
-        Row("one record, nothing done, nothing kept", figures["bare_on"], "µs CPU", figures["bare_off"], off),
-        Row("a page of /metrics, labels at their bounds", took, "ms", SCRAPE_MS, "the target"),
-    ]
+        Row(f"{about}; median of pairs {figures[f'{what}_ratio']:.3f}", figures[f"{what}_on"], "µs CPU",
+            figures[f"{what}_off"], "off, the same run")
+        for what, about in STAGES_OF.items()
+    ]  # fmt: skip
+    made.rows.append(Row("a page of /metrics, labels at their bounds", took, "ms", SCRAPE_MS, "the target"))
     return made
 
 
@@ -129,7 +191,7 @@ def main(records: int, rounds: int) -> Report:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--records", type=int, default=50_000)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--records", type=int, default=1_000)
+    parser.add_argument("--rounds", type=int, default=9)
     arguments = parser.parse_args()
     main(arguments.records, arguments.rounds).show()

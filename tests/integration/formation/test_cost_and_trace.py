@@ -1,5 +1,6 @@
 """What memory cost, where it came from, and what may be spent: over the whole pipeline, from what is stored."""
 
+import json
 from collections.abc import AsyncGenerator
 from datetime import datetime
 from decimal import Decimal
@@ -21,6 +22,7 @@ from eden_memory.mongo.usage.money import plain
 from eden_memory.mongo.usage.totals import Asked, MongoTotals
 from eden_memory.settings import Settings
 from schemas.events import ModelCalled, Watermark
+from tests.integration.formation.commands import eden
 from tests.integration.formation.running_system import AGENT, System, fast, system, until
 from tests.model_server.serving import Serving
 
@@ -84,6 +86,7 @@ async def test_what_follows_from_a_message_is_one_trace_and_told_to_the_cent_for
     await the_message_leads_to_its_memory(priced, messages[0])
     await memory_leads_back_to_the_messages(priced, messages)
     await shares_add_up_to_the_calls(priced, calls)
+    await commands_say_the_same(priced, messages[0], calls)
 
 
 async def every_record_is_in_the_trace(running: System, session: str) -> None:
@@ -167,6 +170,39 @@ async def shares_add_up_to_the_calls(running: System, calls: dict[str, ModelCall
     blob = await running.memory("consolidated").find_one({"user_id": encode_id("ann")})
     shares = await shares_of(running.settings, blob["_id"])
     assert sorted(one.of for one in shares) == ["consolidation", *["reflection"] * 4]
+
+
+async def commands_say_the_same(running: System, message: str, calls: dict[str, ModelCalled]) -> None:
+    """`eden cost`, `eden budget` and `eden trace`, as a person or a program reads them."""
+    usd = sum((one.cost_usd for one in calls.values() if one.cost_usd), Decimal(0))
+    told = json.loads(await printed(running, "cost", "month", "--by", "stage", "--json"))
+    assert (Decimal(told["cost_usd"]), told["calls"], told["unpriced_calls"]) == (usd, len(calls), 0)
+    assert (told["facts_formed"], told["messages_formed"]) == (2, 7)
+    assert Decimal(told["usd_per_fact"]) == (usd / 2).quantize(MICRO)
+    assert {one["stage"] for one in told["groups"]} == {one.stage for one in calls.values()}
+    assert sum(Decimal(one["cost_usd"]) for one in told["groups"]) == usd
+    shown = await printed(running, "cost", "month", "--by", "agent")
+    assert f"{usd:.6f} USD for {len(calls)} calls" in shown
+    assert encode_id(AGENT) in shown
+    fact = (await running.memory("facts").find_one({"content": {"$regex": "nine bees"}}))["_id"]
+    one = json.loads(await printed(running, "cost", "memory", fact, "--json"))
+    assert Decimal(one["cost_usd"]) == total(await shares_of(running.settings, fact))[0]
+    back = json.loads(await printed(running, "trace", f"{fact}@1", "--json"))
+    assert message in json.dumps(back)
+    tree = await printed(running, "trace", message)
+    assert fact[:8] in tree
+    assert "nine bees" not in tree, "texts are people's words"
+    assert "nine bees" in await printed(running, "trace", message, "--content")
+    assert "budget */*/month: 100 USD" in await printed(running, "budget", "set", "100", "--per-month")
+    (budget,) = json.loads(await printed(running, "budget", "list", "--json"))["budgets"]
+    assert (budget["limit_usd"], Decimal(budget["spent_usd"])) == ("100", usd)
+    assert "*/*/month" in await printed(running, "budget", "list")
+    assert "budget */*/month removed" in await printed(running, "budget", "remove", "--per-month")
+
+
+async def printed(running: System, *arguments: str) -> str:
+    """What a command prints, without the terminal's line breaks."""
+    return await eden(running.settings, *arguments)
 
 
 async def test_a_budget_holds_windows_back_and_is_kept_but_for_the_error_of_its_estimates(

@@ -1,0 +1,34 @@
+"""The benchmark of metrics in a short form: ratios, and what is switched off is off."""
+
+import pytest
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from tests.bench.metrics import SCRAPE_MS, STAGES_OF, overhead, report, scrape_ms, without_metrics
+from tests.servers import TestServers
+
+
+@pytest.mark.servers
+async def test_each_kind_of_stage_is_measured_with_and_without_metrics(servers: TestServers) -> None:
+    figures = await overhead(servers.mongodb_uri, servers.kafka_bootstrap, 150, 2)
+    made = report(figures, scrape_ms(2))
+    assert made.ratios.keys() == {*STAGES_OF, "scrape"}
+    for what in ("deciding", "bare"):
+        assert 0.2 < made.ratios[what] < 5, "far from what is meant: something else is measured"
+    assert all(figures[f"{what}_on"] > 0 for what in STAGES_OF)
+    assert made.bounds["scrape_ms"] == SCRAPE_MS
+
+
+def test_without_metrics_nothing_is_counted_and_afterwards_it_is() -> None:
+    registry = CollectorRegistry()
+    counter = Counter("turns", "of the test", ["way"], registry=registry)
+    histogram = Histogram("length_seconds", "of the test", registry=registry)
+    for _ in range(2):
+        with without_metrics():
+            counter.labels("off").inc()
+            with histogram.time():
+                histogram.observe(1)
+        counter.labels("on").inc()
+        histogram.observe(2)
+    assert registry.get_sample_value("turns_total", {"way": "off"}) == 0
+    assert registry.get_sample_value("turns_total", {"way": "on"}) == 2
+    assert registry.get_sample_value("length_seconds_count") == 2
