@@ -16,6 +16,7 @@ from eden_memory.domain.budgets.budgets import HELD
 from eden_memory.domain.windows.trigger import Session, StoredMessage
 from eden_memory.domain.windows.window_request import BatchWrite, SessionWrite, StoredWindow
 from eden_memory.domain.windows.windows import Limits
+from eden_memory.mongo.transactions import Transactions
 from eden_memory.mongo.trigger import trigger_documents as documents
 from eden_memory.mongo.trigger.trigger_documents import Row
 
@@ -93,7 +94,7 @@ class MongoTriggerStore:
     """`prefix` stands before the collections' names."""
 
     def __init__(self, database: AsyncDatabase[Row], prefix: str, limits: Limits) -> None:
-        self._client = database.client
+        self._transactions = Transactions(database.client)
         self._messages: AsyncCollection[Row] = database[prefix + "messages"]
         self._sessions: AsyncCollection[Row] = database[prefix + "sessions"]
         self._windows: AsyncCollection[Row] = database[prefix + "windows"]
@@ -230,8 +231,7 @@ class MongoTriggerStore:
                 await step.take(transaction)
 
         try:
-            async with self._client.start_session() as session:
-                await session.with_transaction(put)
+            await self._transactions.run(put)
         except _Changed:
             return False
         return True

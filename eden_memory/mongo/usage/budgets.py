@@ -23,6 +23,7 @@ from eden_memory.domain.budgets.budgets import (
     budget_id,
     period_of,
 )
+from eden_memory.mongo.transactions import Transactions
 from eden_memory.mongo.usage.money import plain, stored
 from eden_memory.mongo.usage.usage_store import LIVE, STATE
 from schemas.documents import Budget, Reservation, UsageState, UsageTotal
@@ -41,7 +42,7 @@ class MongoBudgets:
     def __init__(
         self, database: AsyncDatabase[Row], prefix: str, clock: Callable[[], datetime] = now
     ) -> None:
-        self._client, self._clock = database.client, clock
+        self._transactions, self._clock = Transactions(database.client), clock
         self._budgets = database[prefix + Budget.COLLECTION]
         self._reservations = database[prefix + Reservation.COLLECTION]
         self._totals = database[prefix + UsageTotal.COLLECTION]
@@ -75,7 +76,7 @@ class MongoBudgets:
             await self._budgets.update_one({"_id": name}, {"$set": row}, upsert=True, session=session)
             return found
 
-        return await self._transaction(put)
+        return await self._transactions.run(put)
 
     async def remove(self, name: str) -> bool:
         """Whether there was one of this id."""
@@ -106,7 +107,7 @@ class MongoBudgets:
                 await self._budgets.bulk_write(updates, session=session)
             return admission.results
 
-        return await self._transaction(put)
+        return await self._transactions.run(put)
 
     async def open(self, after: Mapping[str, Any] | None, most: int) -> list[Row]:
         """Reservations, the oldest first, from behind `after` on."""
@@ -149,7 +150,7 @@ class MongoBudgets:
             elif rows:
                 await self._reservations.delete_many(wanted, session=session)
 
-        await self._transaction(put)
+        await self._transactions.run(put)
 
     async def _keep(
         self, session: AsyncClientSession, windows: Sequence[AskedWindow], admission: Admission
@@ -201,10 +202,6 @@ class MongoBudgets:
     def _current(self, row: Row) -> Spending:
         period = period_of(row["per"], self._clock())
         return _spending(row if period <= row["period"] else {**row, "period": period, "spent_usd": None})
-
-    async def _transaction(self, put: Any) -> Any:
-        async with self._client.start_session() as session:
-            return await session.with_transaction(put)
 
 
 def _behind(row: Mapping[str, Any] | None) -> Row:

@@ -15,6 +15,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from eden_memory.domain.budgets.budgets import period_of
+from eden_memory.mongo.transactions import Transactions
 from eden_memory.mongo.usage.money import stored
 from schemas.documents import Budget, CountedCall, UsageState, UsageTotal
 from schemas.events import ModelCalled
@@ -36,7 +37,7 @@ class MongoUsage:
     """The collections `usage`, `calls` and `usage_state`, and `spent_usd` of `budgets`."""
 
     def __init__(self, database: AsyncDatabase[Row], prefix: str, kept: timedelta = KEPT) -> None:
-        self._client, self._kept = database.client, kept
+        self._transactions, self._kept = Transactions(database.client), kept
         self._totals = database[prefix + UsageTotal.COLLECTION]
         self._calls = database[prefix + CountedCall.COLLECTION]
         self._state = database[prefix + UsageState.COLLECTION]
@@ -58,8 +59,7 @@ class MongoUsage:
             return ()
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                async with self._client.start_session() as session:
-                    return await session.with_transaction(lambda one: self._count(one, calls))
+                return await self._transactions.run(lambda one: self._count(one, calls))
             except (DuplicateKeyError, BulkWriteError) as error:
                 if attempt == ATTEMPTS or not _duplicate(error):
                     raise

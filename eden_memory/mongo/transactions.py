@@ -1,0 +1,33 @@
+"""Transactions that are not held up for a minute by one that a killed process has left open."""
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from pymongo import AsyncMongoClient
+from pymongo.asynchronous.client_session import AsyncClientSession
+
+from eden_memory.mongo.source.orphans import Orphans
+
+T = TypeVar("T")
+LOCKED_SECONDS = 1.0
+"""After so long somebody may have been killed in the middle."""
+
+
+class Transactions:
+    """Runs what is to be done at once; conflicts are tried again, as the driver does."""
+
+    def __init__(self, client: AsyncMongoClient[dict[str, Any]]) -> None:
+        self._client, self._orphans = client, Orphans(client)
+
+    async def run(self, put: Callable[[AsyncClientSession], Awaitable[T]]) -> T:
+        """What `put` returns once it is committed; it may be called several times."""
+        begun = time.monotonic()
+
+        async def unlocked(session: AsyncClientSession) -> T:
+            if time.monotonic() - begun > LOCKED_SECONDS:
+                await self._orphans.end()
+            return await put(session)
+
+        async with self._client.start_session() as session:
+            return await session.with_transaction(unlocked)
