@@ -27,6 +27,7 @@ from eden_memory.domain.stage import Delivery
 from schemas.documents import Consolidated, Fact, Snapshot, StoredBlob
 from schemas.scopes import Scope
 from tests.bench.report import Report, Row
+from tests.integration import stages_on_servers
 from tests.integration.replay.replay_kit import ReplayKit
 from tests.integration.stages_on_servers import PREFIX, on_servers, settings_of
 from tests.servers import running_servers
@@ -82,14 +83,18 @@ async def rebuilt(kit: ReplayKit) -> tuple[float, float, float]:
     """Seconds from the first document to the end, seconds of CPU, and the most memory in MB, of the command."""
     begun, snapshots = 0.0, kit.database[prefix_of(PREFIX, NAME) + Snapshot.COLLECTION]
     process = kit.eden("rebuild", NAME)
-    while process.poll() is None and not begun:
+    for _ in range(6_000):
+        if begun:
+            break
         if await snapshots.find_one({}, {"_id": 1}):
             begun = time.monotonic()
         await asyncio.sleep(0.01)
     _, status, used = await asyncio.to_thread(os.wait4, process.pid, 0)
-    seconds = time.monotonic() - begun
-    if status:
-        raise RuntimeError(process.stdout.read().decode() if process.stdout else "eden rebuild failed")
+    seconds, process.returncode = time.monotonic() - begun, os.waitstatus_to_exitcode(status)
+    assert process.stdout is not None
+    with process.stdout as shown:
+        if status:
+            raise RuntimeError(shown.read().decode())
     return seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
 
 
@@ -208,6 +213,7 @@ if __name__ == "__main__":
     parser.add_argument("--blobs", type=int, default=3_000)
     parser.add_argument("--scopes", type=int, default=300)
     given = parser.parse_args()
+    stages_on_servers.PARTITIONS = 6  # as topics.yaml has it: memory grows with what waits in each
     with (
         tempfile.TemporaryDirectory() as folder,
         running_servers(dict(os.environ), Path(folder), Path(".eden/jars")) as servers,

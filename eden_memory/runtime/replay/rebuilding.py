@@ -23,10 +23,12 @@ from eden_memory.runtime.stages.worker import Bounds, Surroundings, Worker
 from schemas.documents import Namespace, Place
 
 log = structlog.get_logger()
-BATCH = 1_000
+BATCH = 2_000
 """Records of one partition that are written together: what is of one scope goes into one transaction."""
+HANDLERS = 2
+"""Batches at a time: one waits for MongoDB while the other is decoded; more of them only take memory."""
 BOUNDS = Bounds(records=2_000, bytes=3_000_000, commit_seconds=0.5, poll_seconds=0.1, stop_seconds=10.0)
-"""Of every partition of every topic: with six partitions, at most 54 MB wait."""
+"""Of every partition of every topic: with six partitions, about 60 MB wait at most."""
 LOOK_SECONDS = 0.5
 NOTE_SECONDS = 5.0
 LEAVE_SECONDS = 15.0
@@ -97,7 +99,13 @@ class Rebuilding:
     def worker(self, row: Stage, name: str, around: Surroundings) -> Worker:
         """The writer's row of the table under the namespace's name, with the namespace's group."""
         stage = replace(
-            row, name=name, handler=silent(row.handler, self.counted), writes=(), batch=BATCH, dead_share=1.0
+            row,
+            name=name,
+            handler=silent(row.handler, self.counted),
+            writes=(),
+            at_once=HANDLERS,
+            batch=BATCH,
+            dead_share=1.0,
         )
         own = replace(around, publisher=self.counted, group_of=self._group, bounds=BOUNDS)
         return Worker(stage, own)
