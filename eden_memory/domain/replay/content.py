@@ -23,8 +23,13 @@ def content_of(row: Row) -> dict[str, Any]:
 
 def digest(row: Row) -> int:
     """A hash of a document's content, whatever the order of its fields."""
-    said = repr(_ordered(content_of(row))).encode()
+    said = _said(content_of(row)).encode()
     return int.from_bytes(blake2b(said, digest_size=DIGEST_BYTES).digest())
+
+
+def _said(value: Any) -> str:
+    """The same for values of the same type that say the same: 1 and 1.0 are two in BSON."""
+    return repr(_ordered(value))
 
 
 def _ordered(value: Any) -> Any:
@@ -73,7 +78,7 @@ def difference(collection: str, name: str, live: Row | None, rebuilt: Row | None
 def _fields(live: Row, rebuilt: Row) -> Iterable[Field]:
     for name in sorted({*live, *rebuilt}):
         ours, theirs = live.get(name), rebuilt.get(name)
-        if (name in live) != (name in rebuilt) or ours != theirs:
+        if (name in live) != (name in rebuilt) or _said(ours) != _said(theirs):
             yield Field(name, _short(ours), _short(theirs))
 
 

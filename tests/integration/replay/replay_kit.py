@@ -4,7 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from random import Random
 
 from aiokafka import TopicPartition
@@ -36,8 +36,7 @@ class ReplayKit(StageKit):
 
     async def lived(self, scopes: int, seed: int = 1) -> None:
         """Histories of scopes side by side, each record twice, with what is forgotten; live memory of them."""
-        chance = Random(seed)
-        rows, gone = _told(scopes, chance)
+        rows, gone = told(scopes, seed)
         await self.put([*rows, *rows])
         await self.live()
         named = next(one.event for one in rows if isinstance(one.event, FactChanged))
@@ -60,11 +59,13 @@ class ReplayKit(StageKit):
         async with Places(self.client, names, "nobody") as places:
             return dict(await places.ends())
 
-    async def rebuilt(self, most: int = 50) -> tuple[Verdict, Namespace]:
-        """What `eden rebuild NAME --verify` does."""
+    async def rebuilt(
+        self, meanwhile: Callable[[], Awaitable[None]] | None = None
+    ) -> tuple[Verdict, Namespace]:
+        """What `eden rebuild NAME --verify` does; `meanwhile` runs while both are compared."""
         found: list[Verdict] = []
         async with installation(self.settings) as at, rebuilding(at, NAME, ignored) as (work, worker):
-            await work.run(worker, lambda: _verdict(found, at, work, most), follow=False)
+            await work.run(worker, lambda: _verdict(found, at, work, meanwhile), follow=False)
             return found[0], work.namespace
 
     def eden(self, *words: str) -> subprocess.Popen[bytes]:
@@ -95,12 +96,17 @@ async def _all_read(places: Places, ends: Mapping[TopicPartition, int], begun: S
     return not behind(await places.reached(), ends, begun)
 
 
-async def _verdict(found: list[Verdict], at: Installation, work: Rebuilding, most: int) -> None:
-    found.append(await verify(at, work, most))
+async def _verdict(
+    found: list[Verdict], at: Installation, work: Rebuilding, meanwhile: Callable[[], Awaitable[None]] | None
+) -> None:
+    others = [] if meanwhile is None else [meanwhile()]
+    verdict, *_ = await asyncio.gather(verify(at, work), *others)
+    found.append(verdict)
 
 
-def _told(scopes: int, chance: Random) -> tuple[list[Delivery], list[Delivery]]:
+def told(scopes: int, seed: int) -> tuple[list[Delivery], list[Delivery]]:
     """Records of all scopes in turn, and the tombstones of some."""
+    chance = Random(seed)
     lived = [history(chance, Scope.of_user("s.assistant", f"i.{one}"), 3) for one in range(scopes - 5)]
     lived += [history(chance, Scope.of_session("s.assistant", f"s.{one}", ("i.1",)), 3) for one in range(5)]
     lived = [list(map(_of_its_own, one)) for one in lived]

@@ -9,7 +9,7 @@ from eden_memory.cli.replay.wiring import installation
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.replay.namespaces import KINDS
 from tests.chaos.formation_rebuild import compacted
-from tests.integration.replay.replay_kit import NAME, WRITER, ReplayKit
+from tests.integration.replay.replay_kit import NAME, WRITER, ReplayKit, told
 from tests.integration.runtime.harness import until
 from tests.integration.stages_on_servers import PARTITIONS, PREFIX
 
@@ -87,6 +87,22 @@ async def test_a_rebuild_killed_in_the_middle_is_continued_by_the_same_command(k
     code, shown = await kit.told("rebuild", NAME, "--verify")
     assert code == 0, shown
     assert shown.rstrip().endswith("equal to live")
+
+
+async def test_what_live_has_not_written_yet_is_waited_for(kit: ReplayKit) -> None:
+    await kit.lived(8, seed=4)
+    await kit.put(told(20, seed=5)[0])
+    seen: list[tuple[int, int]] = []
+
+    async def live_goes_on() -> None:
+        found = [await kit.database[one + "snapshots"].count_documents({}) for one in (PREFIX, ANEW)]
+        seen.append((found[0], found[1]))
+        await kit.live()
+
+    verdict, _ = await kit.rebuilt(live_goes_on)
+    ((live, anew),) = seen
+    assert live < anew, "the rebuilt memory was ahead"
+    assert verdict.equal, "\n".join(map(str, verdict.differences))
 
 
 async def _has(kit: ReplayKit, least: int) -> bool:

@@ -1,0 +1,62 @@
+"""What makes two documents the same, and names that cannot reach live memory."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eden_memory.domain.errors import EdenError
+from eden_memory.domain.replay.content import NOT_CONTENT, Sum, difference, digest
+from eden_memory.domain.replay.namespaces import COLLECTIONS, prefix_of
+from schemas.documents import DOCUMENTS
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.binary(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+ROWS = st.dictionaries(st.sampled_from(["_id", "content", "history", *NOT_CONTENT]), VALUES)
+LIVE = "memory_"
+
+
+@given(ROWS)
+def test_neither_the_order_of_fields_nor_what_is_not_content_changes_a_hash(row: dict[str, Any]) -> None:
+    other = dict(reversed(row.items())) | dict.fromkeys(NOT_CONTENT, "anything")
+    assert digest(row) == digest(other)
+    assert difference("facts", "f", row, other) is None
+
+
+@given(ROWS, ROWS)
+def test_a_difference_is_named_where_hashes_differ(live: dict[str, Any], rebuilt: dict[str, Any]) -> None:
+    found = difference("facts", "f", live, rebuilt)
+    assert (found is None) == (digest(live) == digest(rebuilt))
+    assert not NOT_CONTENT & {one.name for one in (found.fields if found else ())}
+
+
+@given(st.lists(st.integers(0, 2**128 - 1), max_size=6), st.randoms())
+def test_sums_are_the_same_in_any_order_and_can_be_taken_back(hashes: list[int], chance: Any) -> None:
+    one, other = Sum(), Sum()
+    mixed = list(hashes)
+    chance.shuffle(mixed)
+    for hash_ in hashes:
+        one.add(hash_)
+    for hash_ in mixed:
+        other.add(hash_)
+    assert one == other
+    for hash_ in mixed:
+        other.take(hash_)
+    assert other == Sum()
+
+
+@given(st.from_regex(r"[a-z][a-z0-9-]{0,31}", fullmatch=True).filter(lambda name: name != "live"))
+def test_no_collection_of_a_namespace_is_a_live_one(name: str) -> None:
+    prefix = prefix_of(LIVE, name)
+    mine = {prefix + short for short in COLLECTIONS}
+    assert not mine & {LIVE + kind.COLLECTION for kind in DOCUMENTS}
+
+
+@pytest.mark.parametrize("name", ["live", "", "a_b", "A", "1a", "a.b", "a$", "a" * 33, "facts_"])
+def test_a_name_that_could_be_mistaken_is_refused(name: str) -> None:
+    with pytest.raises(EdenError, match="cannot name a namespace"):
+        prefix_of(LIVE, name)
