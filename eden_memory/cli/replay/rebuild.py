@@ -24,8 +24,8 @@ Verify = Annotated[
 ]
 Most = Annotated[int, typer.Option("--show", min=0, help="how many differences are listed")]
 
-COLLECTED_EVERY = (100_000, 50, 100)
-"""Records and documents hold no cycles: looking for these as often as Python does takes a third of the CPU."""
+COLLECTED_EVERY = (20_000, 20, 10)
+"""Records and documents hold no cycles: looking for these as often as Python does takes a fifth of the CPU."""
 
 
 def rebuild(name: Name, follow: Follow = False, compare: Verify = False, show: Most = SHOWN) -> None:

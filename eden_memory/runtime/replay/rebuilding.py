@@ -23,12 +23,12 @@ from eden_memory.runtime.stages.worker import Bounds, Surroundings, Worker
 from schemas.documents import Namespace, Place
 
 log = structlog.get_logger()
-BATCH = 2_000
+BATCH = 1_500
 """Records of one partition that are written together: what is of one scope goes into one transaction."""
 HANDLERS = 2
 """Batches at a time: one waits for MongoDB while the other is decoded; more of them only take memory."""
-BOUNDS = Bounds(records=2_000, bytes=3_000_000, commit_seconds=0.5, poll_seconds=0.1, stop_seconds=10.0)
-"""Of every partition of every topic: with six partitions, about 60 MB wait at most."""
+BOUNDS = Bounds(records=1_000, bytes=1_500_000, commit_seconds=0.5, poll_seconds=0.1, stop_seconds=10.0)
+"""Of every partition of every topic: with six partitions, about 30 MB wait at most."""
 LOOK_SECONDS = 0.5
 NOTE_SECONDS = 5.0
 LEAVE_SECONDS = 15.0

@@ -99,9 +99,10 @@ async def _all_read(places: Places, ends: Mapping[TopicPartition, int], begun: S
 async def _verdict(
     found: list[Verdict], at: Installation, work: Rebuilding, meanwhile: Callable[[], Awaitable[None]] | None
 ) -> None:
-    others = [] if meanwhile is None else [meanwhile()]
-    verdict, *_ = await asyncio.gather(verify(at, work), *others)
-    found.append(verdict)
+    others = None if meanwhile is None else asyncio.ensure_future(meanwhile())
+    found.append(await verify(at, work))
+    if others is not None:
+        await others
 
 
 def told(scopes: int, seed: int) -> tuple[list[Delivery], list[Delivery]]:
