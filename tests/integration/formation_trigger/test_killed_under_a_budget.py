@@ -1,4 +1,9 @@
-"""Workers killed between reserving and publishing: nothing is promised twice, no window is lost."""
+"""Workers killed between reserving and publishing: nothing is promised twice, no window is lost.
+
+Whoever comes after them reads under another group's name, everything from the beginning: as after a loss of offsets,
+and without waiting for Kafka to miss the dead. A transaction of theirs, which MongoDB would keep open for a minute,
+is ended at once.
+"""
 
 import os
 from asyncio import create_subprocess_exec
@@ -8,6 +13,8 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from bson import Binary
+from pymongo.read_concern import ReadConcern
 
 from eden_memory.domain.windows.windows import Limits
 from eden_memory.mongo.usage.budgets import MongoBudgets
@@ -24,17 +31,17 @@ LIMIT = Decimal("0.25")
 
 
 @asynccontextmanager
-async def worker(kit: Kit, log: Path) -> AsyncGenerator[None]:
+async def worker(kit: Kit, log: Path, group: str) -> AsyncGenerator[None]:
     """A process of the stage, with models of a known price; killed at the end."""
     mongodb, kafka = kit.settings.mongodb, kit.settings.kafka
     assert mongodb.uri is not None
     assert kafka.bootstrap is not None
     given = {
-        "EDEN_MONGODB_URI": mongodb.uri.get_secret_value(),
+        "EDEN_MONGODB_URI": f"{mongodb.uri.get_secret_value()}&appName={mongodb.database}",
         "EDEN_MONGODB_DATABASE": mongodb.database,
         "EDEN_KAFKA_BOOTSTRAP": kafka.bootstrap,
         "EDEN_KAFKA_TOPIC_PREFIX": kafka.topic_prefix,
-        "EDEN_KAFKA_GROUP_PREFIX": kafka.group_prefix,
+        "EDEN_KAFKA_GROUP_PREFIX": f"{kafka.group_prefix}{group}.",
         "EDEN_WINDOWS_MESSAGES": str(CLOSES_AT),
         "EDEN_LLM": "openai",
     }
@@ -47,6 +54,20 @@ async def worker(kit: Kit, log: Path) -> AsyncGenerator[None]:
     finally:
         process.kill()
         await process.wait()
+        await end_transactions(kit)
+
+
+async def end_transactions(kit: Kit) -> None:
+    """Those of workers: what MongoDB does by itself after transactionLifetimeLimitSeconds."""
+    steps = [
+        {"$currentOp": {"allUsers": True, "idleSessions": True}},
+        {"$match": {"type": "idleSession", "appName": kit.settings.mongodb.database}},
+    ]
+    admin = kit.mongo.get_database("admin", read_concern=ReadConcern("local"))
+    idle = await (await admin.aggregate(steps)).to_list()
+    if idle:
+        patterns = [{"lsid": {**one["lsid"], "id": Binary.from_uuid(one["lsid"]["id"])}} for one in idle]
+        await admin.command({"killAllSessionsByPattern": patterns})
 
 
 async def test_killed_after_reserving_a_worker_leaves_one_reservation_and_one_window(
@@ -59,10 +80,10 @@ async def test_killed_after_reserving_a_worker_leaves_one_reservation_and_one_wi
     await budgets.set(None, None, "month", LIMIT, "test")
     await kit.put([*log, *(watermark(10_000, 30, partition) for partition in range(PARTITIONS))])
     async with kit.topic("memory.formations") as topic:
-        for least in (1, 10):
-            async with worker(kit, output), worker(kit, output):
+        for group, least in (("first", 1), ("second", 10)):
+            async with worker(kit, output, group), worker(kit, output, group):
                 await until(lambda least=least: reserved(kit, least), f"{least} reservations", 60)
-        async with worker(kit, output):
+        async with worker(kit, output, "last"):
             await until(
                 lambda: every_window_is_closed(kit, len(expected)), f"{len(expected)} windows closed", 90
             )
