@@ -19,6 +19,7 @@ from eden_memory.domain.errors import EdenError
 from eden_memory.domain.outcome import StoredRecord
 from eden_memory.domain.stage import Decision, Delivery, Handler, Stage
 from eden_memory.runtime.replay.places import Places, behind, passed
+from eden_memory.runtime.stages.patience import until_done
 from eden_memory.runtime.stages.worker import Bounds, Surroundings, Worker
 from schemas.documents import Namespace, Place
 
@@ -141,9 +142,9 @@ class Rebuilding:
 
     async def up_to_now(self) -> None:
         """Return once all is in that was in the topics at a moment after the call."""
-        ends = await self.places.ends()
+        ends = await until_done(self.places.ends)
         begun, since = asyncio.get_running_loop().time(), 0.0
-        while await self.look(ends):
+        while await until_done(lambda: self.look(ends)):
             if (now := asyncio.get_running_loop().time() - begun) - since > NOTE_SECONDS:
                 since = now
                 await self.note()
