@@ -42,7 +42,8 @@ demo: setup ## a conversation becomes memory: LLM=openai|google|URL CONVERSATION
 		$(if $(CAP),--cap $(CAP)) $(if $(KEEP),--keep) $(if $(YES),--yes)
 
 test: setup ## run the whole suite against real servers, JOBS=3 files at a time
-	@$(BIN)/pytest -n $${JOBS:-3} --dist loadfile --no-loadscope-reorder
+	@$(BIN)/pytest -n $${JOBS:-3} --dist loadfile --no-loadscope-reorder || { test $$? = 1 && \
+		echo "--- what failed beside others, once more by itself" && $(BIN)/pytest --last-failed --last-failed-no-failures none; }
 
 lint: setup ## ruff and the import contract
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/lint-imports
