@@ -118,7 +118,7 @@ def tailer(settings: Settings) -> Tailer:
 
 def inbox_name(settings: Settings) -> str:
     """The collection that applications and API write their requests to."""
-    return settings.mongodb.prefix + INBOX
+    return settings.names[INBOX]
 
 
 def to_json(document: Document) -> bytes:
@@ -142,7 +142,7 @@ async def run(settings: Settings, names: Sequence[str]) -> None:
 
 async def _parts(settings: Settings, wanted: Collection[str], stack: AsyncExitStack) -> list[Part]:
     """What is to run, once the servers are there and hold what it needs."""
-    patience, topics = settings.run.start_seconds, load_topics(settings.kafka)
+    patience, topics = settings.run.start_seconds, load_topics(settings.kafka, settings.placement)
     config = admin_config(settings.kafka, endpoints(settings).kafka)
     await topics_exist(config, [topic.name for topic in topics], patience)
     parts: list[Part] = []
@@ -170,7 +170,7 @@ async def _entered(stack: AsyncExitStack, settings: Settings, names: Collection[
 async def _collections_ready(settings: Settings) -> None:
     """An EdenError that names what `eden setup` has not made yet, or has made differently."""
     async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        problems = await check(client[settings.mongodb.database], settings.mongodb.prefix)
+        problems = await check(client[settings.mongodb.database], settings.names)
     if problems:
         listed = "\n".join(f"  {one}" for one in problems)
         raise EdenError(f"MongoDB is not set up for memory:\n{listed}", "Run `eden setup`.")
@@ -208,8 +208,8 @@ def _beside(
     if isinstance(cache := handlers.get(pipeline.CONTEXT_CACHE), ContextCache):
         parts.append(ContextKeeping(cache, lambda heard, live: ContextWatch(client, settings, heard, live)))
     if pipeline.CONSOLIDATION in handlers:
-        database, prefix = client[settings.mongodb.database], settings.mongodb.prefix
-        due = partial(scopes_due, database, prefix, MongoStreams(database, prefix))
+        database, names = client[settings.mongodb.database], settings.names
+        due = partial(scopes_due, database, names, MongoStreams(database, names))
         parts.append(Waking(due, around.publisher, around.topic_of, pipeline.CONSOLIDATION))
     if pipeline.FORMATION_TRIGGER in handlers:
         parts.append(budget_keeping(settings, client))
@@ -218,17 +218,17 @@ def _beside(
 
 def budget_keeping(settings: Settings, client: MongoClient) -> BudgetKeeping:
     """Lets go of what was reserved for windows that are formed."""
-    database, prefix = client[settings.mongodb.database], settings.mongodb.prefix
-    budgets, formations = MongoBudgets(database, prefix), MongoFormations(database, prefix)
-    return BudgetKeeping(budgets, formations, MongoLedger(database, prefix), BudgetMetrics())
+    database, names = client[settings.mongodb.database], settings.names
+    budgets, formations = MongoBudgets(database, names), MongoFormations(database, names)
+    return BudgetKeeping(budgets, formations, MongoLedger(database, names), BudgetMetrics())
 
 
 async def _surroundings(
     settings: Settings, client: MongoClient, kafka: dict[str, Any], publisher: Publisher
 ) -> Surroundings:
-    database, prefix = client[settings.mongodb.database], settings.mongodb.prefix
-    topics = load_topics(settings.kafka)
-    ledger = MongoLedger(database, prefix)
+    database, names = client[settings.mongodb.database], settings.names
+    topics = load_topics(settings.kafka, settings.placement)
+    ledger = MongoLedger(database, names)
     await ledger.prepare()
     return Surroundings(
         client=kafka,
@@ -237,8 +237,8 @@ async def _surroundings(
         registry=REGISTRY,
         publisher=publisher,
         ledger=ledger,
-        notes=MongoGroupNotes(database, prefix),
-        controls=MongoControls(database, prefix),
+        notes=MongoGroupNotes(database, names),
+        controls=MongoControls(database, names),
         slots=Slots(settings.run.at_once),
         bounds=Bounds(stop_seconds=settings.run.drain_seconds),
     )
@@ -249,11 +249,11 @@ async def housekeeping(settings: Settings) -> AsyncGenerator[Housekeeping]:
     """The janitor: removes what every consumer has had behind it for a week."""
     servers = endpoints(settings)
     async with connect(settings.mongodb, servers.mongodb) as client:
-        database, prefix = client[settings.mongodb.database], settings.mongodb.prefix
+        database, names = client[settings.mongodb.database], settings.names
         kafka = client_kwargs(settings.kafka, servers.kafka)
-        lease = MongoLease(database[prefix + "leases"], JANITOR, JANITOR_LEASE_SECONDS)
-        outcomes, marks = MongoLedger(database, prefix), MongoMarks(database, prefix)
-        texts = WindowTexts(MongoWindowTexts(database, prefix))
+        lease = MongoLease(database[names["leases"]], JANITOR, JANITOR_LEASE_SECONDS)
+        outcomes, marks = MongoLedger(database, names), MongoMarks(database, names)
+        texts = WindowTexts(MongoWindowTexts(database, names))
         yield Housekeeping(lease, Janitor(kafka, consumption(settings), marks, outcomes, _now, texts))
 
 
@@ -261,20 +261,23 @@ async def housekeeping(settings: Settings) -> AsyncGenerator[Housekeeping]:
 async def lag_export(settings: Settings) -> AsyncGenerator[LagExport]:
     """Lag of all groups, and the state of memory, as metrics."""
     servers = endpoints(settings)
-    kafka, topics = client_kwargs(settings.kafka, servers.kafka), load_topics(settings.kafka)
+    kafka, topics = (
+        client_kwargs(settings.kafka, servers.kafka),
+        load_topics(settings.kafka, settings.placement),
+    )
     declared = {
         topics.group(name): topics.read_by(name)
         for name, program in topics.file.programs.items()
         if not program.later and topics.read_by(name)
     }
     async with connect(settings.mongodb, servers.mongodb) as client:
-        database, prefix = client[settings.mongodb.database], settings.mongodb.prefix
+        database, names = client[settings.mongodb.database], settings.names
         census = Census(
-            partial(count_documents, database, prefix),
-            partial(scopes_due, database, prefix, MongoStreams(database, prefix)),
-            lambda: spent(database, prefix, _now(), settings.metrics.agents),
+            partial(count_documents, database, names),
+            partial(scopes_due, database, names, MongoStreams(database, names)),
+            lambda: spent(database, names, _now(), settings.metrics.agents),
         )
-        lease = MongoLease(database[prefix + "leases"], LAG, LAG_LEASE_SECONDS)
+        lease = MongoLease(database[names["leases"]], LAG, LAG_LEASE_SECONDS)
         yield LagExport(lease, lambda: LagReader(kafka, [topic.name for topic in topics], declared), census)
 
 
@@ -285,7 +288,7 @@ def namespace_of(settings: Settings) -> str:
 
 def consumption(settings: Settings) -> Consumption:
     """Who has to be past what before it is removed: as topics.yaml declares it, for what exists already."""
-    topics = load_topics(settings.kafka)
+    topics = load_topics(settings.kafka, settings.placement)
     programs, declared = topics.file.programs, topics.file.topics
     readers = {
         topics.name(short): [topics.group(one) for one in topic.groups if not programs[one].later]
@@ -316,7 +319,7 @@ async def tailing(settings: Settings) -> AsyncGenerator[Tailing, None]:
 
 
 def _leadership(settings: Settings, bootstrap: str, client: MongoClient) -> Leadership:
-    kafka, topics = client_kwargs(settings.kafka, bootstrap), load_topics(settings.kafka)
+    kafka, topics = client_kwargs(settings.kafka, bootstrap), load_topics(settings.kafka, settings.placement)
     mapping = tailer(settings)
 
     def leading(epoch: int, stopping: asyncio.Event) -> Leading:
@@ -358,7 +361,7 @@ def _source(settings: Settings, client: MongoClient) -> Source:
 
 
 def _collection(client: MongoClient, settings: Settings, name: str) -> Any:
-    return client[settings.mongodb.database][settings.mongodb.prefix + name]
+    return client[settings.mongodb.database][settings.names[name]]
 
 
 def _since(settings: Settings) -> datetime | None:

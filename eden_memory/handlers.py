@@ -103,7 +103,7 @@ async def stage_handlers(
 
 async def models_of(settings: Settings, client: MongoClient) -> Models:
     """The models that the settings ask for, with the store of their answers."""
-    answers = MongoAnswers(client[settings.mongodb.database], settings.mongodb.prefix)
+    answers = MongoAnswers(client[settings.mongodb.database], settings.names)
     await answers.prepare()
     return Models(
         settings, answers, Prices().cost, calls=CallMetrics(settings.metrics.agents), guards=GuardMetrics()
@@ -115,35 +115,35 @@ class Handlers:
 
     def __init__(self, settings: Settings, client: MongoClient) -> None:
         self._settings, self._client = settings, client
-        self._database, self._prefix = client[settings.mongodb.database], settings.mongodb.prefix
-        self._forgotten = MongoForgetting(self._database, self._prefix)
-        self.streams = MongoStreams(self._database, self._prefix)
-        self._snapshots = MongoSnapshots(self._database, self._prefix)
-        self._trigger = MongoTriggerStore(self._database, self._prefix, window_limits(settings))
+        self._database, self._names = client[settings.mongodb.database], settings.names
+        self._forgotten = MongoForgetting(self._database, self._names)
+        self.streams = MongoStreams(self._database, self._names)
+        self._snapshots = MongoSnapshots(self._database, self._names)
+        self._trigger = MongoTriggerStore(self._database, self._names, window_limits(settings))
 
     async def plain(self, names: Collection[str]) -> dict[str, Handler]:
         """The stages that ask no model."""
         if FORMATION_TRIGGER in names:
             await self._trigger.create_indexes()
-        usage = MongoUsage(self._database, self._prefix)
+        usage = MongoUsage(self._database, self._names)
         if {USAGE, FORMATION_TRIGGER} & set(names):
             await usage.prepare()
-        database, prefix = self._database, self._prefix
+        database, called = self._database, self._names
         return {
             CONTEXT_CACHE: self.context_cache(),
             FORMATION_TRIGGER: self._formation_trigger(),
-            FORGETTING: Forgetting(MongoForgettingStore(database, prefix), self._forgotten),
-            ATLAS_WRITER: AtlasWriter(MongoMemoryStore(database, prefix), self._forgotten),
+            FORGETTING: Forgetting(MongoForgettingStore(database, called), self._forgotten),
+            ATLAS_WRITER: AtlasWriter(MongoMemoryStore(database, called), self._forgotten),
             USAGE: Usage(usage, UsageMetrics()),
         }
 
     async def refuse_another_model(self, model: str) -> None:
         """An EdenError where facts have vectors of another model, and nobody has asked for new ones."""
-        await refuse_another_model(self._database, self._prefix, model)
+        await refuse_another_model(self._database, self._names, model)
 
     async def asking(self, models: Models) -> dict[str, Handler]:
         """The stages that ask models."""
-        fence = Fence(await installation_secret(self._database, self._prefix))
+        fence = Fence(await installation_secret(self._database, self._names))
         return {
             FACT_EXTRACTION: FactExtraction(
                 self._trigger,
@@ -167,7 +167,7 @@ class Handlers:
             ),
             CONSOLIDATION: Consolidation(
                 self._snapshots,
-                MongoBlobsDecided(self._database, self._prefix),
+                MongoBlobsDecided(self._database, self._names),
                 self.streams,
                 models.language_model,
                 self._forgotten,
@@ -183,7 +183,7 @@ class Handlers:
         source = self._client[settings.source_database]
         return ContextCache(
             MongoContextSource(source, self._database, settings, self.streams),
-            MongoContexts(self._database, self._prefix),
+            MongoContexts(self._database, self._names),
             showing_of(memory),
             timedelta(minutes=memory.active_minutes),
             lambda: datetime.now(UTC),
@@ -193,7 +193,7 @@ class Handlers:
     def _formation_trigger(self) -> FormationTrigger:
         settings = self._settings
         directory = MongoDirectory(
-            self._client[settings.source_database], self._database[self._prefix + "streams"], settings
+            self._client[settings.source_database], self._database[self._names["streams"]], settings
         )
         return FormationTrigger(
             self._trigger,
@@ -206,8 +206,8 @@ class Handlers:
 
     def _window_budgets(self) -> MongoWindowBudgets:
         return MongoWindowBudgets(
-            MongoBudgets(self._database, self._prefix),
-            MongoRecorded(self._database, self._prefix),
+            MongoBudgets(self._database, self._names),
+            MongoRecorded(self._database, self._names),
             start_values(self._settings, Prices().cost),
             BudgetMetrics(),
         )
@@ -215,8 +215,8 @@ class Handlers:
     def _fact_dedup(self, models: Models, fence: Fence) -> FactDedup:
         embedder, memory = models.embedder, self._settings.memory
         watch = DedupMetrics()
-        search = MongoFactSearch(self._database, self._prefix, embedder.model, skipped=watch.incomparable)
-        decided = MongoDecided(self._database, self._prefix)
+        search = MongoFactSearch(self._database, self._names, embedder.model, skipped=watch.incomparable)
+        decided = MongoDecided(self._database, self._names)
         return FactDedup(
             Stores(search, decided, self._forgotten, self.streams),
             models.language_model,

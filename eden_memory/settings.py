@@ -5,15 +5,18 @@ stand in `eden.toml` as `[kafka] bootstrap = …`. The environment wins.
 """
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, PrivateAttr, SecretStr
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     TomlConfigSettingsSource,
 )
+
+from eden_memory.domain.names import Names
+from eden_memory.domain.placement import Placement
 
 Role = Literal["user", "assistant", "tool", "system", "other"]
 Effort = Literal["none", "minimal", "low", "medium", "high"]
@@ -390,6 +393,24 @@ class Settings(BaseSettings):
         """Arguments first, then the environment, then `eden.toml`."""
         del dotenv_settings, file_secret_settings
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+
+    _placement: Placement = PrivateAttr(default_factory=Placement)
+
+    def placed(self, placement: Placement) -> Self:
+        """The same settings for another namespace."""
+        settings = self.model_copy()
+        settings._placement = placement
+        return settings
+
+    @property
+    def placement(self) -> Placement:
+        """The namespace; unless `placed`, the one that the installation began with."""
+        return self._placement
+
+    @property
+    def names(self) -> Names:
+        """Of the memory collections."""
+        return self._placement.names(self.mongodb.prefix)
 
     @property
     def source_database(self) -> str:

@@ -24,13 +24,13 @@ LAG_SECONDS = 1.0
 @asynccontextmanager
 async def watching(settings: Settings, progress: Progress) -> AsyncGenerator[None]:
     """Keep `progress` up to date for the block; what goes wrong meanwhile ends the block with it."""
-    servers, topics = endpoints(settings), load_topics(settings.kafka)
+    servers, topics = endpoints(settings), load_topics(settings.kafka, settings.placement)
     kafka = client_kwargs(settings.kafka, servers.kafka)
     groups = {topics.group(name): topics.read_by(name) for name in pipeline.NAMES}
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(connect(settings.mongodb, servers.mongodb))
-        database, prefix = client[settings.mongodb.database], settings.mongodb.prefix
-        memory = await stack.enter_async_context(memory_feed(database, prefix))
+        database, names = client[settings.mongodb.database], settings.names
+        memory = await stack.enter_async_context(memory_feed(database, names))
         calls = await stack.enter_async_context(usage_feed(kafka, topics.topic_of(ModelCalled)))
         lag = await stack.enter_async_context(Lag(kafka, groups))
 
@@ -44,7 +44,7 @@ async def watching(settings: Settings, progress: Progress) -> AsyncGenerator[Non
 
         async def count() -> None:
             while True:
-                progress.messages = await database[prefix + "messages"].estimated_document_count()
+                progress.messages = await database[names["messages"]].estimated_document_count()
                 with suppress(KafkaError):  # a broker that has just started has no coordinator for groups yet
                     found = await lag.read()
                     progress.lag = {

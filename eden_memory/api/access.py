@@ -13,6 +13,7 @@ from typing import Any, Literal
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.domain.errors import EdenError
+from eden_memory.domain.names import Names
 from eden_memory.mongo.api_keys import MongoApiKeys
 from schemas.documents import ApiKey
 
@@ -84,10 +85,10 @@ class ApiKeys:
     def __init__(
         self,
         database: AsyncDatabase[dict[str, Any]],
-        prefix: str,
+        names: Names,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._stored, self._clock = MongoApiKeys(database, prefix), clock
+        self._stored, self._clock = MongoApiKeys(database, names), clock
         self._kept: OrderedDict[str, tuple[datetime, Caller | None]] = OrderedDict()
 
     async def caller_of(self, secret: str) -> Caller | None:

@@ -45,7 +45,7 @@ class Contexts:
         clock: Callable[[], datetime],
     ) -> None:
         self._client, self._settings, self._clock = client, settings, clock
-        self._streams = MongoStreams(memory, settings.mongodb.prefix, keep_seconds=STREAMS_SECONDS)
+        self._streams = MongoStreams(memory, settings.names, keep_seconds=STREAMS_SECONDS)
         self._source = MongoContextSource(source, memory, settings, self._streams)
         self._showing, self.cache = showing_of(settings.memory), ContextCache(clock)
         self._listeners: set[Listener] = set()

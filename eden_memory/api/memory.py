@@ -100,7 +100,7 @@ class Memory:
 
     def export_items(self, user: Any) -> AsyncGenerator[tuple[str, dict[str, Any]]]:
         """As :meth:`export_user`, one (collection, document) after the other: nothing is gathered in memory."""
-        return Export(self.database, self.source, self.settings.mongodb.prefix).of(user)
+        return Export(self.database, self.source, self.settings.names).of(user)
 
 
 def _connected(settings: Settings) -> Client:

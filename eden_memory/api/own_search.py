@@ -23,13 +23,13 @@ class OwnSearch:
 
     def __init__(self, settings: Settings, database: AsyncDatabase[dict[str, Any]]) -> None:
         """EdenError if the embedder is a provider that has no key, or the reranker's folder holds no model."""
-        prefix, watch = settings.mongodb.prefix, SearchMetrics()
+        names, watch = settings.names, SearchMetrics()
         self._reranker = reranker_of(settings.search)
-        self._models = Models(settings, MongoAnswers(database, prefix), Prices().cost)
+        self._models = Models(settings, MongoAnswers(database, names), Prices().cost)
         embedder = self._models.embedder
         # kept fresh by the change stream of the contexts (Contexts.follow)
         self.lists = ChosenFactLists(settings, database, embedder, told_by_others=True, kept=watch.kept)
-        self._counting = AccessCounting(MongoAccesses(database, prefix), lost=watch.uncounted)
+        self._counting = AccessCounting(MongoAccesses(database, names), lost=watch.uncounted)
         self.engine = SearchEngine(
             self.lists,
             embedder,

@@ -34,7 +34,7 @@ class SessionReach:
 
     def __init__(self, source: Database, memory: Database, settings: Settings) -> None:
         self._source, self._mapped, self._said = source, settings.sessions, settings.messages
-        self._states = memory[settings.mongodb.prefix + SessionState.COLLECTION]
+        self._states = memory[settings.names[SessionState.COLLECTION]]
 
     async def demand(
         self,

@@ -87,8 +87,8 @@ def _amount(text: str) -> Decimal:
 
 async def _set(settings: Settings, agent: str | None, user: str | None, per: Per, limit: Decimal) -> Spending:
     async with stores(settings) as (client, budgets):
-        database, prefix = client[settings.mongodb.database], settings.mongodb.prefix
-        await MongoUsage(database, prefix).prepare()
+        database, names = client[settings.mongodb.database], settings.names
+        await MongoUsage(database, names).prepare()
         await budgets.prepare()
         by = f"eden budget, {getuser()}"
         return await budgets.set(_id(agent), _id(user), per, limit, by)
@@ -96,7 +96,7 @@ async def _set(settings: Settings, agent: str | None, user: str | None, per: Per
 
 async def _list(settings: Settings) -> tuple[list[Spending], int]:
     async with stores(settings) as (client, budgets):
-        formations = MongoFormations(client[settings.mongodb.database], settings.mongodb.prefix)
+        formations = MongoFormations(client[settings.mongodb.database], settings.names)
         return await budgets.all(), await formations.held_back()
 
 
@@ -129,7 +129,7 @@ async def _soon(settings: Settings) -> tuple[list[Spending], int]:
 async def stores(settings: Settings) -> AsyncGenerator[tuple[AsyncMongoClient[dict[str, Any]], MongoBudgets]]:
     """A client and the budgets."""
     async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        yield client, MongoBudgets(client[settings.mongodb.database], settings.mongodb.prefix)
+        yield client, MongoBudgets(client[settings.mongodb.database], settings.names)
 
 
 def _id(text: str | None) -> str | None:

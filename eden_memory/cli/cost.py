@@ -170,7 +170,7 @@ def _print(told: dict[str, Any], sums: Sequence[Sum], by: By | None, counted_to:
 
 async def _read(settings: Settings, asked: Asked) -> tuple[list[Sum], int, int, datetime | None]:
     async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        totals = MongoTotals(client[settings.mongodb.database], settings.mongodb.prefix)
+        totals = MongoTotals(client[settings.mongodb.database], settings.names)
         return (
             await totals.sums(asked),
             await totals.facts_formed(asked),
@@ -182,15 +182,15 @@ async def _read(settings: Settings, asked: Asked) -> tuple[list[Sum], int, int, 
 async def shares_of(settings: Settings, name: str) -> list[Share]:
     """What each call added to a fact or blob; an EdenError if there is none of that name."""
     async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        database, prefix = client[settings.mongodb.database], settings.mongodb.prefix
-        fact = await database[prefix + Fact.COLLECTION].find_one({"_id": name.partition("@")[0]})
+        database, names = client[settings.mongodb.database], settings.names
+        fact = await database[names[Fact.COLLECTION]].find_one({"_id": name.partition("@")[0]})
         if fact is None:
             return await _blob(settings, name)
         held = await _records(settings, FACTS, fact["scope_key"])
         versions = [one.event for one in held if isinstance(one.event, FactChanged)]
         mine = [one for one in versions if one.fact_id == fact["_id"]]
         vectors = [one.embedding.call_id for one in mine if one.embedding and one.embedding.call_id]
-        return of_fact(mine, await MongoTotals(database, prefix).embedded(vectors))
+        return of_fact(mine, await MongoTotals(database, names).embedded(vectors))
 
 
 async def _blob(settings: Settings, name: str) -> list[Share]:
@@ -211,7 +211,7 @@ def _unknown(name: str) -> EdenError:
 
 
 async def _records(settings: Settings, short: Sequence[str], scope_key: str) -> list[Held]:
-    topics = load_topics(settings.kafka)
+    topics = load_topics(settings.kafka, settings.placement)
     client = client_kwargs(settings.kafka, endpoints(settings).kafka)
     return await scope_records(client, [topics.name(one) for one in short], [scope_key])
 

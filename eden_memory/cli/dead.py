@@ -213,6 +213,6 @@ async def _connected() -> AsyncGenerator[_Connected]:
     settings = Settings()
     servers = endpoints(settings)
     async with connect(settings.mongodb, servers.mongodb) as mongo:
-        controls = MongoControls(mongo[settings.mongodb.database], settings.mongodb.prefix)
+        controls = MongoControls(mongo[settings.mongodb.database], settings.names)
         client = client_kwargs(settings.kafka, servers.kafka)
-        yield _Connected(settings, load_topics(settings.kafka), client, controls)
+        yield _Connected(settings, load_topics(settings.kafka, settings.placement), client, controls)

@@ -63,4 +63,4 @@ async def _forget(settings: Settings, kind: str, name: str, by: str | None) -> N
         elif kind == "message":
             target = await message_of(source, paths.collection, name)
         document = {"kind": "forget", "what": kind, "target": target, "asked_by": by}
-        await ask(source[settings.mongodb.prefix + InboxForget.COLLECTION], document)
+        await ask(source[settings.names[InboxForget.COLLECTION]], document)

@@ -30,4 +30,4 @@ def restart(
 
 async def _forget(settings: Settings, group: str) -> None:
     async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        await MongoGroupNotes(client[settings.mongodb.database], settings.mongodb.prefix).forget(group)
+        await MongoGroupNotes(client[settings.mongodb.database], settings.names).forget(group)

@@ -100,7 +100,7 @@ async def _with_keys(work: Any) -> Any:
 async def _connected() -> AsyncGenerator[ApiKeys]:
     settings = Settings()
     async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        yield ApiKeys(client[settings.mongodb.database], settings.mongodb.prefix)
+        yield ApiKeys(client[settings.mongodb.database], settings.names)
 
 
 def _typed(ids: Sequence[str] | None, name: str) -> list[str] | None:

@@ -35,16 +35,16 @@ def resume(stage: Stage) -> None:
 
 
 def _check(settings: Settings, stage: str) -> None:
-    programs = load_topics(settings.kafka).file.programs
+    programs = load_topics(settings.kafka, settings.placement).file.programs
     if stage not in programs:
         raise EdenError(f"there is no stage {stage}", f"Stages: {', '.join(programs)}.")
 
 
 async def _pause(settings: Settings, asked: Pause) -> None:
     async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        await MongoControls(client[settings.mongodb.database], settings.mongodb.prefix).pause(asked)
+        await MongoControls(client[settings.mongodb.database], settings.names).pause(asked)
 
 
 async def _resume(settings: Settings, stage: str) -> int:
     async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        return await MongoControls(client[settings.mongodb.database], settings.mongodb.prefix).resume(stage)
+        return await MongoControls(client[settings.mongodb.database], settings.names).resume(stage)

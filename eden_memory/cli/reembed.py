@@ -39,8 +39,8 @@ async def _work(settings: Settings, *, wait: bool) -> None:
     console, model = Console(highlight=False), model_name(settings)
     async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
         inbox = client[settings.source_database][inbox_name(settings)]
-        database, prefix = client[settings.mongodb.database], settings.mongodb.prefix
-        work = Reembedding(database, prefix, inbox, model)
+        database, names = client[settings.mongodb.database], settings.names
+        work = Reembedding(database, names, inbox, model)
         count = await work.left()
         if not count:
             console.print(f"every active fact has a vector of {model}")

@@ -74,12 +74,12 @@ async def _asked(settings: Settings, kind: str, session: str) -> str:
 async def _windows(settings: Settings, session: str) -> dict[str, Any]:
     async with _client(settings) as client:
         name = encode_id(await _session(settings, client, session))
-        database, prefix = client[settings.mongodb.database], settings.mongodb.prefix
-        state = await database[prefix + "sessions"].find_one({"_id": name}) or {}
-        rows = await database[prefix + "windows"].find({"session_id": name}, sort=[("seq", 1)]).to_list()
+        database, names = client[settings.mongodb.database], settings.names
+        state = await database[names["sessions"]].find_one({"_id": name}) or {}
+        rows = await database[names["windows"]].find({"session_id": name}, sort=[("seq", 1)]).to_list()
         return {
             "session_id": name,
-            "pending": await database[prefix + "messages"].count_documents(
+            "pending": await database[names["messages"]].count_documents(
                 {"session_id": name, "place": {"$gt": state.get("formed_to", 0)}, "formation_id": None}
             ),
             "waits_for": state.get("waits_for"),

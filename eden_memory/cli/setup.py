@@ -37,10 +37,10 @@ def setup(
 
 async def _work(settings: Settings, dimensions: int, wait: float, *, only_check: bool) -> list[str]:
     async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        database, prefix = client[settings.mongodb.database], settings.mongodb.prefix
+        database, names = client[settings.mongodb.database], settings.names
         if only_check:
-            return await check(database, prefix)
-        return await set_up(database, prefix, dimensions, wait)
+            return await check(database, names)
+        return await set_up(database, names, dimensions, wait)
 
 
 def dimensions_of(settings: Settings) -> int:

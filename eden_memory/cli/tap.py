@@ -79,7 +79,7 @@ def _show(record: Tapped, *, json_lines: bool) -> None:
 
 
 def _full_name(settings: Settings, topic: str) -> str:
-    topics = load_topics(settings.kafka)
+    topics = load_topics(settings.kafka, settings.placement)
     names = [one.name for one in topics]
     for name in (topic, topics.prefix + topic):
         if name in names:

@@ -85,7 +85,9 @@ def asyncapi(check: Check = False) -> None:
 def _connected() -> tuple[Topics, TopicAdmin]:
     settings = Settings()
     bootstrap = settings.kafka.bootstrap or endpoints(settings).kafka
-    return load_topics(settings.kafka), TopicAdmin(admin_config(settings.kafka, bootstrap))
+    return load_topics(settings.kafka, settings.placement), TopicAdmin(
+        admin_config(settings.kafka, bootstrap)
+    )
 
 
 def _chosen(topics: Topics, name: str | None) -> list[Topic]:

@@ -89,7 +89,7 @@ async def chain_of(settings: Settings, name: str) -> Node:
     """The chain of a message, fact, reflection, formation or blob; an EdenError if nothing has that name."""
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(connect(settings.mongodb, endpoints(settings).mongodb))
-        reading = Reading(settings, MongoChain(client[settings.mongodb.database], settings.mongodb.prefix))
+        reading = Reading(settings, MongoChain(client[settings.mongodb.database], settings.names))
         return await reading.chain(name)
 
 
@@ -154,7 +154,7 @@ class Reading:
         )
 
     async def _events(self, keys: Sequence[str]) -> list[Event]:
-        topics = load_topics(self._settings.kafka)
+        topics = load_topics(self._settings.kafka, self._settings.placement)
         client = client_kwargs(self._settings.kafka, endpoints(self._settings).kafka)
         held = await scope_records(client, [topics.name(one) for one in TOPICS], keys)
         return [one.event for one in held]

@@ -5,6 +5,7 @@ import time
 
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory.domain.names import Names
 from eden_memory.domain.progress import Progress
 from processors.pipeline import FACT_EXTRACTION, FORMATION_TRIGGER, REFLECTION_EXTRACTION
 
@@ -15,7 +16,7 @@ SETTLED_SECONDS = 2.5
 Database = AsyncDatabase[dict[str, object]]
 
 
-async def formed(database: Database, prefix: str, sessions: int, progress: Progress, cap_usd: float) -> bool:
+async def formed(database: Database, names: Names, sessions: int, progress: Progress, cap_usd: float) -> bool:
     """Whether it all is, once it is; False once nothing has come for long, or the calls cost more than the cap."""
     moved, settled_since, before = time.monotonic(), 0.0, ""
     while time.monotonic() - moved < QUIET_SECONDS:
@@ -24,7 +25,7 @@ async def formed(database: Database, prefix: str, sessions: int, progress: Progr
         now = _state(progress)
         if now != before:
             moved, before = time.monotonic(), now
-        if not await _done(database, prefix, sessions, progress):
+        if not await _done(database, names, sessions, progress):
             settled_since = 0.0
         elif not settled_since:
             settled_since = time.monotonic()
@@ -34,8 +35,8 @@ async def formed(database: Database, prefix: str, sessions: int, progress: Progr
     return False
 
 
-async def _done(database: Database, prefix: str, sessions: int, progress: Progress) -> bool:
-    windows, outcomes = database[prefix + "windows"], database[prefix + "outcomes"]
+async def _done(database: Database, names: Names, sessions: int, progress: Progress) -> bool:
+    windows, outcomes = database[names["windows"]], database[names["outcomes"]]
     if await windows.count_documents({"closed.because": "ended"}) < sessions:
         return False
     count = await windows.count_documents({})

@@ -10,6 +10,7 @@ from eden_memory.api.search.requests import FoundFact
 from eden_memory.api.service import MemoryService
 from eden_memory.demo.conversation import Conversation, plain_text
 from eden_memory.demo.judgement import Formed, Verdict, judged, read_expectations
+from eden_memory.domain.names import Names
 from eden_memory.settings import Settings
 from schemas.ids import split
 from schemas.scopes import Scope
@@ -40,12 +41,12 @@ async def example(settings: Settings, conversation: Conversation, question: str 
     return Example(session, user, context, asked, tuple(found))
 
 
-async def verdict(database: AsyncDatabase[dict[str, Any]], prefix: str) -> Verdict:
+async def verdict(database: AsyncDatabase[dict[str, Any]], names: Names) -> Verdict:
     """What a person would want remembered of the example, against what is there."""
     formed = [
         _formed(kind, row)
         for name, kind in KINDS.items()
-        async for row in database[prefix + name].find(
+        async for row in database[names[name]].find(
             {"content": {"$type": "string"}, "active": {"$ne": False}}
         )
     ]

@@ -172,7 +172,7 @@ async def _formed(here: Settings, plan: Plan, progress: Progress, system: System
     async with connect(here.mongodb, endpoints_of(here)) as client, TaskGroup() as tasks:
         watch = tasks.create_task(system.watch())
         database = client[DATABASE]
-        finished = await formed(database, here.mongodb.prefix, sessions, progress, plan.cap_usd)
+        finished = await formed(database, here.names, sessions, progress, plan.cap_usd)
         watch.cancel()
     if not finished:
         await system.stop()
@@ -186,7 +186,7 @@ async def _outcome(
     judged = None
     if not plan.own:
         async with connect(here.mongodb, endpoints_of(here)) as client:
-            judged = await verdict(client[DATABASE], here.mongodb.prefix)
+            judged = await verdict(client[DATABASE], here.names)
     return Outcome(summary, progress, finished, shown, judged)
 
 
@@ -239,7 +239,7 @@ async def _application(
     application = ChatApplication(client, DATABASE, journey, here.tailer.text_limit)
     try:
         await application.prepare(plan.conversation)
-        await set_up(client[DATABASE], here.mongodb.prefix)
+        await set_up(client[DATABASE], here.names)
         try:
             yield application
         finally:

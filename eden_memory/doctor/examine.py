@@ -53,7 +53,9 @@ async def examine(settings: Settings) -> Examination:
 
 
 def _examination(settings: Settings, findings: list[Finding], bootstrap: str) -> Examination:
-    acls = kafka_commands(settings, bootstrap, list(load_topics(settings.kafka).file.topics))
+    acls = kafka_commands(
+        settings, bootstrap, list(load_topics(settings.kafka, settings.placement).file.topics)
+    )
     return Examination(findings, mongodb_commands(needed(settings)), acls)
 
 
@@ -94,7 +96,7 @@ async def _kafka(settings: Settings, bootstrap: str) -> list[Finding]:
     except KafkaException as error:
         hint = "Is it running, is EDEN_KAFKA_BOOTSTRAP right, may this machine reach it?"
         return [Finding("Kafka", "fail", f"{bootstrap}: {_short(error)}", hint)]
-    declared = load_topics(settings.kafka)
+    declared = load_topics(settings.kafka, settings.placement)
     names = [topic.name for topic in declared]
     return await _all(
         [

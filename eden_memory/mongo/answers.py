@@ -14,6 +14,7 @@ from pymongo.errors import ConnectionFailure, WaitQueueTimeoutError, WTimeoutErr
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
+from eden_memory.domain.names import Names
 from eden_memory.mongo.grouped import GroupedInserts
 from eden_memory.mongo.memory.shared_reads import SharedReads
 from schemas.documents import Answer
@@ -29,11 +30,11 @@ Unit = tuple[str, str | None]
 
 
 class MongoAnswers:
-    """The collection `<prefix>answers` (eden_memory.models.asking.answers.AnswerStore)."""
+    """The collection `answers` (eden_memory.models.asking.answers.AnswerStore)."""
 
-    def __init__(self, database: AsyncDatabase[Document], prefix: str) -> None:
+    def __init__(self, database: AsyncDatabase[Document], names: Names) -> None:
         self._answers: AsyncCollection[Document] = database.get_collection(
-            f"{prefix}{Answer.COLLECTION}",
+            names[Answer.COLLECTION],
             read_preference=ReadPreference.PRIMARY,
             read_concern=ReadConcern("majority"),
             write_concern=WriteConcern("majority", j=True),

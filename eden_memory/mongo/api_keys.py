@@ -1,4 +1,4 @@
-"""API keys in `<prefix>api_keys`: their hashes, what they may do, and when they were used last."""
+"""API keys in `api_keys`: their hashes, what they may do, and when they were used last."""
 
 from datetime import datetime
 from typing import Any
@@ -7,6 +7,7 @@ from pymongo import ReadPreference, WriteConcern
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
+from eden_memory.domain.names import Names
 from eden_memory.mongo.memory.memory_documents import document_of, row_of
 from schemas.documents import ApiKey
 
@@ -14,11 +15,11 @@ Row = dict[str, Any]
 
 
 class MongoApiKeys:
-    """`prefix` stands before the collection's name."""
+    """Reads and writes the collections of one namespace."""
 
-    def __init__(self, database: AsyncDatabase[Row], prefix: str) -> None:
+    def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
         self._keys = database.get_collection(
-            prefix + ApiKey.COLLECTION,
+            names[ApiKey.COLLECTION],
             read_preference=ReadPreference.PRIMARY,
             read_concern=ReadConcern("majority"),
             write_concern=WriteConcern("majority"),

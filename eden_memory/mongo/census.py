@@ -6,11 +6,12 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory.domain.names import Names
 from schemas.documents import DOCUMENTS
 
 
-async def count_documents(database: AsyncDatabase[dict[str, Any]], prefix: str) -> Mapping[str, int]:
+async def count_documents(database: AsyncDatabase[dict[str, Any]], names: Names) -> Mapping[str, int]:
     """By collection, without prefix; from the server's own figures, so cheap."""
-    names = sorted({one.COLLECTION for one in DOCUMENTS})
-    counts = await asyncio.gather(*(database[prefix + one].estimated_document_count() for one in names))
-    return dict(zip(names, counts, strict=True))
+    kinds = sorted({one.COLLECTION for one in DOCUMENTS})
+    counts = await asyncio.gather(*(database[names[one]].estimated_document_count() for one in kinds))
+    return dict(zip(kinds, counts, strict=True))

@@ -5,6 +5,7 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory.domain.names import Names
 from eden_memory.mongo.usage.money import plain
 from schemas.documents import (
     Context,
@@ -23,9 +24,9 @@ Row = dict[str, Any]
 class MongoChain:
     """Every read is by id; an operator's tool, so it asks nobody whose it is."""
 
-    def __init__(self, database: AsyncDatabase[Row], prefix: str) -> None:
+    def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
         self._of = {
-            one: database[prefix + one.COLLECTION]
+            one: database[names[one.COLLECTION]]
             for one in (
                 Context,
                 CountedCall,

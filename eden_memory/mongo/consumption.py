@@ -7,15 +7,16 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.domain.consumption import Mark, Offsets
+from eden_memory.domain.names import Names
 
 Document = dict[str, Any]
 
 
 class MongoMarks:
-    """The collection `<prefix>consumption`: one document a round."""
+    """The collection `consumption`: one document a round."""
 
-    def __init__(self, database: AsyncDatabase[Document], prefix: str) -> None:
-        self._marks = database[f"{prefix}consumption"]
+    def __init__(self, database: AsyncDatabase[Document], names: Names) -> None:
+        self._marks = database[names["consumption"]]
 
     async def add(self, mark: Mark) -> None:
         """Keep a note; of two at the same moment the later one."""

@@ -9,6 +9,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import PyMongoError
 
 from eden_memory.domain.control import DeadRetry, Pause, PauseKind
+from eden_memory.domain.names import Names
 
 Document = dict[str, Any]
 AGAIN_SECONDS = 2.0
@@ -16,10 +17,10 @@ AGAIN_SECONDS = 2.0
 
 
 class MongoControls:
-    """The collection `<prefix>controls`: documents of kind `pause` and `dead`, one of each subject."""
+    """The collection `controls`: documents of kind `pause` and `dead`, one of each subject."""
 
-    def __init__(self, database: AsyncDatabase[Document], prefix: str) -> None:
-        self._controls = database[f"{prefix}controls"]
+    def __init__(self, database: AsyncDatabase[Document], names: Names) -> None:
+        self._controls = database[names["controls"]]
         self._listening: dict[asyncio.Event, None] = {}
         self._watching: asyncio.Task[None] | None = None
 
@@ -129,10 +130,10 @@ _FIELDS = ("stage", "topic", "partition", "dead_topic", "dead_partition", "dead_
 
 
 class MongoGroupNotes:
-    """The collection `<prefix>groups`: which partitions each consumer group has ever committed."""
+    """The collection `groups`: which partitions each consumer group has ever committed."""
 
-    def __init__(self, database: AsyncDatabase[Document], prefix: str) -> None:
-        self._groups = database[f"{prefix}groups"]
+    def __init__(self, database: AsyncDatabase[Document], names: Names) -> None:
+        self._groups = database[names["groups"]]
 
     async def committed(self, group: str) -> Collection[tuple[str, int]]:
         """Topic and partition of every partition that the group committed."""

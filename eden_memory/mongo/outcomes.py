@@ -11,6 +11,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
+from eden_memory.domain.names import Names
 from eden_memory.domain.outcome import Outcome, OutcomeTooLarge, Reread, StoredRecord
 from eden_memory.mongo.grouped import GroupedInserts
 from eden_memory.mongo.memory.shared_reads import SharedReads
@@ -20,14 +21,14 @@ Document = dict[str, Any]
 
 
 class MongoLedger:
-    """The collection `<prefix>outcomes`.
+    """The collection `outcomes`.
 
     `_id` is the decision key; `members` (`stage:event id`) and `writes` are each unique over all documents.
     """
 
-    def __init__(self, database: AsyncDatabase[Document], prefix: str, limit: int = LIMIT_BYTES) -> None:
+    def __init__(self, database: AsyncDatabase[Document], names: Names, limit: int = LIMIT_BYTES) -> None:
         self._outcomes: AsyncCollection[Document] = database.get_collection(
-            f"{prefix}outcomes",
+            names["outcomes"],
             read_preference=ReadPreference.PRIMARY,
             read_concern=ReadConcern("majority"),
             write_concern=WriteConcern("majority", j=True),

@@ -9,17 +9,19 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import DuplicateKeyError
 from pymongo.read_concern import ReadConcern
 
+from eden_memory.domain.names import Names
+
 BYTES = 32
 _ID = "secret"
 
 
-async def installation_secret(database: AsyncDatabase[dict[str, Any]], prefix: str) -> bytes:
-    """The secret in `<prefix>installation`; whoever asks first makes it, acknowledged by a majority.
+async def installation_secret(database: AsyncDatabase[dict[str, Any]], names: Names) -> bytes:
+    """The secret in `installation`; whoever asks first makes it, acknowledged by a majority.
 
     Every namespace of an installation reads it from the live one, so that a prompt reads the same in each.
     """
     collection = database.get_collection(
-        f"{prefix}installation",
+        names["installation"],
         write_concern=WriteConcern("majority"),
         read_concern=ReadConcern("majority"),
     )

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from bson.decimal128 import Decimal128
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory.domain.names import Names
 from schemas.documents import UsageTotal
 
 LIVE = "live"
@@ -24,22 +25,22 @@ class Spender(NamedTuple):
 
 
 async def spent(
-    database: AsyncDatabase[dict[str, Any]], prefix: str, now: datetime, agents: int
+    database: AsyncDatabase[dict[str, Any]], names: Names, now: datetime, agents: int
 ) -> Mapping[tuple[str, str, str, str], float]:
     """US dollars; the agents that spent most this month by name, the others together."""
     today = now.strftime("%Y-%m-%d")
     of_month: dict[str, Any] = {"namespace": LIVE, "day": {"$gte": today[:8] + "01", "$lte": today}}
     by = {"today": {"$eq": ["$day", today]}, "stage": "$stage", "model": "$model", "agent": "$agent_id"}
-    rows = await database[prefix + UsageTotal.COLLECTION].aggregate(
+    rows = await database[names[UsageTotal.COLLECTION]].aggregate(
         [{"$match": of_month}, {"$group": {"_id": by, "usd": {"$sum": "$cost_usd"}}}]
     )
     found = [(row["_id"], _dollars(row["usd"])) async for row in rows]
-    names = _largest(found, agents)
+    largest = _largest(found, agents)
     sums: defaultdict[tuple[str, str, str, str], float] = defaultdict(float)
     for key, usd in found:
         agent = key.get("agent") or NOBODY
         for period in ("day", "month") if key["today"] else ("month",):
-            sums[Spender(period, key["stage"], key["model"], agent if agent in names else OTHERS)] += usd
+            sums[Spender(period, key["stage"], key["model"], agent if agent in largest else OTHERS)] += usd
     return sums
 
 

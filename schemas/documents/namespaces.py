@@ -34,6 +34,8 @@ class Namespace(Document):
     """The consumer group that fills it, whole."""
     source: KeyText
     """What it is filled from, and compared with: the prefix of the live collections."""
+    pipeline: KeyText = "original"
+    """The namespace whose topics, groups, ledger and trigger state go with this memory."""
     places: tuple[Place, ...]
     state: Literal["filling", "caught_up", "verified", "dropped"]
     """`dropped`: dropping has begun, and nothing of it is to be used."""

@@ -82,7 +82,7 @@ async def stand(settings: Settings) -> AsyncGenerator[Client]:
     """A database with one session of one user, and one whose users have a group."""
     async with connect(settings.mongodb, _uri(settings)) as client:
         database = client[settings.mongodb.database]
-        await set_up(database, settings.mongodb.prefix)
+        await set_up(database, settings.names)
         rows = [row_of(snapshot(scope)) for scope in (*SCOPES, GROUP)]
         stream = {"_id": "s.a/shard/billing", "agent_id": "s.a", "scope": "shard", "shard": "billing"}
         await database["memory_snapshots"].insert_many(rows)

@@ -153,7 +153,7 @@ async def stand(
     config = admin_config(settings.kafka, servers.kafka_bootstrap)
     await asyncio.to_thread(apply_topics, config, load_topics(settings.kafka))
     async with connect(settings.mongodb, servers.mongodb_uri) as mongo:
-        await set_up(mongo[name], settings.mongodb.prefix)
+        await set_up(mongo[name], settings.names)
         yield Stand(settings, environment, client_kwargs(settings.kafka, servers.kafka_bootstrap), mongo)
 
 
@@ -253,7 +253,7 @@ async def _until_formed(formed: Formed) -> None:
 async def _watching(made: Stand, formed: Formed) -> AsyncGenerator[None]:
     topic = made.settings.kafka.topic_prefix + "memory.usage"
     async with (
-        memory_feed(made.database, made.settings.mongodb.prefix) as memory,
+        memory_feed(made.database, made.settings.names) as memory,
         usage_feed(made.client, topic) as calls,
         asyncio.TaskGroup() as group,
     ):

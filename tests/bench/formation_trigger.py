@@ -33,6 +33,7 @@ from tests.bench.report import Report, Row, median
 from tests.integration.formation_trigger.harness import Kit
 from tests.integration.runtime.harness import until
 from tests.integration.stages_on_servers import PARTITIONS, Topic, on_servers
+from tests.names import NAMES
 from tests.servers import running_servers
 from tests.unit.formation_trigger.records import message, watermark
 
@@ -120,7 +121,7 @@ async def all_writes(kit: Kit, left: Writes) -> Writes:
 async def bulk_seconds(kit: Kit, writes: Writes) -> float:
     """The same documents written in bulk, by as many writers as there are partitions, same indexes."""
     database = kit.mongo[f"{kit.settings.mongodb.database}_bulk{uuid4().hex[:6]}"]
-    await MongoTriggerStore(database, "memory_", Limits()).create_indexes()
+    await MongoTriggerStore(database, NAMES, Limits()).create_indexes()
 
     async def writer(share: int) -> None:
         for name, operations in writes:

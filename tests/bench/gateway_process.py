@@ -17,7 +17,7 @@ async def serve() -> None:
     settings = Settings()
     async with Memory(settings) as memory:
         await memory.ready()
-        app = gateway_app(memory, ApiKeys(memory.database, settings.mongodb.prefix), settings)
+        app = gateway_app(memory, ApiKeys(memory.database, settings.names), settings)
         with bound_socket() as bound:
             print(f"http://127.0.0.1:{bound.getsockname()[1]}", flush=True)  # noqa: T201
             config = uvicorn.Config(app, log_level="warning", access_log=False)

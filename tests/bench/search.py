@@ -38,6 +38,7 @@ from schemas.scopes import Scope
 from tests.bench.report import Report, Row, median, percentile
 from tests.bench.search_changes import Change, changes
 from tests.bench.search_facts import MODEL, Facts, facts, near, store
+from tests.names import NAMES
 
 TARGETS = {1_000: 3.0, 10_000: 5.0, 100_000: 10.0}
 """Milliseconds at p95, by facts of a scope."""
@@ -198,7 +199,7 @@ async def stand(settings: Settings, made: Facts) -> AsyncGenerator[Bench]:
         mongodb = settings.mongodb.model_copy(update={"database": database.name})
         await database["memory_facts"].create_indexes(list(MEMORY_INDEXES[Fact.COLLECTION]))
         await store(database, made)
-        lists = PlainFactLists(database, "memory_", MODEL, most_bytes=4_000_000_000)
+        lists = PlainFactLists(database, NAMES, MODEL, most_bytes=4_000_000_000)
         following = Following(client, settings.model_copy(update={"mongodb": mongodb}), lists)
         await following.ready()
         try:

@@ -19,6 +19,7 @@ from schemas.events import FactChanged
 from schemas.provenance import Embedding
 from schemas.scopes import Scope
 from tests.bench.search_facts import MODEL, NOW
+from tests.names import NAMES
 
 SECONDS = 10.0
 
@@ -36,7 +37,7 @@ async def changes(
     database: AsyncDatabase[dict[str, Any]], lists: PlainFactLists, scope: Scope, dimensions: int, count: int
 ) -> list[Change]:
     """So many, one after the other."""
-    writer = MongoMemoryStore(database, "memory_")
+    writer = MongoMemoryStore(database, NAMES)
     return [await _one(writer, lists, scope, dimensions, number) for number in range(count)]
 
 

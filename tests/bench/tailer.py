@@ -86,7 +86,7 @@ class Stand:
     async def place(self, phase: str) -> None:
         """Set the tailer back to before all messages."""
         where = {"token": self.token, "version": "0" * 16, "phase": phase, "page": None, "read": 0}
-        await self.database[self.settings.mongodb.prefix + "positions"].update_one(
+        await self.database[self.settings.names["positions"]].update_one(
             {"_id": app.source_name(self.settings)}, {"$set": where}, upsert=True
         )
 

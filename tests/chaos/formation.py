@@ -196,7 +196,7 @@ async def _set_up(settings: Settings, servers: Servers) -> None:
     config = admin_config(settings.kafka, servers.kafka.endpoint)
     await asyncio.to_thread(apply_topics, config, load_topics(settings.kafka))
     async with connect(settings.mongodb, servers.mongo.endpoint) as client:
-        await set_up(client[DATABASE], settings.mongodb.prefix)
+        await set_up(client[DATABASE], settings.names)
 
 
 def _topics(settings: Settings) -> dict[str, int]:

@@ -17,6 +17,7 @@ from unittest.mock import patch
 
 from eden_memory import app, handlers
 from eden_memory.domain import consolidating
+from eden_memory.domain.names import Names
 from eden_memory.logs import configure
 from eden_memory.models import factory
 from eden_memory.models.asking.chat import Chat, Request
@@ -70,8 +71,8 @@ class Watch:
 class WatchedAnswers(MongoAnswers):
     """Notes when answers were looked up, and when one was acknowledged by the store."""
 
-    def __init__(self, watch: Watch, database: Any, prefix: str) -> None:
-        super().__init__(database, prefix)
+    def __init__(self, watch: Watch, database: Any, names: Names) -> None:
+        super().__init__(database, names)
         self._watch = watch
 
     async def of_unit(self, unit: str, answer_id: str | None = None) -> Mapping[str, Answer]:

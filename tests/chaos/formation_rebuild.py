@@ -7,6 +7,7 @@ from typing import Any
 
 from aiokafka import TopicPartition
 
+from eden_memory.domain.names import Names
 from eden_memory.mongo.memory.forgotten import MongoForgetting
 from eden_memory.mongo.memory.memory_store import MongoMemoryStore
 from eden_memory.mongo.setup.setup import set_up
@@ -65,10 +66,10 @@ def _record(one: Any) -> Record:
 
 async def rebuild(database: Any, records: Mapping[str, Sequence[Record]]) -> None:
     """Through the writer's own code, with no mark of what was forgotten: tombstones must say it all."""
-    await set_up(database, PREFIX)
+    await set_up(database, Names(PREFIX))
     writer = AtlasWriter(
-        MongoMemoryStore(database, PREFIX),
-        MongoForgetting(database, PREFIX),
+        MongoMemoryStore(database, Names(PREFIX)),
+        MongoForgetting(database, Names(PREFIX)),
         clock=lambda: 0.0,
         sleep=_at_once,
     )

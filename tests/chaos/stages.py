@@ -238,7 +238,7 @@ def _figures(on: Scene, calls: verdict.Calls) -> dict[str, object]:
 async def _stored(place: Place) -> tuple[dict[str, bytes], dict[str, list[str]]]:
     """The ledger's records by key, and the messages of the stored windows by formation."""
     settings = place.settings
-    prefix = settings.mongodb.prefix
+    prefix = settings.names
     async with connect(settings.mongodb, place.mongodb) as client:
         database = client[settings.mongodb.database]
         outcomes = await database[f"{prefix}outcomes"].find({}, {"records": 1}).to_list()

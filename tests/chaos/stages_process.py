@@ -24,6 +24,7 @@ from pydantic import SecretStr
 from pymongo import AsyncMongoClient
 
 from eden_memory.domain.failures import PermanentError, ProviderError
+from eden_memory.domain.names import Names
 from eden_memory.domain.outcome import Outcome
 from eden_memory.domain.stage import Decision, Delivery, Outgoing, RetryPolicy, Stage
 from eden_memory.handlers import stage_handlers
@@ -87,8 +88,8 @@ class Diary:
 class WatchedLedger(MongoLedger):
     """Notes when a member was looked up, and when its outcome was acknowledged."""
 
-    def __init__(self, database: Any, prefix: str, diary: Diary) -> None:
-        super().__init__(database, prefix)
+    def __init__(self, database: Any, names: Names, diary: Diary) -> None:
+        super().__init__(database, names)
         self._diary = diary
         self.looked: dict[str, float] = {}
 
@@ -241,7 +242,7 @@ def _own_stages(
     database, ledger = client[settings.mongodb.database], around.ledger
     assert isinstance(ledger, WatchedLedger)
     answering = Answering(place.seed, database["answers"], ledger, diary)
-    return stages_of(answering, Keeping(database[f"{settings.mongodb.prefix}outcomes"]))
+    return stages_of(answering, Keeping(database[f"{settings.names}outcomes"]))
 
 
 async def _surroundings(
@@ -251,8 +252,8 @@ async def _surroundings(
     publisher: Publisher,
     diary: Diary,
 ) -> Surroundings:
-    database, prefix = client[settings.mongodb.database], settings.mongodb.prefix
-    ledger = WatchedLedger(database, prefix, diary)
+    database, names = client[settings.mongodb.database], settings.names
+    ledger = WatchedLedger(database, names, diary)
     await ledger.prepare()
     return Surroundings(
         client=kafka,
@@ -261,8 +262,8 @@ async def _surroundings(
         registry=REGISTRY,
         publisher=publisher,
         ledger=ledger,
-        notes=MongoGroupNotes(database, prefix),
-        controls=MongoControls(database, prefix),
+        notes=MongoGroupNotes(database, names),
+        controls=MongoControls(database, names),
         slots=Slots(200),
         bounds=Bounds(commit_seconds=0.5, stop_seconds=DRAIN_SECONDS),
         clock=lambda: datetime.now(UTC),

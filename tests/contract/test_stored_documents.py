@@ -16,6 +16,7 @@ from eden_memory.mongo.source.positions import MongoPositions
 from eden_memory.ports import Position as Reached
 from eden_memory.settings import Settings
 from schemas.documents import Document, Lease, Outcome, Position
+from tests.names import NAMES
 
 pytestmark = pytest.mark.servers
 NOW = datetime(2026, 3, 2, 9, 15, tzinfo=UTC)
@@ -40,7 +41,7 @@ async def stored(database: Any, kind: type[Document]) -> list[Document]:
 
 
 async def test_outcomes_are_stored_as_described(database: Any) -> None:
-    ledger = MongoLedger(database, "memory_")
+    ledger = MongoLedger(database, NAMES)
     full = Decided(
         "k1", "s", ("e1", "e2"), ("fact:f@1",), (VALUE, TOMBSTONE), "t", 0, 7, NOW, ("FactChanged",)
     )

@@ -18,6 +18,7 @@ from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore
 from eden_memory.ports import TriggerStore
 from eden_memory.settings import Settings
 from schemas.documents import Document, Message, PartitionState, SessionState, WindowTexts
+from tests.names import NAMES
 from tests.unit.formation_trigger.memory_store import MemoryStore
 from tests.unit.formation_trigger.records import (
     NOON,
@@ -55,7 +56,7 @@ async def database(settings: Settings) -> AsyncGenerator[Any]:
 
 @pytest.fixture
 async def mongo(database: Any) -> MongoTriggerStore:
-    store = MongoTriggerStore(database, "memory_", Limits())
+    store = MongoTriggerStore(database, NAMES, Limits())
     await store.create_indexes()
     return store
 

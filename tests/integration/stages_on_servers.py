@@ -25,6 +25,7 @@ from eden_memory.settings import KafkaSettings, MongoSettings, Settings
 from schemas.envelope import Envelope
 from schemas.events import REGISTRY, Forgotten, FormationRequested, decode
 from schemas.events.base import Event
+from tests.names import NAMES
 
 PREFIX, PARTITIONS = "memory_", 3
 SOON = 60.0
@@ -50,9 +51,9 @@ class OnServers:
             group_of=lambda name: self.topics.group(name) + readers,
             registry=REGISTRY,
             publisher=self.publisher,
-            ledger=MongoLedger(self.database, PREFIX),
-            notes=MongoGroupNotes(self.database, PREFIX),
-            controls=MongoControls(self.database, PREFIX),
+            ledger=MongoLedger(self.database, NAMES),
+            notes=MongoGroupNotes(self.database, NAMES),
+            controls=MongoControls(self.database, NAMES),
             slots=Slots(100),
             bounds=Bounds(commit_seconds=0.1, stop_seconds=stop_seconds),
         )
@@ -201,8 +202,8 @@ async def on_servers(
         try:
             made = make(settings, mongo, publisher)
             if prepare:
-                await set_up(made.database, PREFIX)
-                await MongoLedger(made.database, PREFIX).prepare()
+                await set_up(made.database, NAMES)
+                await MongoLedger(made.database, NAMES).prepare()
             yield made
         finally:
             await publisher.stop()

@@ -55,7 +55,7 @@ class Forgetting:
     async def _place(self, message: str) -> tuple[str, str | None]:
         """Its session and author, as memory knows them, or the application's own document."""
         settings = self._memory.settings
-        stored = self._memory.database[settings.mongodb.prefix + Message.COLLECTION]
+        stored = self._memory.database[settings.names[Message.COLLECTION]]
         row = await stored.find_one({"_id": message}, {"session_id": 1, "user_id": 1})
         if row is not None and row.get("session_id") is not None:
             return row["session_id"], row.get("user_id")

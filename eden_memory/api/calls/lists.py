@@ -26,7 +26,7 @@ class ListCalls(Calls):
 
     @property
     def _browsing(self) -> Browsing:
-        return Browsing(self.memory.database, self.memory.settings.mongodb.prefix)
+        return Browsing(self.memory.database, self.memory.settings.names)
 
     async def history(self, fact_id: str, *, session: Any = None, user: Any = None) -> FactHistory:
         """A fact with its earlier texts, why each came to be, what it rests on and what it cost. NotFound."""
@@ -82,7 +82,7 @@ class ListCalls(Calls):
     async def get_memory_stats(self, session: Any = None, user: Any = None) -> dict[str, ScopeStats]:
         """The visible scopes in numbers, by label (`agent`, `user`, `shard:<name>`, …)."""
         _, view = await self._seen(session, user)
-        return await scope_stats(self.memory.database, self.memory.settings.mongodb.prefix, view)
+        return await scope_stats(self.memory.database, self.memory.settings.names, view)
 
     async def get_consolidation_status(
         self, session: Any = None, user: Any = None

@@ -122,7 +122,7 @@ class Requests:
 
     async def _write(self, asked: Sequence[Asked]) -> None:
         """In order: the change stream carries them as they stand."""
-        inbox = self.memory.source[self.memory.settings.mongodb.prefix + InboxFormNow.COLLECTION]
+        inbox = self.memory.source[self.memory.settings.names[InboxFormNow.COLLECTION]]
         await inbox.insert_many([one.model_dump(exclude_none=True) for one in asked])
 
 

@@ -36,7 +36,7 @@ def create_app(
 ) -> FastAPI:
     """All doors over one memory; `parts` tell /readyz how they stand. Nothing is connected here."""
     serve = memory.settings.serve
-    keys = keys or ApiKeys(memory.database, memory.settings.mongodb.prefix, memory.clock)
+    keys = keys or ApiKeys(memory.database, memory.settings.names, memory.clock)
     admission = admission or Admission(keys, serve)
     doors = Doors(memory, admission)
     mcp = mcp_app(memory, keys, memory.settings, admission, doors.stopping)

@@ -75,7 +75,7 @@ async def serve(settings: Settings) -> None:
 async def serving(settings: Settings, **options: Any) -> AsyncGenerator[list[Part]]:
     """The parts, ready to run. EdenError where whoever reaches the port could not be told apart."""
     async with Memory(settings, **options) as memory:
-        keys = ApiKeys(memory.database, settings.mongodb.prefix, memory.clock)
+        keys = ApiKeys(memory.database, settings.names, memory.clock)
         await demand_key(settings, keys)
         parts: list[Part] = []
         app = create_app(memory, keys, Admission(keys, settings.serve), lambda: parts)

@@ -55,7 +55,7 @@ def mcp_server(memory: Memory, who: Who, stopping: asyncio.Event | None = None) 
 async def serve_stdio(memory: Memory, key: str | None, fixed: Mapping[str, str]) -> None:
     """Until the host closes standard input. With a key it is checked anew for every call; an EdenError if it is
     not valid. `fixed`: agent, user and session that the host's configuration names."""
-    keys = ApiKeys(memory.database, memory.settings.mongodb.prefix)
+    keys = ApiKeys(memory.database, memory.settings.names)
     admission = Admission(keys, memory.settings.serve)
 
     async def who(request: ServerRequestContext[Any, Any] | None = None) -> Connection:

@@ -13,6 +13,7 @@ from eden_memory.api.results import BlobView, FactHistory, FactView, Page, Refle
 from eden_memory.api.stored import views
 from eden_memory.api.stored.cursors import cursor_of, digest_of, place_of
 from eden_memory.domain.context.visible import Asked, View
+from eden_memory.domain.names import Names
 from eden_memory.mongo.memory.memory_documents import document_of
 from schemas.documents import Access, Consolidated, Fact, Reflection
 from schemas.scopes import Scope, ScopeKind
@@ -78,10 +79,10 @@ REFLECTIONS = _List(Reflection.COLLECTION, "absorbed", (("position", -1), ("_id"
 
 
 class Browsing:
-    """`prefix` stands before the collections' names; every call is given what the asker may see."""
+    """Every call is given what the asker may see."""
 
-    def __init__(self, database: AsyncDatabase[Row], prefix: str) -> None:
-        self._database, self._prefix = database, prefix
+    def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
+        self._database, self._names = database, names
 
     async def facts(self, asked: Asked, view: View, filters: Filters) -> Page[FactView]:
         """Newest first."""
@@ -102,9 +103,7 @@ class Browsing:
         scopes = scopes_of(asked, view)
         keys = _wanted(view, filters)
         rows = (
-            await self._database[self._prefix + Consolidated.COLLECTION]
-            .find({"_id": {"$in": keys}})
-            .to_list()
+            await self._database[self._names[Consolidated.COLLECTION]].find({"_id": {"$in": keys}}).to_list()
         )
         blobs = {row["_id"]: document_of(Consolidated, row) for row in rows}
         return [views.blob_view(blobs[key], scopes[key]) for key in keys if key in blobs]
@@ -112,7 +111,7 @@ class Browsing:
     async def history(self, asked: Asked, view: View, fact_id: str) -> FactHistory:
         """All of a visible fact. NotFound."""
         fact, scope = await self.fact(asked, view, fact_id)
-        access = await self._database[self._prefix + Access.COLLECTION].find_one({"_id": fact.id})
+        access = await self._database[self._names[Access.COLLECTION]].find_one({"_id": fact.id})
         return FactHistory(
             views.fact_view(fact, scope, asked),
             views.versions(fact),
@@ -133,7 +132,7 @@ class Browsing:
     async def _visible(self, name: str, view: View, wanted: Any, fields: Mapping[str, int]) -> Row:
         row = None
         if isinstance(wanted, str) and KEY_TEXT.fullmatch(wanted):
-            row = await self._database[self._prefix + name].find_one({"_id": wanted}, dict(fields))
+            row = await self._database[self._names[name]].find_one({"_id": wanted}, dict(fields))
         if row is None or row["scope_key"] not in view.scope_keys:
             raise NotFound(f"there is no such {name.removesuffix('s')} here")
         return row
@@ -144,7 +143,7 @@ class Browsing:
         digest = filters.digest(listed.of, asked)
         query = page_query(listed, _wanted(view, filters), filters, digest)
         fields = dict.fromkeys(listed.hidden, 0) or None
-        found = self._database[self._prefix + listed.of].find(query, fields)
+        found = self._database[self._names[listed.of]].find(query, fields)
         rows = await found.sort(listed.sort).limit(filters.limit + 1).to_list()
         page = rows[: filters.limit]
         if len(rows) == len(page):

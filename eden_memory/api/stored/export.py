@@ -14,6 +14,7 @@ from bson import Binary, Decimal128, ObjectId
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.api.ids import typed
+from eden_memory.domain.names import Names
 from eden_memory.mongo.ids import encode_id
 from schemas.documents import (
     Access,
@@ -53,7 +54,7 @@ class Export:
 
     memory: AsyncDatabase[Row]
     source: AsyncDatabase[Row]
-    prefix: str
+    names: Names
 
     async def of(self, user: Any) -> Items:
         """(collection, document) pairs; ids typed, times in RFC 3339. NotAnId."""
@@ -82,7 +83,7 @@ class Export:
     async def _sessions(self, user: str) -> tuple[list[str], list[str]]:
         """Keys of the session memories that the user may see, and the sessions that they wrote in or are of."""
         heard = await self._all(Snapshot.COLLECTION, {"audience": user}, {"session_id": 1})
-        messages = self.memory[self.prefix + Message.COLLECTION]
+        messages = self.memory[self.names[Message.COLLECTION]]
         wrote = await messages.distinct("session_id", {"user_id": user})
         named = [*(row.get("session_id") for row in heard), *wrote]
         return [row["_id"] for row in heard], [one for one in dict.fromkeys(named) if one is not None]
@@ -114,16 +115,16 @@ class Export:
     async def _asked(self, user: Any, name: str) -> AsyncGenerator[Row]:
         """What waits in the inbox."""
         mine = [{"user_id": user}, {"what": "user", "target": user}, {"scope.user_id": name}]
-        async for row in self.source[self.prefix + InboxFormNow.COLLECTION].find({"$or": mine}):
+        async for row in self.source[self.names[InboxFormNow.COLLECTION]].find({"$or": mine}):
             yield _plain(row)
 
     async def _find(self, name: str, query: Mapping[str, Any]) -> AsyncGenerator[Row]:
         fields = NOT_SHOWN if name == Fact.COLLECTION else None
-        async for row in self.memory[self.prefix + name].find(query, fields, batch_size=PAGE):
+        async for row in self.memory[self.names[name]].find(query, fields, batch_size=PAGE):
             yield _plain(row)
 
     async def _all(self, name: str, query: Mapping[str, Any], fields: Mapping[str, int]) -> list[Row]:
-        return await self.memory[self.prefix + name].find(query, fields).to_list()
+        return await self.memory[self.names[name]].find(query, fields).to_list()
 
 
 def _own_sources(row: Row, user: str) -> Row:

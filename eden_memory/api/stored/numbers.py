@@ -10,15 +10,16 @@ from eden_memory.domain.consolidating import due
 from eden_memory.domain.context.context import Shown
 from eden_memory.domain.context.visible import View
 from eden_memory.domain.limits import label_of
+from eden_memory.domain.names import Names
 from eden_memory.domain.words import words_of
 from schemas.documents import Reflection
 
 
 async def scope_stats(
-    database: AsyncDatabase[dict[str, Any]], prefix: str, view: View
+    database: AsyncDatabase[dict[str, Any]], names: Names, view: View
 ) -> dict[str, ScopeStats]:
     """By label (`agent`, `user`, `shard:<name>`, …)."""
-    reflections = database[prefix + Reflection.COLLECTION]
+    reflections = database[names[Reflection.COLLECTION]]
     counts = await asyncio.gather(
         *(reflections.count_documents({"scope_key": one.scope.key}) for one in view.shown)
     )

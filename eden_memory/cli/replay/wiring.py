@@ -10,7 +10,8 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.domain.errors import EdenError
-from eden_memory.domain.replay.namespaces import WRITER, checked, prefix_of, stage_of
+from eden_memory.domain.names import Names
+from eden_memory.domain.replay.namespaces import WRITER, checked, placement_of, prefix_of, stage_of
 from eden_memory.domain.stage import Stage
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
@@ -75,7 +76,7 @@ async def rebuilding(
     at: Installation, name: str, shown: Callable[[Progress], None]
 ) -> AsyncGenerator[tuple[Rebuilding, Worker]]:
     """The namespace, made if it is new, and the writer that fills it."""
-    topics = load_topics(at.settings.kafka)
+    topics = load_topics(at.settings.kafka, at.settings.placement)
     client = client_kwargs(at.settings.kafka, endpoints(at.settings).kafka)
     group = topics.group_prefix + stage_of(name)
     async with Places(client, topics.read_by(WRITER), group) as places:
@@ -106,7 +107,7 @@ async def _new(at: Installation, name: str, group: str, places: Places) -> Names
 def _row(at: Installation, namespace: Namespace) -> Stage:
     """The writer's row in the table of the system: its code, other collections, the installation's marks."""
     writer = AtlasWriter(
-        MongoMemoryStore(at.database, namespace.prefix),
+        MongoMemoryStore(at.database, placement_of(namespace).names(at.prefix)),
         MongoMarks(at.database, at.prefix),
         sleep=_at_once,
     )
@@ -120,15 +121,15 @@ async def _at_once(seconds: float) -> None:
 
 
 def _around(at: Installation, namespace: Namespace, client: dict[str, Any], work: Rebuilding) -> Surroundings:
-    topics = load_topics(at.settings.kafka)
+    topics = load_topics(at.settings.kafka, at.settings.placement)
     return Surroundings(
         client=client,
         topic_of=topics.topic_of,
         group_of=topics.group,
         registry=REGISTRY,
         publisher=work.counted,
-        ledger=MongoLedger(at.database, at.prefix),
-        notes=MongoGroupNotes(at.database, namespace.prefix),
-        controls=MongoControls(at.database, namespace.prefix),
+        ledger=MongoLedger(at.database, at.settings.names),
+        notes=MongoGroupNotes(at.database, at.settings.names),
+        controls=MongoControls(at.database, Names(namespace.prefix)),
         slots=Slots(SLOTS),
     )

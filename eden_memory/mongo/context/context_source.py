@@ -27,7 +27,7 @@ class MongoContextSource:
     def __init__(self, source: Database, memory: Database, settings: Settings, streams: Streams) -> None:
         self._presence, self._streams = MongoPresence(source, memory, settings), streams
         self._snapshots = memory.get_collection(
-            settings.mongodb.prefix + Snapshot.COLLECTION,
+            settings.names[Snapshot.COLLECTION],
             read_preference=ReadPreference.PRIMARY,
             read_concern=ReadConcern("majority"),
         )

@@ -127,11 +127,11 @@ def _changed(event: Mapping[str, Any], watched: Mapping[str, _Watched]) -> Chang
 
 def _watched(settings: Settings) -> dict[str, list[_Watched]]:
     """By database."""
-    prefix, sessions, agents = settings.mongodb.prefix, settings.sessions, settings.agents
+    names, sessions, agents = settings.names, settings.sessions, settings.agents
     own = [
-        _Watched(prefix + Snapshot.COLLECTION, "scope"),
-        _Watched(prefix + Stream.COLLECTION, "everything"),
-        _Watched(prefix + SessionState.COLLECTION, "session", ("users",)),
+        _Watched(names[Snapshot.COLLECTION], "scope"),
+        _Watched(names[Stream.COLLECTION], "everything"),
+        _Watched(names[SessionState.COLLECTION], "session", ("users",)),
     ]
     theirs: list[_Watched] = []
     if sessions.collection is not None:

@@ -14,6 +14,7 @@ from pymongo.errors import BulkWriteError
 
 from eden_memory.domain.context.ready_contexts import Built, Ready
 from eden_memory.domain.context.visible import Asked
+from eden_memory.domain.names import Names
 from eden_memory.mongo.memory.memory_documents import row_of
 from schemas.documents import Context
 
@@ -24,10 +25,10 @@ FIELDS = {"session_id": 1, "user_id": 1, "agent_id": 1, "built_at": 1, "active_u
 
 
 class MongoContexts:
-    """`prefix` stands before the collection's name."""
+    """Reads and writes the collections of one namespace."""
 
-    def __init__(self, database: AsyncDatabase[Row], prefix: str) -> None:
-        self._contexts: AsyncCollection[Row] = database[prefix + Context.COLLECTION]
+    def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
+        self._contexts: AsyncCollection[Row] = database[names[Context.COLLECTION]]
 
     async def known(self, asked: Iterable[Asked]) -> dict[Asked, Ready]:
         """Those of these that there are."""

@@ -8,14 +8,15 @@ from pymongo import UpdateOne
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.write_concern import WriteConcern
 
+from eden_memory.domain.names import Names
 from schemas.documents import Access
 
 
 class MongoAccesses:
     """Port Accesses; counts may be lost with a primary, nothing waits for a majority."""
 
-    def __init__(self, database: AsyncDatabase[dict[str, Any]], prefix: str) -> None:
-        self._access = database.get_collection(prefix + Access.COLLECTION, write_concern=WriteConcern(1))
+    def __init__(self, database: AsyncDatabase[dict[str, Any]], names: Names) -> None:
+        self._access = database.get_collection(names[Access.COLLECTION], write_concern=WriteConcern(1))
 
     async def count(self, found: Mapping[str, int], at: datetime) -> None:
         """Add to the counts, in one write."""

@@ -11,6 +11,7 @@ from pymongo.read_concern import ReadConcern
 
 from eden_memory.domain.consolidating import due
 from eden_memory.domain.limits import DEFAULTS, limits_of
+from eden_memory.domain.names import Names
 from eden_memory.ports import Streams
 from schemas.documents import Outcome, Snapshot, Stream
 from schemas.scopes import Scope
@@ -20,11 +21,11 @@ Document = dict[str, Any]
 
 
 class MongoBlobsDecided:
-    """Reads `<prefix>outcomes` (eden_memory.ports.BlobsDecided)."""
+    """Reads `outcomes` (eden_memory.ports.BlobsDecided)."""
 
-    def __init__(self, database: AsyncDatabase[Document], prefix: str) -> None:
+    def __init__(self, database: AsyncDatabase[Document], names: Names) -> None:
         self._outcomes = database.get_collection(
-            prefix + Outcome.COLLECTION,
+            names[Outcome.COLLECTION],
             read_preference=ReadPreference.PRIMARY,
             read_concern=ReadConcern("majority"),
         )
@@ -36,10 +37,10 @@ class MongoBlobsDecided:
 
 
 async def scopes_due(
-    database: AsyncDatabase[Document], prefix: str, streams: Streams
+    database: AsyncDatabase[Document], names: Names, streams: Streams
 ) -> AsyncGenerator[Snapshot]:
     """Scopes that are to consolidate now and may have no event left that says so; one pass over the snapshots."""
-    found = database[prefix + Snapshot.COLLECTION].find({"$or": await _candidates(database, prefix)})
+    found = database[names[Snapshot.COLLECTION]].find({"$or": await _candidates(database, names)})
     async for row in found:
         try:
             snapshot = Snapshot.model_validate(row, strict=False, extra="ignore")
@@ -51,10 +52,10 @@ async def scopes_due(
             yield snapshot
 
 
-async def _candidates(database: AsyncDatabase[Document], prefix: str) -> list[Mapping[str, Any]]:
+async def _candidates(database: AsyncDatabase[Document], names: Names) -> list[Mapping[str, Any]]:
     """At or above the lowest threshold that any scope of its kind has; closed, or with a blob taken back."""
     lowest = {kind: limits.threshold for kind, limits in DEFAULTS.items()}
-    own = database[prefix + Stream.COLLECTION].find(
+    own = database[names[Stream.COLLECTION]].find(
         {"threshold": {"$type": "number"}}, {"scope": 1, "threshold": 1}
     )
     async for row in own:

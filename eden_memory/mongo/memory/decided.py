@@ -7,6 +7,7 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
+from eden_memory.domain.names import Names
 from schemas.envelope import Envelope
 from schemas.events import FactChanged, decode
 from schemas.events.base import Event
@@ -20,12 +21,12 @@ MOST_KEPT = 5_000
 
 
 class MongoDecided:
-    """Port Decided over `<prefix>outcomes` and the mark in `<prefix>snapshots`."""
+    """Port Decided over `outcomes` and the mark in `snapshots`."""
 
-    def __init__(self, database: AsyncDatabase[Row], prefix: str, decode: Decode = decode) -> None:
+    def __init__(self, database: AsyncDatabase[Row], names: Names, decode: Decode = decode) -> None:
         majority = ReadConcern("majority")
-        self._outcomes = database.get_collection(f"{prefix}outcomes", read_concern=majority)
-        self._snapshots = database.get_collection(f"{prefix}snapshots", read_concern=majority)
+        self._outcomes = database.get_collection(names["outcomes"], read_concern=majority)
+        self._snapshots = database.get_collection(names["snapshots"], read_concern=majority)
         self._decode = decode
         self._kept: OrderedDict[str, Outcomes] = OrderedDict()
 

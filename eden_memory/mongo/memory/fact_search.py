@@ -14,6 +14,7 @@ from pymongo.read_concern import ReadConcern
 
 from eden_memory.domain.facts.known_facts import KnownFact, Near
 from eden_memory.domain.facts.scope_matrix import Hit, ScopeMatrix
+from eden_memory.domain.names import Names
 from eden_memory.mongo.memory.fact_documents import FIELDS, known_fact
 from eden_memory.mongo.memory.memory_documents import packed_of
 
@@ -37,7 +38,7 @@ class _Kept:
 
 
 class MongoFactSearch:
-    """Port FactSearch over `<prefix>facts` and `<prefix>snapshots`; `model` is the embedder's.
+    """Port FactSearch over `facts` and `snapshots`; `model` is the embedder's.
 
     `skipped` is told how many facts of a scope could not be compared, because another model made their vectors.
     """
@@ -45,15 +46,15 @@ class MongoFactSearch:
     def __init__(
         self,
         database: AsyncDatabase[Row],
-        prefix: str,
+        names: Names,
         model: str,
         *,
         most_bytes: int = MOST_BYTES,
         skipped: Callable[[int], None] = lambda _: None,
     ) -> None:
         majority = ReadConcern("majority")
-        self._facts = database.get_collection(f"{prefix}facts", read_concern=majority)
-        self._snapshots = database.get_collection(f"{prefix}snapshots", read_concern=majority)
+        self._facts = database.get_collection(names["facts"], read_concern=majority)
+        self._snapshots = database.get_collection(names["snapshots"], read_concern=majority)
         self._model, self._most_bytes, self._skipped = model, most_bytes, skipped
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
 

@@ -12,6 +12,7 @@ from pymongo.write_concern import WriteConcern
 
 from eden_memory.domain.forgetting.forgetting import Blobs, BlobVersion, Resting, Told
 from eden_memory.domain.forgetting.forgotten import Mark
+from eden_memory.domain.names import Names
 from schemas.envelope import Envelope
 from schemas.events import ScopeConsolidated, decode
 from schemas.provenance import SourceMessage
@@ -22,17 +23,17 @@ MEMORY_FIELDS = ("scope_key", "agent_id", "sources", "formed_at", "version")
 
 
 class MongoForgettingStore:
-    """`prefix` stands before the collections' names."""
+    """Reads and writes the collections of one namespace."""
 
-    def __init__(self, database: AsyncDatabase[Row], prefix: str) -> None:
-        self._marks = _majority(database, prefix + "forgotten")
-        self._facts = _majority(database, prefix + "facts")
-        self._reflections = _majority(database, prefix + "reflections")
-        self._snapshots = _majority(database, prefix + "snapshots")
-        self._blobs = _majority(database, prefix + "blobs")
-        self._outcomes = _majority(database, prefix + "outcomes")
-        self._messages = _majority(database, prefix + "messages")
-        self._windows = _majority(database, prefix + "windows")
+    def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
+        self._marks = _majority(database, names["forgotten"])
+        self._facts = _majority(database, names["facts"])
+        self._reflections = _majority(database, names["reflections"])
+        self._snapshots = _majority(database, names["snapshots"])
+        self._blobs = _majority(database, names["blobs"])
+        self._outcomes = _majority(database, names["outcomes"])
+        self._messages = _majority(database, names["messages"])
+        self._windows = _majority(database, names["windows"])
 
     async def mark(self, marks: Iterable[Mark], event_id: str, at: datetime) -> None:
         """Store marks; a wider version or time takes the place of a narrower one, nothing else changes."""

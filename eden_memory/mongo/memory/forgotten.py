@@ -1,4 +1,4 @@
-"""What has been forgotten, as every stage looks it up: the collection `<prefix>forgotten`."""
+"""What has been forgotten, as every stage looks it up: the collection `forgotten`."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -8,6 +8,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.domain.forgetting.forgotten import Mark, Marks
+from eden_memory.domain.names import Names
 from eden_memory.mongo.memory.shared_reads import SharedReads
 from schemas.documents import ForgottenMark
 
@@ -15,11 +16,11 @@ Row = dict[str, Any]
 
 
 class MongoForgetting:
-    """`prefix` stands before the collection's name."""
+    """Reads and writes the collections of one namespace."""
 
-    def __init__(self, database: AsyncDatabase[Row], prefix: str) -> None:
+    def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
         self._marks = database.get_collection(
-            prefix + ForgottenMark.COLLECTION,
+            names[ForgottenMark.COLLECTION],
             read_preference=ReadPreference.PRIMARY,
             read_concern=ReadConcern("majority"),
         )

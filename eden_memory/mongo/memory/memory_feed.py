@@ -6,6 +6,7 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory.domain.names import Names
 from eden_memory.domain.progress import Noticed
 
 COLLECTIONS = ("windows", "facts", "reflections", "consolidated")
@@ -13,14 +14,14 @@ COLLECTIONS = ("windows", "facts", "reflections", "consolidated")
 
 @asynccontextmanager
 async def memory_feed(
-    database: AsyncDatabase[dict[str, Any]], prefix: str
+    database: AsyncDatabase[dict[str, Any]], names: Names
 ) -> AsyncGenerator[AsyncGenerator[Noticed]]:
     """Everything written from the moment that the block is entered; vectors and histories are left out."""
-    names = {prefix + name: name for name in COLLECTIONS}
+    kinds = {names[name]: name for name in COLLECTIONS}
     pipeline: list[dict[str, Any]] = [
         {
             "$match": {
-                "ns.coll": {"$in": list(names)},
+                "ns.coll": {"$in": list(kinds)},
                 "operationType": {"$in": ["insert", "update", "replace"]},
             }
         },
@@ -31,6 +32,6 @@ async def memory_feed(
         async def noticed() -> AsyncGenerator[Noticed]:
             async for change in stream:
                 if change.get("fullDocument") is not None:
-                    yield Noticed(names[change["ns"]["coll"]], change["fullDocument"])
+                    yield Noticed(kinds[change["ns"]["coll"]], change["fullDocument"])
 
         yield noticed()

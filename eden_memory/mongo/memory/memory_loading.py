@@ -10,6 +10,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
+from eden_memory.domain.names import Names
 from eden_memory.domain.projection.memory_batch import ScopeBatch
 from eden_memory.domain.projection.snapshot_projection import buffered, recent_fact
 from eden_memory.domain.projection.stored_memory import StoredScope
@@ -34,10 +35,10 @@ Stored = dict[str, StoredScope]
 class MemoryCollections:
     """The collections that the writer writes."""
 
-    def __init__(self, database: AsyncDatabase[Row], prefix: str) -> None:
+    def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
         def collection(kind: type[Document]) -> AsyncCollection[Row]:
             return database.get_collection(
-                prefix + kind.COLLECTION,
+                names[kind.COLLECTION],
                 read_preference=ReadPreference.PRIMARY,
                 read_concern=ReadConcern("majority"),
                 write_concern=WriteConcern("majority", j=True),

@@ -15,6 +15,7 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
+from eden_memory.domain.names import Names
 from eden_memory.domain.projection.memory_batch import ScopeBatch
 from eden_memory.domain.projection.projection import project
 from eden_memory.domain.projection.stored_memory import Applied, Change, StoredScope
@@ -40,11 +41,11 @@ class Changed(Exception):  # noqa: N818 - a direction: read anew
 
 
 class MongoMemoryStore:
-    """`prefix` stands before the collections' names."""
+    """Reads and writes the collections of one namespace."""
 
-    def __init__(self, database: AsyncDatabase[Row], prefix: str, at_once: int = AT_ONCE) -> None:
+    def __init__(self, database: AsyncDatabase[Row], names: Names, at_once: int = AT_ONCE) -> None:
         self._client = database.client
-        self._of = MemoryCollections(database, prefix)
+        self._of = MemoryCollections(database, names)
         self._loading = MemoryLoading(self._of)
         self._slots = asyncio.Semaphore(at_once)
         self._orphans = Orphans(database.client)

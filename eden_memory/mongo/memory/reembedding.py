@@ -8,6 +8,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.domain.errors import EdenError
+from eden_memory.domain.names import Names
 from eden_memory.mongo.memory.memory_documents import row_of
 from schemas.documents import InboxFactCommand
 from schemas.scopes import Scope
@@ -18,18 +19,18 @@ ASKED_BY = "eden reembed"
 _ALLOWED = "embedding_model"
 
 
-async def embedding_models_in(database: AsyncDatabase[Row], prefix: str) -> set[str]:
+async def embedding_models_in(database: AsyncDatabase[Row], names: Names) -> set[str]:
     """The models that made the vectors of the active facts."""
-    found = await database[f"{prefix}facts"].distinct("embedding_model", {"active": True})
+    found = await database[names["facts"]].distinct("embedding_model", {"active": True})
     return {one for one in found if one is not None}
 
 
-async def refuse_another_model(database: AsyncDatabase[Row], prefix: str, model: str) -> None:
+async def refuse_another_model(database: AsyncDatabase[Row], names: Names, model: str) -> None:
     """An EdenError if stored facts have vectors of another model, and nobody has asked for `model` instead."""
-    others = sorted(await embedding_models_in(database, prefix) - {model})
+    others = sorted(await embedding_models_in(database, names) - {model})
     if not others:
         return
-    allowed = await database[f"{prefix}installation"].find_one({"_id": _ALLOWED})
+    allowed = await database[names["installation"]].find_one({"_id": _ALLOWED})
     if allowed is None or allowed["model"] != model:
         raise EdenError(
             f"stored facts have vectors of {', '.join(others)}, and {model} is configured: they cannot be compared",
@@ -39,13 +40,13 @@ async def refuse_another_model(database: AsyncDatabase[Row], prefix: str, model:
 
 
 class Reembedding:
-    """`database` and `prefix` are of the memory, `inbox` the application's `memory_inbox`."""
+    """`database` and `names` are of the memory, `inbox` the application's `memory_inbox`."""
 
     def __init__(
-        self, database: AsyncDatabase[Row], prefix: str, inbox: AsyncCollection[Row], model: str
+        self, database: AsyncDatabase[Row], names: Names, inbox: AsyncCollection[Row], model: str
     ) -> None:
-        self._facts = database[f"{prefix}facts"]
-        self._installation = database[f"{prefix}installation"]
+        self._facts = database[names["facts"]]
+        self._installation = database[names["installation"]]
         self._inbox, self._model = inbox, model
 
     async def left(self) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
+from eden_memory.domain.names import Names
 from eden_memory.mongo.memory.memory_documents import document_of
 from eden_memory.mongo.memory.shared_reads import SharedReads
 from schemas.documents import Snapshot
@@ -14,10 +15,10 @@ Row = dict[str, Any]
 
 
 class MongoSnapshots:
-    """Port Snapshots over `<prefix>snapshots`."""
+    """Port Snapshots over `snapshots`."""
 
-    def __init__(self, database: AsyncDatabase[Row], prefix: str) -> None:
-        name = prefix + Snapshot.COLLECTION
+    def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
+        name = names[Snapshot.COLLECTION]
         self._snapshots = database.get_collection(name, read_concern=ReadConcern("majority"))
         self._reads = SharedReads(self._read)
 

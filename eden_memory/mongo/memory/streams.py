@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.domain.limits import label_of
+from eden_memory.domain.names import Names
 from schemas.documents import Stream
 from schemas.scopes import Scope
 
@@ -19,17 +20,17 @@ MOST_AGENTS = 10_000
 
 
 class MongoStreams:
-    """Reads an agent's streams at most every `keep_seconds`; `prefix` stands before the collection's name."""
+    """Reads an agent's streams at most every `keep_seconds`."""
 
     def __init__(
         self,
         database: AsyncDatabase[dict[str, Any]],
-        prefix: str,
+        names: Names,
         *,
         keep_seconds: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._streams = database[prefix + Stream.COLLECTION]
+        self._streams = database[names[Stream.COLLECTION]]
         self._keep_seconds, self._clock = keep_seconds, clock
         self._known: dict[str, tuple[float, Streams]] = {}
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory.domain.names import Names
 from eden_memory.domain.search.candidates import Ranked, When
 from eden_memory.domain.search.text_index import asked_words
 from eden_memory.mongo.search import atlas_pipelines
@@ -19,7 +20,7 @@ LONGEST = 2_000
 
 
 class AtlasFactLists:
-    """Port FactLists over `<prefix>facts` with its two search indexes (eden_memory.mongo.setup.search_indexes).
+    """Port FactLists over `facts` with its two search indexes (eden_memory.mongo.setup.search_indexes).
 
     The indexes follow the collection by seconds at most; what they still hold of a fact that is retired or gone is
     left out by what its document says. Facts as they were known then are compared in this process.
@@ -28,14 +29,14 @@ class AtlasFactLists:
     def __init__(
         self,
         database: AsyncDatabase[Row],
-        prefix: str,
+        names: Names,
         model: str,
         *,
         embedder: Embedder | None = None,
     ) -> None:
-        self._facts = database[f"{prefix}facts"]
+        self._facts = database[names["facts"]]
         self._model = model
-        self._then = KnownThen(database, prefix, model, embedder)
+        self._then = KnownThen(database, names, model, embedder)
 
     async def semantic(
         self, scope_keys: Sequence[str], vectors: Sequence[bytes], most: int, least: float, when: When

@@ -7,6 +7,7 @@ from typing import Any
 import structlog
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory.domain.names import Names
 from eden_memory.domain.search.candidates import Ranked, When
 from eden_memory.mongo.context.context_watch import Changed
 from eden_memory.mongo.search.atlas_lists import AtlasFactLists
@@ -83,16 +84,16 @@ class ChosenFactLists:
             await self._chosen.close()
 
     async def _choose(self) -> Lists:
-        prefix, search, model = self._settings.mongodb.prefix, self._settings.search, self._embedder.model
+        names, search, model = self._settings.names, self._settings.search, self._embedder.model
         atlas = search.adapter == "atlas" or (
-            search.adapter == "auto" and await has_search(self._database, prefix)
+            search.adapter == "auto" and await has_search(self._database, names)
         )
         log.info("facts are searched", by="atlas" if atlas else "this process", asked_for=search.adapter)
         if atlas:
-            return AtlasFactLists(self._database, prefix, model, embedder=self._embedder)
+            return AtlasFactLists(self._database, names, model, embedder=self._embedder)
         lists = PlainFactLists(
             self._database,
-            prefix,
+            names,
             model,
             embedder=self._embedder,
             most_bytes=search.memory_bytes,
@@ -105,8 +106,8 @@ class ChosenFactLists:
         return lists
 
 
-async def has_search(database: Database, prefix: str) -> bool:
+async def has_search(database: Database, names: Names) -> bool:
     """Whether both search indexes answer."""
-    there = await found(database[f"{prefix}facts"]) or ()
+    there = await found(database[names["facts"]]) or ()
     answering = {str(one["name"]) for one in there if one.get("queryable")}
     return {VECTOR_INDEX, TEXT_INDEX} <= answering

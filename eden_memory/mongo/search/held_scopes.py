@@ -10,6 +10,7 @@ import structlog
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
+from eden_memory.domain.names import Names
 from eden_memory.mongo.memory.memory_documents import packed_of
 from eden_memory.mongo.search.held_scope import HeldScope
 from eden_memory.mongo.search.search_documents import KEPT, candidate
@@ -28,10 +29,10 @@ class HeldScopes:
     is in the store. Otherwise each use asks for the scopes' revisions first.
     """
 
-    def __init__(self, database: AsyncDatabase[Row], prefix: str, model: str, most_bytes: int) -> None:
+    def __init__(self, database: AsyncDatabase[Row], names: Names, model: str, most_bytes: int) -> None:
         majority = ReadConcern("majority")
-        self._facts = database.get_collection(f"{prefix}facts", read_concern=majority)
-        self._snapshots = database.get_collection(f"{prefix}snapshots", read_concern=majority)
+        self._facts = database.get_collection(names["facts"], read_concern=majority)
+        self._snapshots = database.get_collection(names["snapshots"], read_concern=majority)
         self._model, self._most_bytes = model, most_bytes
         self._held: OrderedDict[str, HeldScope] = OrderedDict()
         self._following: dict[str | None, asyncio.Task[None]] = {}

@@ -10,6 +10,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.domain.facts.scope_matrix import matrix_of
+from eden_memory.domain.names import Names
 from eden_memory.domain.search.candidates import Candidate, Ranked, When
 from eden_memory.domain.search.known_then import as_known
 from eden_memory.domain.search.text_index import AskedWord, TextIndex
@@ -38,9 +39,9 @@ class KnownThen:
     """Not the warm path: each search reads the scopes. `embedder` gives texts of then vectors, which are kept."""
 
     def __init__(
-        self, database: AsyncDatabase[Row], prefix: str, model: str, embedder: Embedder | None
+        self, database: AsyncDatabase[Row], names: Names, model: str, embedder: Embedder | None
     ) -> None:
-        self._facts = database.get_collection(f"{prefix}facts", read_concern=ReadConcern("majority"))
+        self._facts = database.get_collection(names["facts"], read_concern=ReadConcern("majority"))
         self._model, self._embedder = model, embedder
         self._vectors: OrderedDict[bytes, bytes] = OrderedDict()
         self._reading = asyncio.Semaphore(READING)

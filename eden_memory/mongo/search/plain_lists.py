@@ -10,6 +10,7 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory.domain.names import Names
 from eden_memory.domain.search.candidates import Ranked, When
 from eden_memory.domain.search.text_index import AskedWord, asked_words, together
 from eden_memory.mongo.search.held_scope import HeldScope
@@ -23,7 +24,7 @@ Scored = tuple[float, str, HeldScope]
 
 
 class PlainFactLists:
-    """Port FactLists over `<prefix>facts` and `<prefix>snapshots`.
+    """Port FactLists over `facts` and `snapshots`.
 
     `model` names the embedder's model; the `embedder` itself is only asked for vectors of texts that hold no longer
     (`When`); without one these are found by their words alone. `kept` is told how many bytes and scopes are kept.
@@ -35,15 +36,15 @@ class PlainFactLists:
     def __init__(
         self,
         database: AsyncDatabase[dict[str, Any]],
-        prefix: str,
+        names: Names,
         model: str,
         *,
         embedder: Embedder | None = None,
         most_bytes: int = MOST_BYTES,
         kept: Callable[[int, int], None] = lambda _bytes, _scopes: None,
     ) -> None:
-        self._scopes = HeldScopes(database, prefix, model, most_bytes)
-        self._then = KnownThen(database, prefix, model, embedder)
+        self._scopes = HeldScopes(database, names, model, most_bytes)
+        self._then = KnownThen(database, names, model, embedder)
         self._kept = kept
 
     @property

@@ -8,6 +8,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import CollectionInvalid, OperationFailure
 
 from eden_memory.domain.errors import EdenError
+from eden_memory.domain.names import Names
 from eden_memory.domain.windows.windows import Limits
 from eden_memory.mongo.answers import MongoAnswers
 from eden_memory.mongo.outcomes import MongoLedger
@@ -54,51 +55,51 @@ STAGES_OWN = (
 
 
 async def set_up(
-    database: Database, prefix: str, dimensions: int | None = None, wait_seconds: float = 0.0
+    database: Database, names: Names, dimensions: int | None = None, wait_seconds: float = 0.0
 ) -> list[str]:
     """Make what is missing, and say what was made; nothing where all is there already.
 
     `dimensions`: numbers of a vector; None: no search indexes are made. `wait_seconds`: how long to wait for
     these to answer; 0: not at all.
     """
-    made = await _collections(database, prefix)
-    made += await _validators(database, prefix)
-    before = await _indexes(database, prefix)
+    made = await _collections(database, names)
+    made += await _validators(database, names)
+    before = await _indexes(database, names)
     for name, models in MEMORY_INDEXES.items():
-        await _create(database, prefix + name, models)
-    await MongoLedger(database, prefix).prepare()
-    await MongoAnswers(database, prefix).prepare()
-    await MongoTriggerStore(database, prefix, Limits()).create_indexes()
-    await MongoUsage(database, prefix).prepare()
-    await MongoBudgets(database, prefix).prepare()
-    made += [f"index {one}" for one in sorted(await _indexes(database, prefix) - before)]
+        await _create(database, names[name], models)
+    await MongoLedger(database, names).prepare()
+    await MongoAnswers(database, names).prepare()
+    await MongoTriggerStore(database, names, Limits()).create_indexes()
+    await MongoUsage(database, names).prepare()
+    await MongoBudgets(database, names).prepare()
+    made += [f"index {one}" for one in sorted(await _indexes(database, names) - before)]
     if dimensions is not None:
-        made += await _search(database, prefix, dimensions, wait_seconds)
+        made += await _search(database, names, dimensions, wait_seconds)
     return made
 
 
-async def check(database: Database, prefix: str) -> list[str]:
+async def check(database: Database, names: Names) -> list[str]:
     """What is missing or differs, a line each; empty when everything is there. Search indexes are left out."""
     there = set(await database.list_collection_names())
-    missing = [name for name in _names(prefix, MEMORY_INDEXES) if name not in there]
-    problems = [f"collection {name} is missing" for name in missing]
-    for name in _names(prefix, MEMORY_INDEXES):
+    indexed = {names[short]: models for short, models in MEMORY_INDEXES.items()}
+    problems = [f"collection {name} is missing" for name in indexed if name not in there]
+    for name, models in indexed.items():
         if name in there:
-            lacking = _named(MEMORY_INDEXES[name.removeprefix(prefix)]) - await _of(database, name)
+            lacking = _named(models) - await _of(database, name)
             problems += [f"index {name}.{one} is missing" for one in sorted(lacking)]
     validators = await _current_validators(database)
     problems += [
-        f"validator of {prefix + one.COLLECTION} is missing or old"
+        f"validator of {names[one.COLLECTION]} is missing or old"
         for one in VALIDATED
-        if prefix + one.COLLECTION in there and validators.get(prefix + one.COLLECTION) != _validation(one)
+        if names[one.COLLECTION] in there and validators.get(names[one.COLLECTION]) != _validation(one)
     ]
     return problems
 
 
-async def _collections(database: Database, prefix: str) -> list[str]:
+async def _collections(database: Database, names: Names) -> list[str]:
     there = set(await database.list_collection_names())
     wanted = dict.fromkeys(
-        [*_names(prefix, MEMORY_INDEXES), *(prefix + one.COLLECTION for one in STAGES_OWN)]
+        names[short] for short in (*MEMORY_INDEXES, *(one.COLLECTION for one in STAGES_OWN))
     )
     made: list[str] = []
     for name in wanted:
@@ -111,11 +112,11 @@ async def _collections(database: Database, prefix: str) -> list[str]:
     return made
 
 
-async def _validators(database: Database, prefix: str) -> list[str]:
+async def _validators(database: Database, names: Names) -> list[str]:
     there = await _current_validators(database)
     made: list[str] = []
     for one in VALIDATED:
-        name, wanted = prefix + one.COLLECTION, _validation(one)
+        name, wanted = names[one.COLLECTION], _validation(one)
         if there.get(name) != wanted:
             await database.command("collMod", name, **wanted)
             made.append(f"validator of {name}")
@@ -152,8 +153,8 @@ async def _create(database: Database, name: str, models: Sequence[IndexModel]) -
         ) from None
 
 
-async def _search(database: Database, prefix: str, dimensions: int, wait_seconds: float) -> list[str]:
-    facts = database[prefix + Fact.COLLECTION]
+async def _search(database: Database, names: Names, dimensions: int, wait_seconds: float) -> list[str]:
+    facts = database[names[Fact.COLLECTION]]
     made = await search_indexes.make(facts, dimensions)
     if made is None:
         return []
@@ -162,18 +163,14 @@ async def _search(database: Database, prefix: str, dimensions: int, wait_seconds
     return [f"search index {facts.name}.{name}" for name in made]
 
 
-async def _indexes(database: Database, prefix: str) -> set[str]:
+async def _indexes(database: Database, names: Names) -> set[str]:
     """`<collection>.<index>` of everything that there is."""
-    names = dict.fromkeys(prefix + one.COLLECTION for one in DOCUMENTS)
-    return {f"{name}.{one}" for name in names for one in await _of(database, name) if one != "_id_"}
+    called = dict.fromkeys(names[one.COLLECTION] for one in DOCUMENTS)
+    return {f"{name}.{one}" for name in called for one in await _of(database, name) if one != "_id_"}
 
 
 async def _of(database: Database, name: str) -> set[str]:
     return set(await database[name].index_information())
-
-
-def _names(prefix: str, short: Iterable[str]) -> list[str]:
-    return [prefix + name for name in short]
 
 
 def _named(models: Iterable[IndexModel]) -> set[str]:

@@ -24,7 +24,7 @@ class MongoPresence:
         self, source: AsyncDatabase[dict[str, Any]], memory: AsyncDatabase[dict[str, Any]], settings: Settings
     ) -> None:
         self._source, self._settings = source, settings
-        self._states = memory[settings.mongodb.prefix + SessionState.COLLECTION]
+        self._states = memory[settings.names[SessionState.COLLECTION]]
 
     async def look_up(self, asked: Sequence[Asked]) -> dict[Asked, Present]:
         """For each who is asked about; all collections are read side by side."""

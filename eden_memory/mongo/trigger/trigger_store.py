@@ -13,6 +13,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError
 
 from eden_memory.domain.budgets.budgets import HELD
+from eden_memory.domain.names import Names
 from eden_memory.domain.windows.trigger import Session, StoredMessage
 from eden_memory.domain.windows.window_request import BatchWrite, SessionWrite, StoredWindow
 from eden_memory.domain.windows.windows import Limits
@@ -91,14 +92,14 @@ class Step:
 
 
 class MongoTriggerStore:
-    """`prefix` stands before the collections' names."""
+    """Reads and writes the collections of one namespace."""
 
-    def __init__(self, database: AsyncDatabase[Row], prefix: str, limits: Limits) -> None:
+    def __init__(self, database: AsyncDatabase[Row], names: Names, limits: Limits) -> None:
         self._transactions = Transactions(database.client)
-        self._messages: AsyncCollection[Row] = database[prefix + "messages"]
-        self._sessions: AsyncCollection[Row] = database[prefix + "sessions"]
-        self._windows: AsyncCollection[Row] = database[prefix + "windows"]
-        self._partitions: AsyncCollection[Row] = database[prefix + "partitions"]
+        self._messages: AsyncCollection[Row] = database[names["messages"]]
+        self._sessions: AsyncCollection[Row] = database[names["sessions"]]
+        self._windows: AsyncCollection[Row] = database[names["windows"]]
+        self._partitions: AsyncCollection[Row] = database[names["partitions"]]
         self._limits = limits
 
     async def create_indexes(self) -> None:

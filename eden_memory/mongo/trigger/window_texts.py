@@ -7,6 +7,7 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory.domain.names import Names
 from eden_memory.domain.window_texts import Concluded
 
 Row = dict[str, Any]
@@ -17,9 +18,9 @@ HELD: Row = {"erased_at": None}
 class MongoWindowTexts:
     """Over the collections `windows`, `outcomes` and `controls`."""
 
-    def __init__(self, database: AsyncDatabase[Row], prefix: str) -> None:
-        self._windows, self._outcomes = database[prefix + "windows"], database[prefix + "outcomes"]
-        self._controls = database[prefix + "controls"]
+    def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
+        self._windows, self._outcomes = database[names["windows"]], database[names["outcomes"]]
+        self._controls = database[names["controls"]]
 
     async def incomplete(self, after: str, most: int) -> Sequence[str]:
         """Formations that were asked for and are not known to be complete, by id, from behind `after` on."""

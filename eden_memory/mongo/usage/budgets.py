@@ -23,6 +23,7 @@ from eden_memory.domain.budgets.budgets import (
     budget_id,
     period_of,
 )
+from eden_memory.domain.names import Names
 from eden_memory.mongo.transactions import Transactions
 from eden_memory.mongo.usage.money import plain, stored
 from eden_memory.mongo.usage.usage_store import LIVE, STATE
@@ -40,13 +41,13 @@ class MongoBudgets:
     """The collections `budgets` and `reservations`; `clock` says which day and month it is."""
 
     def __init__(
-        self, database: AsyncDatabase[Row], prefix: str, clock: Callable[[], datetime] = now
+        self, database: AsyncDatabase[Row], names: Names, clock: Callable[[], datetime] = now
     ) -> None:
         self._transactions, self._clock = Transactions(database.client), clock
-        self._budgets = database[prefix + Budget.COLLECTION]
-        self._reservations = database[prefix + Reservation.COLLECTION]
-        self._totals = database[prefix + UsageTotal.COLLECTION]
-        self._state = database[prefix + UsageState.COLLECTION]
+        self._budgets = database[names[Budget.COLLECTION]]
+        self._reservations = database[names[Reservation.COLLECTION]]
+        self._totals = database[names[UsageTotal.COLLECTION]]
+        self._state = database[names[UsageState.COLLECTION]]
 
     async def prepare(self) -> None:
         """Create the index."""

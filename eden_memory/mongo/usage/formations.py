@@ -6,6 +6,7 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.domain.budgets.budgets import HELD
+from eden_memory.domain.names import Names
 from eden_memory.mongo.usage.money import plain
 from schemas.documents import CountedCall, SessionState, WindowTexts
 
@@ -15,10 +16,10 @@ Row = dict[str, Any]
 class MongoFormations:
     """Over the collections `windows`, `sessions` and `calls`."""
 
-    def __init__(self, database: AsyncDatabase[Row], prefix: str) -> None:
-        self._windows = database[prefix + WindowTexts.COLLECTION]
-        self._sessions = database[prefix + SessionState.COLLECTION]
-        self._calls = database[prefix + CountedCall.COLLECTION]
+    def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
+        self._windows = database[names[WindowTexts.COLLECTION]]
+        self._sessions = database[names[SessionState.COLLECTION]]
+        self._calls = database[names[CountedCall.COLLECTION]]
 
     async def asked_for(self, formation_ids: Sequence[str]) -> set[str]:
         """Those that were asked for."""

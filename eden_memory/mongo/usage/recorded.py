@@ -8,6 +8,7 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.domain.budgets.estimates import Recorded
+from eden_memory.domain.names import Names
 from eden_memory.mongo.usage.money import plain
 from eden_memory.mongo.usage.usage_store import CHARGED, LIVE
 from schemas.documents import CountedCall, WindowTexts
@@ -22,9 +23,9 @@ CONSOLIDATION = "consolidation"
 class MongoRecorded:
     """Over the collections `calls` and `windows`."""
 
-    def __init__(self, database: AsyncDatabase[Row], prefix: str) -> None:
-        self._calls = database[prefix + CountedCall.COLLECTION]
-        self._windows = database[prefix + WindowTexts.COLLECTION]
+    def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
+        self._calls = database[names[CountedCall.COLLECTION]]
+        self._windows = database[names[WindowTexts.COLLECTION]]
 
     async def of(self, agent_id: str, at: datetime) -> Recorded:
         """The last formations of an agent: windows, characters, cost; the oldest of them may be cut."""

@@ -9,6 +9,7 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.domain.budgets.memory_cost import Embedded
+from eden_memory.domain.names import Names
 from eden_memory.mongo.usage.money import plain
 from eden_memory.mongo.usage.usage_store import LIVE, STATE
 from schemas.documents import CountedCall, Fact, Message, UsageState, UsageTotal
@@ -42,13 +43,13 @@ class Sum:
 class MongoTotals:
     """Reads `usage`, `calls`, and how many facts and messages there were."""
 
-    def __init__(self, database: AsyncDatabase[Row], prefix: str) -> None:
-        self._totals = database[prefix + UsageTotal.COLLECTION]
-        self._calls = database[prefix + CountedCall.COLLECTION]
-        self._state = database[prefix + UsageState.COLLECTION]
+    def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
+        self._totals = database[names[UsageTotal.COLLECTION]]
+        self._calls = database[names[CountedCall.COLLECTION]]
+        self._state = database[names[UsageState.COLLECTION]]
         self._facts, self._messages = (
-            database[prefix + Fact.COLLECTION],
-            database[prefix + Message.COLLECTION],
+            database[names[Fact.COLLECTION]],
+            database[names[Message.COLLECTION]],
         )
 
     async def sums(self, asked: Asked) -> list[Sum]:

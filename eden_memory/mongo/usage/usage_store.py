@@ -15,6 +15,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from eden_memory.domain.budgets.budgets import period_of
+from eden_memory.domain.names import Names
 from eden_memory.mongo.transactions import Transactions
 from eden_memory.mongo.usage.money import stored
 from schemas.documents import Budget, CountedCall, UsageState, UsageTotal
@@ -36,12 +37,12 @@ KEPT_FIELDS = tuple(
 class MongoUsage:
     """The collections `usage`, `calls` and `usage_state`, and `spent_usd` of `budgets`."""
 
-    def __init__(self, database: AsyncDatabase[Row], prefix: str, kept: timedelta = KEPT) -> None:
+    def __init__(self, database: AsyncDatabase[Row], names: Names, kept: timedelta = KEPT) -> None:
         self._transactions, self._kept = Transactions(database.client), kept
-        self._totals = database[prefix + UsageTotal.COLLECTION]
-        self._calls = database[prefix + CountedCall.COLLECTION]
-        self._state = database[prefix + UsageState.COLLECTION]
-        self._budgets = database[prefix + Budget.COLLECTION]
+        self._totals = database[names[UsageTotal.COLLECTION]]
+        self._calls = database[names[CountedCall.COLLECTION]]
+        self._state = database[names[UsageState.COLLECTION]]
+        self._budgets = database[names[Budget.COLLECTION]]
 
     async def prepare(self) -> None:
         """Create the indexes, and the document that every count moves on."""

@@ -10,6 +10,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, ValidationError
 
 from eden_memory.domain.errors import EdenError
+from eden_memory.domain.placement import Placement
 from eden_memory.settings import KafkaSettings
 from schemas.events import Event
 
@@ -108,10 +109,11 @@ class Topic:
 
 
 class Topics:
-    """All topics of one installation, with their prefix."""
+    """All topics of one namespace, with their prefix; the shared ones among them."""
 
-    def __init__(self, file: TopicsFile, kafka: KafkaSettings) -> None:
+    def __init__(self, file: TopicsFile, kafka: KafkaSettings, placement: Placement | None = None) -> None:
         self.file = file
+        self._placement = placement or Placement()
         self.prefix = kafka.topic_prefix
         self.group_prefix = kafka.group_prefix
         self._kafka = kafka
@@ -121,11 +123,11 @@ class Topics:
         """The full name of a declared topic: `chat.messages` with the prefix before it."""
         if short not in self.file.topics:
             raise KeyError(f"{short} is not in topics.yaml")
-        return self.prefix + short
+        return self._placed(short)
 
     def topic_of(self, event: str | type[Event]) -> str:
         """The full name of the topic that an event is published to, by the event's class or name."""
-        return self.prefix + self._of_event[event if isinstance(event, str) else event.NAME]
+        return self._placed(self._of_event[event if isinstance(event, str) else event.NAME])
 
     def dead_of(self, topic: str) -> str:
         """The dead-letter topic beside a topic (full name in, full name out)."""
@@ -135,7 +137,7 @@ class Topics:
         """The consumer group of a program, with the groups' prefix."""
         if program not in self.file.programs:
             raise KeyError(f"{program} is not in topics.yaml")
-        return self.group_prefix + program
+        return self.group_prefix + self._placement.group(program)
 
     def read_by(self, program: str) -> list[str]:
         """Full names of the topics that a program's group reads, in the order of topics.yaml."""
@@ -148,7 +150,7 @@ class Topics:
     def __iter__(self) -> Iterator[Topic]:
         """Every topic as the broker should have it, each followed by its dead letters."""
         for short, declaration in self.file.topics.items():
-            name = self.prefix + short
+            name = self._placed(short)
             yield self._topic(name, self.partitions, declaration.kept, {}, declaration=declaration)
             dead = self.file.dead
             yield self._topic(name + DEAD, dead.partitions, dead.kept, dead.config, dead_of=name)
@@ -157,6 +159,9 @@ class Topics:
     def partitions(self) -> int:
         """Partitions that a topic is created with (dead letters apart)."""
         return self._kafka.partitions or self.file.partitions
+
+    def _placed(self, short: str) -> str:
+        return self.prefix + ("" if self.file.topics[short].shared else self._placement.topics) + short
 
     def _topic(
         self,
@@ -209,6 +214,6 @@ def _unresolved(file: TopicsFile) -> Iterator[str]:
             yield f"{name}: tombstones of {event}, which is not one of its events"
 
 
-def load_topics(kafka: KafkaSettings) -> Topics:
-    """The topics of this installation."""
-    return Topics(read_topics(topics_path()), kafka)
+def load_topics(kafka: KafkaSettings, placement: Placement | None = None) -> Topics:
+    """The topics of a namespace; without one, of that which the installation began with."""
+    return Topics(read_topics(topics_path()), kafka, placement)

@@ -32,7 +32,8 @@ from schemas.envelope import Envelope
 from schemas.events import REGISTRY, ReflectionFormed, ScopeChanged, ScopeConsolidated
 from schemas.provenance import SourceMessage
 from schemas.scopes import Scope
-from tests.integration.stages_on_servers import PARTITIONS, PREFIX, Mongo, OnServers, on_servers, running
+from tests.integration.stages_on_servers import PARTITIONS, Mongo, OnServers, on_servers, running
+from tests.names import NAMES
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(120)]
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -92,13 +93,13 @@ class Kit(OnServers):
     def __init__(self, settings: Settings, mongo: Mongo, publisher: Publisher) -> None:
         super().__init__(settings, mongo, publisher)
         self.model = Model()
-        self.streams = MongoStreams(self.database, PREFIX)
+        self.streams = MongoStreams(self.database, NAMES)
 
     def worker(self, name: str) -> Worker:
-        forgetting = MongoForgetting(self.database, PREFIX)
+        forgetting = MongoForgetting(self.database, NAMES)
         consolidation = Consolidation(
-            MongoSnapshots(self.database, PREFIX),
-            MongoBlobsDecided(self.database, PREFIX),
+            MongoSnapshots(self.database, NAMES),
+            MongoBlobsDecided(self.database, NAMES),
             self.streams,
             self.model,
             forgetting,
@@ -106,7 +107,7 @@ class Kit(OnServers):
             "v1",
             ConsolidationMetrics(),
         )
-        writer = AtlasWriter(MongoMemoryStore(self.database, PREFIX), forgetting)
+        writer = AtlasWriter(MongoMemoryStore(self.database, NAMES), forgetting)
         handlers = {pipeline.CONSOLIDATION: consolidation, pipeline.ATLAS_WRITER: writer}
         (stage,) = pipeline.stages({name: handlers[name]})
         return self.worker_of(stage)
@@ -157,11 +158,11 @@ async def test_a_version_that_the_writer_has_not_applied_is_not_paid_for_twice(k
     async with kit.running(pipeline.ATLAS_WRITER):
         await kit.put(reflection(user(1), number) for number in range(1, 5))
         await kit.holds(lambda: kit.database["memory_snapshots"].find_one({"buffer.3": {"$exists": True}}))
-    snapshots = await MongoSnapshots(kit.database, PREFIX).snapshots([user(1).key])
+    snapshots = await MongoSnapshots(kit.database, NAMES).snapshots([user(1).key])
     change = change_of(snapshots[user(1).key])
     async with kit.running(pipeline.CONSOLIDATION):
         await kit.put([_again(change, 0)])  # the writer may have been stopped before it had announced it
-        await kit.holds(lambda: MongoBlobsDecided(kit.database, PREFIX).blob_decided(user(1).key, 1))
+        await kit.holds(lambda: MongoBlobsDecided(kit.database, NAMES).blob_decided(user(1).key, 1))
         for number in range(1, 5):
             await kit.put([_again(change, number)])
         await _consumed(kit)
@@ -234,7 +235,7 @@ async def test_scopes_over_their_threshold_are_found_at_the_start_without_an_eve
     stream = {"_id": "s.a/agent", "agent_id": "s.a", "scope": "agent", "threshold": 2}
     await kit.database["memory_streams"].insert_one(stream)
     await kit.database["memory_snapshots"].insert_many(rows)
-    found = {one.scope_key: one async for one in scopes_due(kit.database, PREFIX, kit.streams)}
+    found = {one.scope_key: one async for one in scopes_due(kit.database, NAMES, kit.streams)}
     wanted = {user(1).key, "agent:s.a", ended.key, user(3).key}
     assert set(found) == wanted
     assert change_of(found[ended.key]).scope == ended
@@ -246,7 +247,7 @@ async def test_scopes_over_their_threshold_are_found_at_the_start_without_an_eve
     for _ in range(2):  # two processes start
         assert await announce(changes(), kit.publisher, kit.topics.topic_of, "consolidation") == 4
     async with kit.running(*BOTH):
-        decided = MongoBlobsDecided(kit.database, PREFIX)
+        decided = MongoBlobsDecided(kit.database, NAMES)
         versions = {key: 3 if key == user(3).key else 1 for key in wanted}
         for key, version in versions.items():
             await kit.holds(lambda key=key, version=version: decided.blob_decided(key, version))
@@ -297,7 +298,7 @@ async def test_events_of_blobs_say_what_they_were_made_from(kit: Kit) -> None:
 
 async def test_streams_are_read_once_a_while_and_broken_ones_left_out(kit: Kit) -> None:
     time = [0.0]
-    streams = MongoStreams(kit.database, PREFIX, keep_seconds=30.0, clock=lambda: time[0])
+    streams = MongoStreams(kit.database, NAMES, keep_seconds=30.0, clock=lambda: time[0])
     good = {"_id": "s.a/user", "agent_id": "s.a", "scope": "user", "threshold": 7, "of a later version": 1}
     shard = {"_id": "s.a/shard/x", "agent_id": "s.a", "scope": "shard", "shard": "x y"}
     broken = {"_id": "s.a/agent", "agent_id": "s.a", "scope": "agent", "threshold": "many"}

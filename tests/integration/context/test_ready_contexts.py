@@ -53,7 +53,7 @@ class Stage:
 
     def __init__(self, kit: Kit) -> None:
         self.kit = kit
-        prefix = kit.settings.mongodb.prefix
+        prefix = kit.settings.names
         streams = MongoStreams(kit.database, prefix)
         self.source = MongoContextSource(kit.database, kit.database, kit.settings, streams)
         self.contexts = MongoContexts(kit.database, prefix)
@@ -78,7 +78,7 @@ class Stage:
 @pytest.fixture
 async def stage(kit: Kit) -> AsyncGenerator[Stage]:
     stage = Stage(kit)
-    await set_up(kit.database, kit.settings.mongodb.prefix)
+    await set_up(kit.database, kit.settings.names)
     yield stage
     await stage.cache.close()
 

@@ -18,6 +18,7 @@ from schemas.fields import pack_vector
 from schemas.provenance import Embedding
 from schemas.scopes import Scope
 from tests.integration.context.harness import Kit, now
+from tests.names import NAMES
 
 pytestmark = pytest.mark.servers
 AGENT, ADA, BOB = Scope.of_agent("s.a"), Scope.of_user("s.a", "s.ada"), Scope.of_user("s.a", "s.bob")
@@ -70,7 +71,7 @@ async def remember(kit: Kit, scope: Scope, *texts: str) -> None:
 
 
 def finder(kit: Kit, embedder: Words | None = None) -> SearchEngine:
-    lists = PlainFactLists(kit.database, "memory_", MODEL)
+    lists = PlainFactLists(kit.database, NAMES, MODEL)
     return SearchEngine(lists, embedder or Words(), Ranking(semantic_least=0.8, text_least=0.1))
 
 

@@ -28,7 +28,8 @@ from processors.atlas_writer import AtlasWriter
 from processors.fact_dedup import FactDedup, Stores
 from schemas.envelope import Envelope
 from schemas.events import FactChanged, decode
-from tests.integration.stages_on_servers import PREFIX, OnServers, ignored, on_servers, running, settings_of
+from tests.integration.stages_on_servers import OnServers, ignored, on_servers, running, settings_of
+from tests.names import NAMES
 from tests.unit.dedup.dedup_kit import WordEmbedder
 
 Database = AsyncDatabase[dict[str, Any]]
@@ -48,18 +49,18 @@ def handler(database: Database, model: LanguageModel, counts: Counts | None = No
     """As one process has it: with caches of its own."""
     embedder = WordEmbedder()
     stores = Stores(
-        MongoFactSearch(database, PREFIX, embedder.model),
-        MongoDecided(database, PREFIX),
-        MongoForgetting(database, PREFIX),
-        MongoStreams(database, PREFIX),
+        MongoFactSearch(database, NAMES, embedder.model),
+        MongoDecided(database, NAMES),
+        MongoForgetting(database, NAMES),
+        MongoStreams(database, NAMES),
     )
     return FactDedup(stores, model, embedder, Fence(b"sixteen bytes or more"), counts or Counts())
 
 
 async def prepared(database: Database) -> Database:
     """With all indexes."""
-    await set_up(database, PREFIX)
-    await MongoLedger(database, PREFIX).prepare()
+    await set_up(database, NAMES)
+    await MongoLedger(database, NAMES).prepare()
     return database
 
 
@@ -67,7 +68,7 @@ async def write(database: Database, facts: Sequence[FactChanged]) -> None:
     """The writer applies these."""
     deliveries = [Delivery(_envelope(one), one, "memory.facts", one.key()) for one in facts]
     batch = memory_batch(deliveries, Marks())
-    for result in (await MongoMemoryStore(database, PREFIX).apply(list(batch.scopes.values()))).values():
+    for result in (await MongoMemoryStore(database, NAMES).apply(list(batch.scopes.values()))).values():
         if isinstance(result, Exception):
             raise result
 
@@ -98,8 +99,8 @@ class Stage(OnServers):
         """fact-dedup (and atlas-writer) as a process of its own has them."""
         handlers = {pipeline.FACT_DEDUP: accounted(handler(self.database, model), ignored)}
         if writer:
-            store = MongoMemoryStore(self.database, PREFIX)
-            handlers[pipeline.ATLAS_WRITER] = AtlasWriter(store, MongoForgetting(self.database, PREFIX))
+            store = MongoMemoryStore(self.database, NAMES)
+            handlers[pipeline.ATLAS_WRITER] = AtlasWriter(store, MongoForgetting(self.database, NAMES))
         return [self.worker_of(stage, stop_seconds=stop_seconds) for stage in pipeline.stages(handlers)]
 
     @asynccontextmanager

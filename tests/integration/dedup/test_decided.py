@@ -12,7 +12,8 @@ from eden_memory.mongo.outcomes import MongoLedger
 from eden_memory.runtime.stages.codec import Encoder
 from schemas.events import FactChanged
 from schemas.scopes import Scope
-from tests.integration.dedup.dedup_servers import PREFIX, Database, facts_of, handler, write
+from tests.integration.dedup.dedup_servers import Database, facts_of, handler, write
+from tests.names import NAMES
 from tests.unit.dedup.dedup_kit import ANA, NOON, ScriptedModel, proposal
 
 pytestmark = pytest.mark.servers
@@ -35,7 +36,7 @@ async def store(database: Database, deliveries: Sequence[Delivery], decision: De
         decided_at=NOON,
         kinds=("FactChanged",) if decision.events else (),
     )
-    await MongoLedger(database, PREFIX).store(outcome)
+    await MongoLedger(database, NAMES).store(outcome)
     return facts_of(decision)
 
 
@@ -46,7 +47,7 @@ async def decide(database: Database, *deliveries: Delivery) -> list[FactChanged]
 async def test_decisions_beyond_the_mark_are_found_in_order_whatever_has_been_read_before(
     database: Database,
 ) -> None:
-    decided = MongoDecided(database, PREFIX)
+    decided = MongoDecided(database, NAMES)
     made: list[FactChanged] = []
     for number in range(1, 26):
         made += await decide(database, proposal(f"p{number}", f"number {number}", f"and {number * 100}"))
@@ -57,12 +58,12 @@ async def test_decisions_beyond_the_mark_are_found_in_order_whatever_has_been_re
     for applied in (0, 10, 3, 24, 25, 26):
         expected = [one for one in made if one.outcome > applied]
         assert list(await decided.beyond(ANA.key, applied)) == expected
-        assert list(await MongoDecided(database, PREFIX).beyond(ANA.key, applied)) == expected
+        assert list(await MongoDecided(database, NAMES).beyond(ANA.key, applied)) == expected
     assert len(await decided.beyond(TEN.key, 0)) == 25
 
 
 async def test_the_mark_is_the_writers(database: Database) -> None:
-    decided = MongoDecided(database, PREFIX)
+    decided = MongoDecided(database, NAMES)
     assert await decided.applied(ANA.key) == 0
     for number in range(3):
         await write(database, await decide(database, proposal(f"p{number}", f"number {number}")))
@@ -78,7 +79,7 @@ async def test_a_decision_whose_records_were_removed_says_nothing_and_hides_noth
     for number in range(4):
         made += await decide(database, proposal(f"p{number}", f"number {number}"))
     await database["memory_outcomes"].update_one({"writes": f"{ANA.key}#2"}, {"$unset": {"records": ""}})
-    found = await MongoDecided(database, PREFIX).beyond(ANA.key, 0)
+    found = await MongoDecided(database, NAMES).beyond(ANA.key, 0)
     assert [one.outcome for one in found] == [1, 3, 4]
 
 

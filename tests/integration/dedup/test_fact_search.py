@@ -13,7 +13,8 @@ from eden_memory.mongo.memory.snapshots import MongoSnapshots
 from schemas.events import FactChanged
 from schemas.provenance import Embedding
 from schemas.scopes import Scope
-from tests.integration.dedup.dedup_servers import PREFIX, Database, write
+from tests.integration.dedup.dedup_servers import Database, write
+from tests.names import NAMES
 from tests.unit.dedup.dedup_kit import ANA, DIMENSIONS, at, embedded, source
 
 pytestmark = pytest.mark.servers
@@ -61,7 +62,7 @@ async def found(search: MongoFactSearch, scope: Scope, text: str) -> list[tuple[
 
 async def test_a_cache_that_lives_on_finds_what_comparing_everything_finds(database: Database) -> None:
     dice = random.Random(5)
-    search = MongoFactSearch(database, PREFIX, MODEL)
+    search = MongoFactSearch(database, NAMES, MODEL)
     versions: dict[tuple[str, str], int] = {}
     for _ in range(40):
         batch: list[FactChanged] = []
@@ -83,7 +84,7 @@ async def test_a_cache_that_lives_on_finds_what_comparing_everything_finds(datab
 async def test_what_is_found_is_whole(database: Database) -> None:
     event = changed("a", 1, "ana lives in lyon")
     await write(database, [event])
-    search = MongoFactSearch(database, PREFIX, MODEL)
+    search = MongoFactSearch(database, NAMES, MODEL)
     ((near,),) = await search.nearest(ANA.key, [embedded("in lyon lives ana").vector], 5, 0.9)
     (same,) = await search.with_hash(ANA.key, [event.hash, "0" * 64])
     named = await search.facts(["a", "unknown"])
@@ -98,7 +99,7 @@ async def test_what_is_found_is_whole(database: Database) -> None:
 async def test_a_retired_fact_is_found_by_its_id_alone(database: Database) -> None:
     event = changed("a", 1, "ana lives in lyon")
     await write(database, [event, retired("a", 2, event.text)])
-    search = MongoFactSearch(database, PREFIX, MODEL)
+    search = MongoFactSearch(database, NAMES, MODEL)
     fact = (await search.facts(["a"]))["a"]
     assert (fact.retired, fact.retired_at, fact.retired_because) == (True, at(2), "asked")
     assert await search.with_hash(ANA.key, [event.hash]) == []
@@ -116,7 +117,7 @@ async def test_another_models_vectors_are_left_out_and_counted_until_they_are_ma
     short = Embedding(model=MODEL, vector=embedded(text).vector[:40])
     await write(database, [changed("a", 1, text), changed("b", 1, text, embedding=other)])
     await write(database, [changed("c", 1, text, embedding=short)])
-    search = MongoFactSearch(database, PREFIX, MODEL, skipped=counted.append)
+    search = MongoFactSearch(database, NAMES, MODEL, skipped=counted.append)
     assert [name for name, _ in await found(search, ANA, text)] == ["a"]
     await write(database, [changed("b", 2, text)])
     assert [name for name, _ in await found(search, ANA, text)] == ["a", "b"]
@@ -125,7 +126,7 @@ async def test_another_models_vectors_are_left_out_and_counted_until_they_are_ma
 
 async def test_a_scope_that_begins_anew_is_read_anew(database: Database) -> None:
     text = "ana lives in lyon"
-    search = MongoFactSearch(database, PREFIX, MODEL)
+    search = MongoFactSearch(database, NAMES, MODEL)
     for version in (1, 2, 3):
         await write(database, [changed("a", version, f"{text} {version}")])
     assert await found(search, ANA, text)
@@ -139,7 +140,7 @@ async def test_a_scope_that_begins_anew_is_read_anew(database: Database) -> None
 async def test_removed_documents_make_room_for_the_next_nearest(database: Database) -> None:
     text = "ana lives in lyon"
     await write(database, [changed(f"n{number}", 1, text) for number in range(8)])
-    search = MongoFactSearch(database, PREFIX, MODEL)
+    search = MongoFactSearch(database, NAMES, MODEL)
     assert [name for name, _ in await found(search, ANA, text)] == ["n0", "n1", "n2", "n3", "n4"]
     await database["memory_facts"].delete_many({"_id": {"$in": ["n0", "n2", "n4"]}})
     assert [name for name, _ in await found(search, ANA, text)] == ["n1", "n3", "n5", "n6", "n7"]
@@ -149,7 +150,7 @@ async def test_scopes_not_used_for_long_leave_when_memory_is_full(database: Data
     scopes = [Scope.of_user("s.agent", f"s.u{number}") for number in range(6)]
     for scope in scopes:
         await write(database, [changed(f"{scope.user_id}", 1, "ana lives in lyon", scope=scope)])
-    search = MongoFactSearch(database, PREFIX, MODEL, most_bytes=3_000)
+    search = MongoFactSearch(database, NAMES, MODEL, most_bytes=3_000)
     for _ in range(2):
         for scope in scopes:
             assert await found(search, scope, "ana lives in lyon") == [(scope.user_id, 1.0)]
@@ -162,7 +163,7 @@ async def test_snapshots_are_read_together_and_those_that_are_not_there_are_left
 ) -> None:
     await write(database, [changed("a", 1, "ana lives in lyon"), changed("b", 1, "ben", scope=BEN)])
     await database["memory_snapshots"].update_one({"_id": ANA.key}, {"$set": {"from_the_future": 1}})
-    snapshots = await MongoSnapshots(database, PREFIX).snapshots([ANA.key, BEN.key, "agent:s.none", ANA.key])
+    snapshots = await MongoSnapshots(database, NAMES).snapshots([ANA.key, BEN.key, "agent:s.none", ANA.key])
     assert {key: one.active_facts for key, one in snapshots.items()} == {ANA.key: 1, BEN.key: 1}
     assert snapshots[ANA.key].recent_facts[0].content == "ana lives in lyon"
-    assert await MongoSnapshots(database, PREFIX).snapshots([]) == {}
+    assert await MongoSnapshots(database, NAMES).snapshots([]) == {}

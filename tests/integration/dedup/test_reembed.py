@@ -17,9 +17,10 @@ from schemas.envelope import Envelope
 from schemas.events import FactCommanded, decode
 from schemas.provenance import Embedding
 from schemas.scopes import Scope
-from tests.integration.dedup.dedup_servers import PREFIX, Counts, Database, facts_of, handler, write
+from tests.integration.dedup.dedup_servers import Counts, Database, facts_of, handler, write
 from tests.integration.dedup.test_decided import store
 from tests.integration.dedup.test_fact_search import changed, retired
+from tests.names import NAMES
 from tests.unit.dedup.dedup_kit import ANA, NOON, ScriptedModel, embedded
 
 pytestmark = pytest.mark.servers
@@ -36,7 +37,7 @@ async def old_facts(database: Database, count: int) -> None:
 
 
 def work(database: Database, model: str = "test") -> Reembedding:
-    return Reembedding(database, PREFIX, database["memory_inbox"], model)
+    return Reembedding(database, NAMES, database["memory_inbox"], model)
 
 
 async def carried(database: Database) -> list[Delivery]:
@@ -63,17 +64,17 @@ async def carry_out(database: Database, deliveries: list[Delivery], counts: Coun
 async def test_every_fact_is_given_a_vector_of_the_new_model(database: Database) -> None:
     await old_facts(database, 7)
     await write(database, [changed("gone", 1, "x"), retired("gone", 2, "x")])
-    assert await embedding_models_in(database, PREFIX) == {OLD}
+    assert await embedding_models_in(database, NAMES) == {OLD}
     with pytest.raises(EdenError, match=r"vectors of old, and test is configured(.|\n)*eden reembed"):
-        await refuse_another_model(database, PREFIX, "test")
+        await refuse_another_model(database, NAMES, "test")
     assert [count async for count in work(database).ask()][-1] == await work(database).left() == 7
-    await refuse_another_model(database, PREFIX, "test")
+    await refuse_another_model(database, NAMES, "test")
     with pytest.raises(EdenError):
-        await refuse_another_model(database, PREFIX, "third")
+        await refuse_another_model(database, NAMES, "third")
     counts = Counts()
     await carry_out(database, await carried(database), counts)
     assert counts.of == {"REEMBED": 7}
-    assert (await embedding_models_in(database, PREFIX), await work(database).left()) == ({"test"}, 0)
+    assert (await embedding_models_in(database, NAMES), await work(database).left()) == ({"test"}, 0)
     rows = await database["memory_facts"].find({"active": True}).to_list()
     assert {(row["version"], row["decision"]) for row in rows} == {(2, "REEMBED")}
 
@@ -93,9 +94,9 @@ async def test_asked_again_it_writes_only_what_is_not_asked_for_or_done(database
 
 
 async def test_nothing_stored_or_the_same_model_is_fine(database: Database) -> None:
-    await refuse_another_model(database, PREFIX, "any")
+    await refuse_another_model(database, NAMES, "any")
     await write(database, [changed("a", 1, "x")])
-    await refuse_another_model(database, PREFIX, "test")
+    await refuse_another_model(database, NAMES, "test")
 
 
 def test_the_model_is_the_configured_one() -> None:

@@ -45,7 +45,7 @@ class Doors:
 async def doors_of(kit: Kit) -> AsyncGenerator[Doors]:
     """A server in this event loop."""
     async with Memory(kit.settings, client=kit.client) as memory:
-        keys = ApiKeys(memory.database, kit.settings.mongodb.prefix)
+        keys = ApiKeys(memory.database, kit.settings.names)
         app = create_app(memory, keys, Admission(keys, kit.settings.serve))
         server = Quiet(uvicorn.Config(app, log_level="critical", lifespan="on", ws="none"))
         with bound_socket() as bound:

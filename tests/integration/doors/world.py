@@ -18,6 +18,7 @@ from schemas.scopes import Scope
 from tests.integration.context.harness import Kit, now
 from tests.integration.context.harness import fact as recent
 from tests.integration.context.harness import reflection as buffered
+from tests.names import NAMES
 
 MARK = re.compile(r"zq[0-9a-f]{12}")
 AGENTS: tuple[Any, ...] = ("a", "b")
@@ -174,7 +175,7 @@ async def fill(kit: Kit) -> None:
             )
     everywhere = scopes()
     texts = [f"The secret word is {mark_of(one.key)}." for one in everywhere]
-    models = Models(kit.settings, MongoAnswers(kit.database, "memory_"), Prices().cost)
+    models = Models(kit.settings, MongoAnswers(kit.database, NAMES), Prices().cost)
     vectors = [one.vector for one in await models.embedder.embed(texts)]
     named = models.embedder.model
     await models.close()

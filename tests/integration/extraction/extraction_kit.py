@@ -72,7 +72,7 @@ class Kit(OnServers):
 
     def stages(self, model: LanguageModel) -> list[Stage]:
         """Both, as a process has them."""
-        prefix, counted = self.settings.mongodb.prefix, Counted()
+        prefix, counted = self.settings.names, Counted()
         forgetting = MongoForgetting(self.database, prefix)
         windows = MongoTriggerStore(self.database, prefix, Limits())
         streams, shots = MongoStreams(self.database, prefix), MongoSnapshots(self.database, prefix)

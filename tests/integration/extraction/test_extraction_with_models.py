@@ -20,6 +20,7 @@ from schemas.events.base import Event
 from tests.integration.extraction.extraction_kit import Kit, window
 from tests.model_server.script import Asked, Said, default_script
 from tests.model_server.serving import serving
+from tests.names import NAMES
 from tests.unit.extraction.windows import delivered
 
 pytestmark = pytest.mark.servers
@@ -41,7 +42,7 @@ async def asked_stages(kit: Kit, seen: list[Asked]) -> AsyncGenerator[tuple[Stag
     async with serving(script) as server:
         names = ModelsSettings(fast="fast", free="slow", paid="slow", timeout_seconds=10.0)  # pyright: ignore[reportCallIssue]
         settings = kit.settings.model_copy(update={"llm": server.openai_url, "models": names})
-        answers = MongoAnswers(kit.database, "memory_")
+        answers = MongoAnswers(kit.database, NAMES)
         await answers.prepare()
         models = Models(settings, answers, cost)
         try:
@@ -100,7 +101,7 @@ async def test_an_answer_that_arrived_before_a_crash_is_used_for_what_was_shown_
 
 async def _memory_moves_on(kit: Kit) -> None:
     """A message is forgotten, and the guidance of the agent changes: the prompt would read otherwise."""
-    store = MongoForgettingStore(kit.database, "memory_")
+    store = MongoForgettingStore(kit.database, NAMES)
     await store.mark([Mark("message", "s.m1", "for_ever")], "e1", datetime(2026, 3, 3, tzinfo=UTC))
     await kit.database["memory_streams"].insert_one(
         {

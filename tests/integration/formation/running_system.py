@@ -49,7 +49,7 @@ class System:
 
     def memory(self, name: str) -> Any:
         """One of our collections."""
-        return self.database[self.settings.mongodb.prefix + name]
+        return self.database[self.settings.names[name]]
 
     async def session(self, *users: str, **fields: Any) -> str:
         """A session of these users and of nobody else; its id."""
@@ -219,7 +219,7 @@ async def prepare(settings: Settings) -> None:
     config = admin_config(settings.kafka, settings.kafka.bootstrap)
     await asyncio.to_thread(apply_topics, config, load_topics(settings.kafka))
     async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
-        await set_up(client[settings.mongodb.database], settings.mongodb.prefix)
+        await set_up(client[settings.mongodb.database], settings.names)
 
 
 @asynccontextmanager

@@ -25,6 +25,7 @@ from schemas.events import ModelCalled, Watermark
 from tests.integration.formation.commands import eden
 from tests.integration.formation.running_system import AGENT, System, fast, system, until
 from tests.model_server.serving import Serving
+from tests.names import NAMES
 
 pytestmark = pytest.mark.servers
 TOPICS = (
@@ -108,7 +109,7 @@ async def every_record_is_in_the_trace(running: System, session: str) -> None:
 
 
 async def every_call_is_in_the_totals(running: System) -> dict[str, ModelCalled]:
-    totals = MongoTotals(running.database, "memory_")
+    totals = MongoTotals(running.database, NAMES)
 
     async def all_counted() -> bool:
         (found,) = await totals.sums(ALWAYS) or [None]
@@ -208,7 +209,7 @@ async def printed(running: System, *arguments: str) -> str:
 async def test_a_budget_holds_windows_back_and_is_kept_but_for_the_error_of_its_estimates(
     priced: System,
 ) -> None:
-    budgets, agent = MongoBudgets(priced.database, "memory_"), encode_id(AGENT)
+    budgets, agent = MongoBudgets(priced.database, NAMES), encode_id(AGENT)
     spent = (await budgets.set(agent, None, "day", Decimal(0), "test")).spent
     await noticed(priced)
     sessions = [await priced.session(f"user-{n}") for n in range(6)]

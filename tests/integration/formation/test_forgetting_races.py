@@ -17,6 +17,7 @@ from processors.atlas_writer import AtlasWriter
 from processors.forgetting import Forgetting
 from schemas.events import Event, Forgotten
 from tests.integration.writer.writer_kit import PREFIX, Database
+from tests.names import NAMES
 from tests.unit.projection.memory_histories import USER, blob, delivered, fact, minute, reflection, source
 
 pytestmark = pytest.mark.servers
@@ -28,7 +29,7 @@ async def database(settings: Settings) -> AsyncGenerator[Database]:
     assert settings.mongodb.uri is not None
     async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
         found = client[settings.mongodb.database]
-        await set_up(found, settings.mongodb.prefix)
+        await set_up(found, settings.names)
         yield found
 
 
@@ -48,14 +49,14 @@ def forgotten(kind: str = "message", name: str = MESSAGE, because: str = "asked"
 
 
 def forgetting(database: Database) -> Forgetting:
-    return Forgetting(MongoForgettingStore(database, PREFIX), MongoForgetting(database, PREFIX))
+    return Forgetting(MongoForgettingStore(database, NAMES), MongoForgetting(database, NAMES))
 
 
 class ForgetsBeforeTheCommit(MongoMemoryStore):
     """All of forgetting happens after the writer has read the marks, and before it writes."""
 
     def __init__(self, database: Database) -> None:
-        super().__init__(database, PREFIX)
+        super().__init__(database, NAMES)
         self._database = database
         self.decided: list[Decision] = []
 
@@ -75,7 +76,7 @@ def told(decision: Decision) -> list[Event]:
 
 async def test_what_is_written_while_it_is_forgotten_does_not_stay(database: Database) -> None:
     store = ForgetsBeforeTheCommit(database)
-    writer = AtlasWriter(store, MongoForgetting(database, PREFIX))
+    writer = AtlasWriter(store, MongoForgetting(database, NAMES))
     rests = [source(1)]
     decision = await writer([delivered(fact("f", sources=rests)), delivered(reflection("r", sources=rests))])
     assert erased(store.decided[0]) == set(), "forgetting found nothing to erase"
@@ -90,7 +91,7 @@ async def test_what_is_written_while_it_is_forgotten_does_not_stay(database: Dat
 
 
 async def test_a_blob_that_absorbed_a_reflection_in_its_one_moment_is_withdrawn(database: Database) -> None:
-    writer = AtlasWriter(MongoMemoryStore(database, PREFIX), MongoForgetting(database, PREFIX))
+    writer = AtlasWriter(MongoMemoryStore(database, NAMES), MongoForgetting(database, NAMES))
     await writer([delivered(blob(1, ["r", "other"])), delivered(blob(2, ["more"]))])
     decision = await forgetting(database)([forgotten("reflection", "r", "derived")])
     assert erased(decision) == {f"{USER.key}@1", f"{USER.key}@2"}
@@ -102,8 +103,8 @@ class WritesMeanwhile(MongoForgettingStore):
     """The writer stores one more version, made from a forgotten one, just before that is marked."""
 
     def __init__(self, database: Database) -> None:
-        super().__init__(database, PREFIX)
-        self._writer = AtlasWriter(MongoMemoryStore(database, PREFIX), MongoForgetting(database, PREFIX))
+        super().__init__(database, NAMES)
+        self._writer = AtlasWriter(MongoMemoryStore(database, NAMES), MongoForgetting(database, NAMES))
         self._wrote = False
 
     async def marked_by_others(self, names: Iterable[str], event_id: str) -> set[str]:
@@ -114,9 +115,9 @@ class WritesMeanwhile(MongoForgettingStore):
 
 
 async def test_a_version_made_from_a_forgotten_one_meanwhile_is_withdrawn_too(database: Database) -> None:
-    writer = AtlasWriter(MongoMemoryStore(database, PREFIX), MongoForgetting(database, PREFIX))
+    writer = AtlasWriter(MongoMemoryStore(database, NAMES), MongoForgetting(database, NAMES))
     await writer([delivered(reflection("r", sources=[source(1)])), delivered(blob(1, ["r"]))])
-    marks = MongoForgetting(database, PREFIX)
+    marks = MongoForgetting(database, NAMES)
     decision = await Forgetting(WritesMeanwhile(database), marks)([forgotten()])
     assert erased(decision) == {"r", f"{USER.key}@1", f"{USER.key}@2"}
     later = await writer([delivered(blob(3, ["t"]))])
@@ -124,7 +125,7 @@ async def test_a_version_made_from_a_forgotten_one_meanwhile_is_withdrawn_too(da
 
 
 async def test_a_repeat_of_forgetting_says_the_same(database: Database) -> None:
-    writer = AtlasWriter(MongoMemoryStore(database, PREFIX), MongoForgetting(database, PREFIX))
+    writer = AtlasWriter(MongoMemoryStore(database, NAMES), MongoForgetting(database, NAMES))
     await writer([delivered(reflection("r", sources=[source(1)])), delivered(blob(1, ["r"]))])
     first = await forgetting(database)([forgotten()])
     second = await forgetting(database)([forgotten()])

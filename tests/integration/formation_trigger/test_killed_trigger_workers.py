@@ -89,7 +89,7 @@ def by_key(topic: Topic) -> dict[bytes, set[tuple[object, ...]]]:
 async def test_killed_and_concurrent_workers_close_the_windows_of_a_quiet_run(
     servers: TestServers, kit: Kit, tmp_path: Path
 ) -> None:
-    await set_up(kit.database, kit.settings.mongodb.prefix)
+    await set_up(kit.database, kit.settings.names)
     log = conversation(3_000, 80, seed=7)
     quiet = await run(trigger(MemoryStore(Limits(messages=CLOSES_AT))), log, [watermark(10_000, 30)])
     expected = {one.formation_id: names(one) for one in formations(quiet)}

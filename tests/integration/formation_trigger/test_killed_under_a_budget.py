@@ -23,6 +23,7 @@ from tests.integration.formation.running_system import until
 from tests.integration.formation_trigger.harness import PARTITIONS, Kit
 from tests.integration.formation_trigger.test_killed_trigger_workers import CLOSES_AT, COMMAND, conversation
 from tests.integration.stages_on_servers import Topic
+from tests.names import NAMES
 from tests.unit.formation_trigger.memory_store import MemoryStore
 from tests.unit.formation_trigger.records import formations, names, run, trigger, watermark
 
@@ -76,7 +77,7 @@ async def test_killed_after_reserving_a_worker_leaves_one_reservation_and_one_wi
     log, output = conversation(500, 25, seed=11), tmp_path / "workers.log"
     quiet = await run(trigger(MemoryStore(Limits(messages=CLOSES_AT))), log, [watermark(10_000, 30)])
     expected = {one.formation_id: names(one) for one in formations(quiet)}
-    budgets = MongoBudgets(kit.database, "memory_")
+    budgets = MongoBudgets(kit.database, NAMES)
     await budgets.set(None, None, "month", LIMIT, "test")
     await kit.put([*log, *(watermark(10_000, 30, partition) for partition in range(PARTITIONS))])
     async with kit.topic("memory.formations") as topic:

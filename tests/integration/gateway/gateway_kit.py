@@ -28,7 +28,7 @@ class Chats:
 
     def __init__(self, settings: Settings, upstream: ChatUpstream, kit: Kit) -> None:
         self.settings, self.upstream, self.kit = settings, upstream, kit
-        self.keys = ApiKeys(kit.database, settings.mongodb.prefix)
+        self.keys = ApiKeys(kit.database, settings.names)
         self.url = ""
         self.gateway: Gateway
         self.memory: Memory

@@ -63,7 +63,7 @@ async def test_others_reach_no_server_without_a_key(settings: Settings) -> None:
             pass
     assert settings.mongodb.uri is not None
     async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
-        keys = ApiKeys(client[settings.mongodb.database], settings.mongodb.prefix)
+        keys = ApiKeys(client[settings.mongodb.database], settings.names)
         _, key = await keys.create("one")
         async with serving(served(settings, "0.0.0.0")):
             pass

@@ -64,7 +64,7 @@ class McpServer:
 async def served(kit: Kit, **options: Any) -> AsyncGenerator[McpServer]:
     """The app of `eden serve`, in this event loop."""
     async with Memory(kit.settings, client=kit.client, **options) as memory:
-        keys = ApiKeys(memory.database, kit.settings.mongodb.prefix)
+        keys = ApiKeys(memory.database, kit.settings.names)
         app = create_app(memory, keys)
         config = uvicorn.Config(
             app, log_level="critical", lifespan="on", ws="none", timeout_graceful_shutdown=1

@@ -7,11 +7,12 @@ from eden_memory.mongo.memory.memory_documents import row_of
 from schemas.documents import Fact
 from schemas.scopes import Scope
 from tests.integration.context.harness import Kit, now
+from tests.names import NAMES
 
 
 async def remember(kit: Kit, scope: Scope, *texts: str) -> None:
     """Active facts `<scope kind>-<user>-<number>`, with the vectors of the model that searches."""
-    models = Models(kit.settings, MongoAnswers(kit.database, "memory_"), Prices().cost)
+    models = Models(kit.settings, MongoAnswers(kit.database, NAMES), Prices().cost)
     vectors = [one.vector for one in await models.embedder.embed(texts)]
     model = models.embedder.model
     await models.close()

@@ -22,6 +22,7 @@ from tests.integration.mcp.stored import remember
 from tests.integration.mcp.written import ROOT, blocks
 from tests.model_server.chat_upstream import ChatUpstream, chat_upstream
 from tests.model_server.serving import bound_socket
+from tests.names import NAMES
 
 pytestmark = pytest.mark.servers
 BOAT = "The boat Gaivota is due on 9 March."
@@ -134,7 +135,7 @@ async def test_the_four_ways_in_run_as_the_readme_writes_them(
 async def test_the_hosts_configurations_reach_their_user_and_nobody_else(written: Written) -> None:
     mara = Scope.of_user("s.default", "s.mara")
     await written.kit.put(mara, recent_facts=(fact("Mara sails on Sundays."),))
-    keys = ApiKeys(written.kit.database, "memory_")
+    keys = ApiKeys(written.kit.database, NAMES)
     secret, _ = await keys.create("desk", agents=["s.default"], users=["s.mara"])
     stdio, http = [
         json.loads(

@@ -21,6 +21,7 @@ from schemas.events import ModelCalled
 from tests.integration.runtime.harness import Bench, answered, stage
 from tests.model_server.script import Asked, Said, default_script
 from tests.model_server.serving import Serving, serving
+from tests.names import NAMES
 
 HASTY = RetryPolicy(first=0.02, cap=0.1, attempts=6)
 """Without anyone who tells an outage from a bad unit, six attempts would be over within half a second."""
@@ -95,7 +96,7 @@ async def asking_stage(runtime: Bench) -> AsyncGenerator[Kit]:
         settings = runtime.settings.model_copy(
             update={"llm": server.openai_url, "embedder": server.openai_url, "models": names}
         )
-        answers = MongoAnswers(runtime.database, "memory_")
+        answers = MongoAnswers(runtime.database, NAMES)
         await answers.prepare()
         models = Models(settings, answers, cost, probe_waits=(0.02, 0.05))
         try:

@@ -11,6 +11,7 @@ from eden_memory.mongo.client import connect
 from eden_memory.settings import Settings
 from tests.integration.model_calls.asking_stage import Kit, asking_stage
 from tests.integration.runtime.harness import bench
+from tests.names import NAMES
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ async def database(settings: Settings, mongo: AsyncMongoClient[dict[str, Any]]) 
 
 @pytest.fixture
 async def store(database: Any) -> MongoAnswers:
-    answers = MongoAnswers(database, "memory_")
+    answers = MongoAnswers(database, NAMES)
     await answers.prepare()
     return answers
 

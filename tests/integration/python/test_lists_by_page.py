@@ -17,6 +17,7 @@ from eden_memory.domain.context.visible import Asked
 from eden_memory.mongo.setup.setup import set_up
 from tests.integration.context.harness import Kit
 from tests.integration.python.stored import ADA, AGENT, AT, BOB, fact, fill, reflection, store
+from tests.names import NAMES
 
 pytestmark = pytest.mark.servers
 
@@ -97,7 +98,7 @@ async def test_reflections_come_by_page_too(kit: Kit) -> None:
 @pytest.mark.parametrize("listed", [FACTS, REFLECTIONS], ids=lambda one: one.of)
 async def test_a_page_is_merged_out_of_an_index_and_never_sorted(kit: Kit, listed: Any) -> None:
     await fill(kit)
-    await set_up(kit.database, "memory_")
+    await set_up(kit.database, NAMES)
     make = fact if listed is FACTS else reflection
     await store(kit, [make(f"many-{one}", (ADA, AGENT)[one % 2], f"text {one}", one) for one in range(40)])
     asked = Asked("s.a", None, "s.ada")

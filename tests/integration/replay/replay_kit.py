@@ -20,8 +20,8 @@ from schemas.documents import Namespace, Place
 from schemas.events import Event, FactChanged, SessionClosed
 from schemas.scopes import Scope
 from tests.integration.runtime.harness import until
-from tests.integration.stages_on_servers import PREFIX
 from tests.integration.writer.stage_kit import StageKit
+from tests.names import NAMES
 from tests.unit.projection.memory_histories import delivered, forgotten_of, history, minute, tombstone
 
 NAME, WRITER = "anew", "atlas-writer"
@@ -40,7 +40,7 @@ class ReplayKit(StageKit):
         await self.put([*rows, *rows])
         await self.live()
         named = next(one.event for one in rows if isinstance(one.event, FactChanged))
-        marks = MongoForgettingStore(self.database, PREFIX)
+        marks = MongoForgettingStore(self.database, NAMES)
         await marks.mark([Mark("fact", named.fact_id, "for_ever")], "event", minute(0))
         await self.put([*gone, *(tombstone(one) for one in _versions(rows, named.fact_id))])
         await self.live()

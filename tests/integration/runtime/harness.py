@@ -211,7 +211,7 @@ async def bench(settings: Settings, partitions: int = PARTITIONS) -> AsyncGenera
     await make_topics(client, settings.kafka.topic_prefix, topics)
     mongo = connect(settings.mongodb, settings.mongodb.uri.get_secret_value())
     database = mongo[settings.mongodb.database]
-    prefix = settings.mongodb.prefix
+    prefix = settings.names
     ledger = MongoLedger(database, prefix)
     publisher = Publisher(lambda: new_producer(client))
     try:

@@ -19,6 +19,7 @@ from tests.integration.runtime.harness import (
     stage,
     until,
 )
+from tests.names import NAMES
 
 pytestmark = pytest.mark.servers
 KEEP = timedelta(seconds=60)
@@ -28,9 +29,7 @@ async def test_what_everyone_has_consumed_goes_and_the_keys_stay(kit: Bench) -> 
     now = NOON
     topic, writer = kit.topic(Asked), kit.settings.kafka.group_prefix + "writer"
     declared = Consumption({topic: [kit.group]}, {"answering": (kit.group, [topic])}, (writer, []), KEEP)
-    janitor = Janitor(
-        kit.client, declared, MongoMarks(kit.database, "memory_"), kit.ledger, clock=lambda: now
-    )
+    janitor = Janitor(kit.client, declared, MongoMarks(kit.database, NAMES), kit.ledger, clock=lambda: now)
     await kit.put(questions(5, 4))
     async with running(Worker(stage(), kit.around())):
         await kit.answers(20)

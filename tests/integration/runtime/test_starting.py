@@ -27,7 +27,7 @@ KAFKA_AWAY = {"EDEN_KAFKA_BOOTSTRAP": NOWHERE}
 async def environment(settings: Settings, servers: TestServers) -> dict[str, str]:
     """Topics and collections are there; what a process is told of them."""
     async with on_servers(Kit, settings) as kit:
-        await set_up(kit.database, kit.settings.mongodb.prefix)
+        await set_up(kit.database, kit.settings.names)
     return {
         "EDEN_MONGODB_URI": servers.mongodb_uri,
         "EDEN_MONGODB_DATABASE": settings.mongodb.database,

@@ -22,6 +22,7 @@ from eden_memory.settings import Settings
 from schemas.documents import WindowTexts as WindowDocument
 from schemas.envelope import Envelope
 from schemas.events import FactsExtracted, FormationRequested
+from tests.names import NAMES
 from tests.unit.formation_trigger.records import asked, formations, message, run, trigger
 
 pytestmark = pytest.mark.servers
@@ -34,10 +35,10 @@ class Kept:
 
     def __init__(self, database: Any) -> None:
         self.database = database
-        self.store = MongoTriggerStore(database, "memory_", Limits())
-        self.ledger = MongoLedger(database, "memory_")
-        self.controls = MongoControls(database, "memory_")
-        self.texts = WindowTexts(MongoWindowTexts(database, "memory_"))
+        self.store = MongoTriggerStore(database, NAMES, Limits())
+        self.ledger = MongoLedger(database, NAMES)
+        self.controls = MongoControls(database, NAMES)
+        self.texts = WindowTexts(MongoWindowTexts(database, NAMES))
 
     async def window(self, session: str) -> str:
         """A window that was asked for."""

@@ -34,7 +34,7 @@ async def main(mongodb: str, kafka: str, name: str, calls: Path, seconds: float)
     mongo = connect(settings.mongodb, mongodb)
     publisher = Publisher(lambda: new_producer(client))
     await publisher.start()
-    database, prefix = mongo[name], settings.mongodb.prefix
+    database, prefix = mongo[name], settings.names
     bench = Bench(
         settings,
         mongo,

@@ -11,7 +11,8 @@ from eden_memory.mongo.client import connect
 from eden_memory.mongo.search.atlas_lists import AtlasFactLists
 from eden_memory.settings import Settings
 from tests.conftest import GIVEN
-from tests.integration.search.search_kit import PREFIX, Database, Stand, plain, prepared
+from tests.integration.search.search_kit import Database, Stand, plain, prepared
+from tests.names import NAMES
 from tests.unit.dedup.dedup_kit import WordEmbedder
 
 ATLAS = "EDEN_ATLAS_URI"
@@ -49,7 +50,7 @@ async def _atlas(settings: Settings) -> AsyncGenerator[Stand]:
     async with connect(mongodb, uri) as client:
         database = await prepared(client[mongodb.database], search=True)
         try:
-            lists = AtlasFactLists(database, PREFIX, "test", embedder=WordEmbedder())
+            lists = AtlasFactLists(database, NAMES, "test", embedder=WordEmbedder())
             yield Stand(settings, database, lists)
         finally:
             await client.drop_database(mongodb.database)

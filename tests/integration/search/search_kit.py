@@ -26,6 +26,7 @@ from schemas.documents import Fact
 from schemas.envelope import Envelope
 from schemas.events import FactChanged
 from schemas.scopes import Scope
+from tests.names import NAMES
 from tests.unit.dedup.dedup_kit import DIMENSIONS, WordEmbedder, at, embedded, source
 
 PREFIX = "memory_"
@@ -85,7 +86,7 @@ async def plain(
     settings: Settings, database: Database, *, followed: bool, **options: Any
 ) -> AsyncGenerator[Stand]:
     """A process of its own: `followed` by a change stream, or asking MongoDB each time."""
-    lists = PlainFactLists(database, PREFIX, "test", embedder=WordEmbedder(), **options)
+    lists = PlainFactLists(database, NAMES, "test", embedder=WordEmbedder(), **options)
     following = Following(database.client, settings, lists) if followed else None
     try:
         if following is not None:
@@ -144,7 +145,7 @@ async def forget(database: Database, one: FactChanged) -> None:
 
 
 async def _apply(database: Database, batches: Sequence[ScopeBatch]) -> None:
-    for result in (await MongoMemoryStore(database, PREFIX).apply(batches)).values():
+    for result in (await MongoMemoryStore(database, NAMES).apply(batches)).values():
         if isinstance(result, Exception):
             raise result
 

@@ -185,11 +185,11 @@ class Kit:
 
     async def position(self) -> dict[str, Any]:
         """The stored position, {} before there is one."""
-        positions = self.mongo[self.settings.mongodb.database][self.settings.mongodb.prefix + "positions"]
+        positions = self.mongo[self.settings.mongodb.database][self.settings.names["positions"]]
         return await positions.find_one({"_id": app.source_name(self.settings)}) or {}
 
     async def spoil_position(self, token: str) -> None:
-        positions = self.mongo[self.settings.mongodb.database][self.settings.mongodb.prefix + "positions"]
+        positions = self.mongo[self.settings.mongodb.database][self.settings.names["positions"]]
         await positions.update_one({"_id": app.source_name(self.settings)}, {"$set": {"token": token}})
 
     async def following(self) -> None:

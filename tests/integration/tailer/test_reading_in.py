@@ -249,8 +249,8 @@ async def test_without_a_position_but_with_records_nothing_is_published_twice(ch
             await chat.following()
             await chat.insert(1)
             await topic.until(lambda: topic.records, "the message")
-        database, prefix = chat.settings.mongodb.database, chat.settings.mongodb.prefix
-        await chat.mongo[database][prefix + "positions"].drop()
+        settings = chat.settings
+        await chat.mongo[settings.mongodb.database][settings.names["positions"]].drop()
         async with chat.tailing():
             await chat.following()
             await chat.insert(2)

@@ -21,6 +21,7 @@ from eden_memory.mongo.usage.window_budgets import MongoWindowBudgets
 from eden_memory.settings import Settings
 from schemas.documents import Budget, Reservation
 from schemas.events import ModelCalled
+from tests.names import NAMES
 
 pytestmark = pytest.mark.servers
 CENT = Decimal("0.01")
@@ -54,7 +55,7 @@ class Watch:
 async def database(settings: Settings) -> AsyncGenerator[Database]:
     assert settings.mongodb.uri is not None
     async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
-        await set_up(client[settings.mongodb.database], "memory_")
+        await set_up(client[settings.mongodb.database], NAMES)
         yield client[settings.mongodb.database]
 
 
@@ -65,7 +66,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def budgets(database: Database, clock: Clock) -> MongoBudgets:
-    return MongoBudgets(database, "memory_", clock)
+    return MongoBudgets(database, NAMES, clock)
 
 
 def window(number: int, user: str | None = None) -> AskedWindow:
@@ -105,7 +106,7 @@ def call(name: str, at: datetime, usd: Decimal, user: str | None = None) -> Mode
 async def test_workers_that_reserve_at_once_share_the_room_and_none_of_it_twice(
     database: Database, clock: Clock
 ) -> None:
-    workers = [MongoBudgets(database, "memory_", clock) for _ in range(6)]
+    workers = [MongoBudgets(database, NAMES, clock) for _ in range(6)]
     await workers[0].set("s.x", None, "day", 25 * CENT, "test")
     await workers[0].set(None, "i.1", "month", 5 * CENT, "test")
     asked = [[window(10 * n + m, "i.1" if m % 2 else None) for m in range(10)] for n in range(6)]
@@ -131,7 +132,7 @@ async def test_workers_that_reserve_at_once_share_the_room_and_none_of_it_twice(
 async def test_what_is_spent_and_what_is_reserved_count_together_until_all_is_counted(
     database: Database, budgets: MongoBudgets, clock: Clock
 ) -> None:
-    usage = MongoUsage(database, "memory_")
+    usage = MongoUsage(database, NAMES)
     await usage.count([call("before", clock.now, 3 * CENT)])
     assert (await budgets.set(None, None, "day", 10 * CENT, "test")).spent == 3 * CENT
     assert await reserve(budgets, [window(1), window(2)], 3) == {"f1": True, "f2": True}
@@ -149,7 +150,7 @@ async def test_what_is_spent_and_what_is_reserved_count_together_until_all_is_co
 async def test_a_new_period_begins_with_nothing_spent_and_keeps_what_is_reserved(
     database: Database, budgets: MongoBudgets, clock: Clock
 ) -> None:
-    usage = MongoUsage(database, "memory_")
+    usage = MongoUsage(database, NAMES)
     await budgets.set("s.x", None, "month", 4 * CENT, "test")
     await usage.count([call("march", clock.now, 3 * CENT)])
     assert await reserve(budgets, [window(1), window(2)]) == {"f1": True, "f2": False}
@@ -163,7 +164,7 @@ async def test_a_new_period_begins_with_nothing_spent_and_keeps_what_is_reserved
 async def test_counting_and_a_period_that_begins_at_the_same_time_miss_no_call(
     database: Database, budgets: MongoBudgets, clock: Clock
 ) -> None:
-    usage = MongoUsage(database, "memory_")
+    usage = MongoUsage(database, NAMES)
     await budgets.set(None, None, "day", Decimal(5), "test")
     clock.now += timedelta(minutes=20)
     told = [call(f"c{n}", clock.now, CENT) for n in range(40)]
@@ -176,7 +177,7 @@ async def test_formation_goes_on_when_a_limit_is_raised_or_removed(
     database: Database, budgets: MongoBudgets, clock: Clock
 ) -> None:
     watch = Watch()
-    recorded = MongoRecorded(database, "memory_")
+    recorded = MongoRecorded(database, NAMES)
     gate = MongoWindowBudgets(
         budgets, recorded, lambda tier, characters: Estimate(2 * CENT), watch, fresh_seconds=0, clock=clock
     )
@@ -210,7 +211,7 @@ async def test_a_window_that_fits_is_asked_for_though_a_larger_one_was_refused_m
     database: Database, budgets: MongoBudgets, clock: Clock
 ) -> None:
     gate = MongoWindowBudgets(
-        budgets, MongoRecorded(database, "memory_"), by_length, Watch(), fresh_seconds=0, clock=clock
+        budgets, MongoRecorded(database, NAMES), by_length, Watch(), fresh_seconds=0, clock=clock
     )
     reason = Held("*/*/day").reason
     await budgets.set(None, None, "day", 10 * CENT, "test")
@@ -243,9 +244,9 @@ class RaisedMeanwhile(MongoBudgets):
 async def test_a_limit_that_is_raised_while_a_window_is_refused_is_not_overlooked(
     database: Database, clock: Clock
 ) -> None:
-    budgets = RaisedMeanwhile(database, "memory_", clock)
+    budgets = RaisedMeanwhile(database, NAMES, clock)
     gate = budgets.gate = MongoWindowBudgets(
-        budgets, MongoRecorded(database, "memory_"), by_length, Watch(), fresh_seconds=0, clock=clock
+        budgets, MongoRecorded(database, NAMES), by_length, Watch(), fresh_seconds=0, clock=clock
     )
     await budgets.set(None, None, "day", Decimal(0), "test")
     assert await gate.any()
@@ -282,9 +283,9 @@ async def test_a_reservation_that_is_asked_for_again_is_not_let_go_as_lost(
 async def test_what_formations_cost_lately_is_read_from_the_counted_calls(
     database: Database, clock: Clock
 ) -> None:
-    recorded = MongoRecorded(database, "memory_")
+    recorded = MongoRecorded(database, NAMES)
     assert await recorded.of("s.x", clock.now) == NOTHING
-    usage = MongoUsage(database, "memory_")
+    usage = MongoUsage(database, NAMES)
     old = call("old", clock.now - timedelta(days=8), 50 * CENT)
     others = [
         call("a", clock.now, 2 * CENT),

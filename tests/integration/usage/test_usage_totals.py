@@ -22,6 +22,7 @@ from schemas.envelope import Envelope
 from schemas.events import ModelCalled
 from tests.integration.formation.running_system import until
 from tests.integration.stages_on_servers import OnServers, on_servers
+from tests.names import NAMES
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(120)]
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -61,7 +62,7 @@ def calls(number: int, seed: int = 1) -> list[ModelCalled]:
 
 async def as_told(database: Any, told: Sequence[ModelCalled]) -> bool:
     """Whether the totals are what the calls say, to the last digit."""
-    (found,) = await MongoTotals(database, "memory_").sums(YEAR) or [None]
+    (found,) = await MongoTotals(database, NAMES).sums(YEAR) or [None]
     unpriced = [one for one in told if one.cost_usd is None and one.input_tokens]
     return found is not None and (found.cost_usd, found.counts) == (
         sum((one.cost_usd for one in told if one.cost_usd), Decimal(0)),
@@ -77,7 +78,7 @@ async def as_told(database: Any, told: Sequence[ModelCalled]) -> bool:
 
 
 async def test_calls_counted_by_several_at_once_and_again_are_in_the_totals_once(kit: OnServers) -> None:
-    store, told, dice = MongoUsage(kit.database, "memory_"), calls(300), random.Random(3)
+    store, told, dice = MongoUsage(kit.database, NAMES), calls(300), random.Random(3)
     batches = [dice.sample(told, 60) for _ in range(12)] + [told[:150], told[150:]]
     counted = await asyncio.gather(*(store.count(one) for one in batches))
     assert sum(map(len, counted)) == len(told), "each call is new to one of them"
@@ -85,14 +86,14 @@ async def test_calls_counted_by_several_at_once_and_again_are_in_the_totals_once
     assert await store.count(told) == []
     totals = [UsageTotal.model_validate(row, strict=False) for row in await rows(kit, "usage")]
     assert {one.day for one in totals} <= {"2026-03-02", "2026-03-03", "2026-03-04", "2026-03-05"}
-    by_agent = await MongoTotals(kit.database, "memory_").sums(Asked(YEAR.first, YEAR.last, "agent_id"))
+    by_agent = await MongoTotals(kit.database, NAMES).sums(Asked(YEAR.first, YEAR.last, "agent_id"))
     for one in by_agent:
         mine = [call.cost_usd for call in told if call.agent_id == one.of and call.cost_usd]
         assert one.cost_usd == sum(mine, Decimal(0))
 
 
 async def test_what_is_stored_is_what_the_document_schemas_say(kit: OnServers) -> None:
-    await MongoUsage(kit.database, "memory_").count(calls(3))
+    await MongoUsage(kit.database, NAMES).count(calls(3))
     (state,) = [UsageState.model_validate(row, strict=False) for row in await rows(kit, "usage_state")]
     assert state.calls == 3
     kept = [CountedCall.model_validate(row, strict=False) for row in await rows(kit, "calls")]

@@ -17,7 +17,7 @@ async def database(settings: Settings) -> AsyncGenerator[Database]:
     assert settings.mongodb.uri is not None
     async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
         found = client[settings.mongodb.database]
-        await set_up(found, settings.mongodb.prefix)
+        await set_up(found, settings.names)
         yield found
 
 

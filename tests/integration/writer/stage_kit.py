@@ -13,7 +13,7 @@ from processors import pipeline
 from processors.atlas_writer import AtlasWriter
 from schemas.events import FactCommanded, ScopeChanged
 from tests.integration.stages_on_servers import OnServers, Topic, running
-from tests.integration.writer.writer_kit import PREFIX
+from tests.names import NAMES
 
 
 class StageKit(OnServers):
@@ -24,7 +24,7 @@ class StageKit(OnServers):
         return self.worker_of(self.stage(**stage), readers=readers)
 
     def stage(self, **fields: Any) -> Stage:
-        writer = AtlasWriter(MongoMemoryStore(self.database, PREFIX), MongoForgetting(self.database, PREFIX))
+        writer = AtlasWriter(MongoMemoryStore(self.database, NAMES), MongoForgetting(self.database, NAMES))
         (row,) = pipeline.stages({pipeline.ATLAS_WRITER: writer})
         return replace(row, retry=RetryPolicy(first=0.02, cap=0.1, attempts=3), dead_share=1.0, **fields)
 

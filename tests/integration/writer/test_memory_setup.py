@@ -8,11 +8,13 @@ from typer.testing import CliRunner, Result
 
 from eden_memory.cli.main import app
 from eden_memory.domain.errors import EdenError
+from eden_memory.domain.names import Names
 from eden_memory.mongo.setup import search_indexes
 from eden_memory.mongo.setup.setup import check, set_up
 from eden_memory.settings import Settings
 from schemas.documents import DOCUMENTS
 from tests.integration.writer.writer_kit import PREFIX, Database, apply, fact_rows, store_of
+from tests.names import NAMES
 from tests.unit.projection.memory_histories import delivered, fact
 
 pytestmark = pytest.mark.servers
@@ -20,12 +22,12 @@ pytestmark = pytest.mark.servers
 
 async def test_what_is_made_is_made_once(database: Database) -> None:
     fresh = database.client[database.name + "_fresh"]
-    made = await set_up(fresh, "m_", dimensions=384, wait_seconds=5)
+    made = await set_up(fresh, Names("m_"), dimensions=384, wait_seconds=5)
     assert "collection m_facts" in made
     assert "index m_facts.one_active_of_a_text" in made
     assert "validator of m_snapshots" in made
-    assert await set_up(fresh, "m_", dimensions=384, wait_seconds=5) == []
-    assert await check(fresh, "m_") == []
+    assert await set_up(fresh, Names("m_"), dimensions=384, wait_seconds=5) == []
+    assert await check(fresh, Names("m_")) == []
 
 
 async def test_only_collections_of_documents_are_made(database: Database) -> None:
@@ -37,7 +39,7 @@ async def test_what_lacks_is_named(database: Database) -> None:
     await database["memory_facts"].drop_index("one_active_of_a_text")
     await database["memory_contexts"].drop()
     await database.command("collMod", "memory_snapshots", validator={})
-    assert await check(database, PREFIX) == [
+    assert await check(database, NAMES) == [
         "collection memory_contexts is missing",
         "index memory_facts.one_active_of_a_text is missing",
         "validator of memory_snapshots is missing or old",
@@ -48,7 +50,7 @@ async def test_an_index_with_other_options_is_an_error_for_people(database: Data
     await database["memory_facts"].drop_index("one_active_of_a_text")
     await database["memory_facts"].create_index("agent_id", name="one_active_of_a_text")
     with pytest.raises(EdenError, match="memory_facts is there with other options"):
-        await set_up(database, PREFIX)
+        await set_up(database, NAMES)
 
 
 async def test_what_no_reader_could_read_is_refused(database: Database) -> None:

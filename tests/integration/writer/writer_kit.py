@@ -13,6 +13,7 @@ from eden_memory.domain.stage import Delivery
 from eden_memory.mongo.memory.memory_documents import document_of
 from eden_memory.mongo.memory.memory_store import MongoMemoryStore
 from schemas.documents import Consolidated, Document, Fact, Reflection, Snapshot, StoredBlob
+from tests.names import NAMES
 from tests.unit.projection.memory_in_mind import rows_of
 
 Database = AsyncDatabase[dict[str, Any]]
@@ -21,7 +22,7 @@ KINDS: tuple[type[Document], ...] = (Fact, Reflection, Consolidated, StoredBlob,
 
 
 def store_of(database: Database) -> MongoMemoryStore:
-    return MongoMemoryStore(database, PREFIX)
+    return MongoMemoryStore(database, NAMES)
 
 
 async def apply(store: MongoMemoryStore, deliveries: Sequence[Delivery]) -> dict[str, Applied]:

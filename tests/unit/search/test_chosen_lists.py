@@ -12,6 +12,7 @@ from eden_memory.mongo.search.chosen_lists import ChosenFactLists, Database
 from eden_memory.mongo.search.plain_lists import PlainFactLists
 from eden_memory.mongo.setup.search_indexes import TEXT_INDEX, VECTOR_INDEX
 from eden_memory.settings import SearchSettings, Settings
+from tests.names import NAMES
 from tests.unit.dedup.dedup_kit import WordEmbedder, embedded
 
 Row = dict[str, Any]
@@ -92,7 +93,7 @@ async def test_what_an_index_that_lags_still_holds_is_left_out() -> None:
         row("another model's", 0.6, embedding_model="old"),
     ]
     store, collection = database(rows)
-    lists = AtlasFactLists(store, "memory_", "test")
+    lists = AtlasFactLists(store, NAMES, "test")
     (near,) = await lists.semantic([KEY], [embedded("kept").vector], 10, 0.5, NOW)
     words = await lists.textual([KEY], ["tea", "the", " "], 10, 0.0, NOW)
     assert [(one.fact.fact_id, one.score) for one in near] == [("kept", 0.9), ("another model's", 0.6)]

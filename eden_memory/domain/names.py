@@ -1,0 +1,45 @@
+"""What a namespace's collections are called: its memory, what formation keeps, what all share. Pure."""
+
+from dataclasses import dataclass
+
+from schemas.documents import (
+    Consolidated,
+    Context,
+    Fact,
+    Message,
+    Outcome,
+    PartitionState,
+    Reflection,
+    SessionState,
+    Snapshot,
+    StoredBlob,
+    WindowTexts,
+)
+
+MEMORY = frozenset(
+    kind.COLLECTION for kind in (Fact, Reflection, Consolidated, StoredBlob, Snapshot, Context)
+)
+"""Collections that every namespace has of its own."""
+FORMING = frozenset(
+    kind.COLLECTION for kind in (Message, SessionState, WindowTexts, PartitionState, Outcome)
+) | {"controls", "consumption"}
+"""Collections that every pipeline has of its own: a rebuild's are its source's, a reform's are not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Maps a collection's name, as `schemas.documents` has it, to the full one.
+
+    Every name has the prefix `shared`; behind it, those of MEMORY have `memory` and those of FORMING `forming`.
+    Both are empty in the first namespace.
+    """
+
+    shared: str
+    memory: str = ""
+    forming: str = ""
+
+    def __getitem__(self, collection: str) -> str:
+        """`facts` → `memory_facts`, or `memory_ns_trial_facts`."""
+        if collection in MEMORY:
+            return self.shared + self.memory + collection
+        return self.shared + (self.forming if collection in FORMING else "") + collection
