@@ -81,6 +81,8 @@ class TextIndex:
         self._index = Index(_schema())
         self._index.register_tokenizer("stems", _analyzer("stems"))
         self._index.register_tokenizer("words", _analyzer("words"))
+        # by itself it would read each commit, too: whoever finds its lock taken waits 100 ms before trying again
+        self._index.config_reader("manual")
         self._searcher: Searcher = self._index.searcher()
         self._number_of: dict[str, int] = {}
         self._id_of: dict[int, str] = {}
