@@ -35,7 +35,7 @@ from schemas.documents.memory import (
     StoredBlob,
     Stream,
 )
-from schemas.documents.namespaces import Namespace, Place
+from schemas.documents.namespaces import Live, Namespace, Place, Placed
 from schemas.documents.operations import (
     Answer,
     ApiKey,
@@ -81,6 +81,7 @@ DOCUMENTS: tuple[type[Document], ...] = (
     Reservation,
     ApiKey,
     Namespace,
+    Live,
 )
 """Those that stand in a collection themselves."""
 
@@ -108,6 +109,7 @@ __all__ = [
     "InboxFormNow",
     "InboxSessionEnded",
     "Lease",
+    "Live",
     "Message",
     "Namespace",
     "OutboxEntry",
@@ -115,6 +117,7 @@ __all__ = [
     "OutcomeRecord",
     "PartitionState",
     "Place",
+    "Placed",
     "Position",
     "RawId",
     "RecentFact",

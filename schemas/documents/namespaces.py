@@ -1,4 +1,4 @@
-"""Memory beside the live one: namespaces, and how far each has been filled."""
+"""Namespaces: which one is live, and how far each of the others has been filled."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -27,11 +27,12 @@ class Namespace(Document):
     COLLECTION: ClassVar[str] = "namespaces"
 
     id: Annotated[str, Field(alias="_id", pattern=r"^[a-z][a-z0-9-]{0,31}$")]
-    kind: Literal["rebuild"]
+    kind: Literal["original", "rebuild", "reform"]
+    """`original`: what the installation began with; it has a document once another was live."""
     prefix: KeyText
     """Of its collections."""
     group: KeyText
-    """The consumer group that fills it, whole."""
+    """The consumer group that fills it, whole: that of its writer."""
     source: KeyText
     """What it is filled from, and compared with: the prefix of the live collections."""
     pipeline: KeyText = "original"
@@ -42,7 +43,31 @@ class Namespace(Document):
     created_at: Moment
     caught_up_at: Moment | None = None
     verified_at: Moment | None = None
+    switched_at: Moment | None = None
+    """When it was last made live."""
     counts: dict[str, Count] = {}
     """Documents by collection (without prefix), when it had last caught up."""
     unreadable: Count = 0
     """Records that could not be read or written; the live writer has them among its dead letters."""
+
+
+class Placed(Part):
+    """Which memory, and by whose topics, groups, ledger and state it is formed."""
+
+    memory: KeyText
+    pipeline: KeyText
+
+
+class Live(Document):
+    """The namespace that is read and formed now; without this document it is the original."""
+
+    COLLECTION: ClassVar[str] = "live"
+
+    id: Annotated[Literal["live"], Field(alias="_id")] = "live"
+    memory: KeyText
+    pipeline: KeyText
+    previous: Placed | None = None
+    """What was live before: `--rollback` returns to it."""
+    revision: Count
+    """One more at every switch."""
+    switched_at: Moment

@@ -1,0 +1,77 @@
+"""The pointer to what is live: one of several switches wins, nothing unready is switched to, all hear of it."""
+
+import asyncio
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import pytest
+
+from eden_memory.domain.errors import EdenError
+from eden_memory.domain.placement import Placement
+from eden_memory.mongo.client import connect
+from eden_memory.mongo.replay.live import MongoLive
+from eden_memory.settings import Settings
+from schemas.documents import Namespace
+
+pytestmark = pytest.mark.servers
+ORIGINAL, MAY, JUNE = Placement(), Placement("may"), Placement("june", "june")
+State = Literal["filling", "caught_up", "verified", "dropped"]
+
+
+def document(placement: Placement, state: State = "caught_up") -> dict[str, Any]:
+    return Namespace(
+        id=placement.memory,
+        kind="rebuild",
+        prefix=f"memory_ns_{placement.memory}_",
+        group=f"atlas-writer.{placement.memory}",
+        source="memory_",
+        pipeline=placement.pipeline,
+        places=(),
+        state=state,
+        created_at=datetime.now(UTC),
+    ).stored()
+
+
+async def test_one_of_several_switches_wins_and_all_who_follow_hear_of_it(settings: Settings) -> None:
+    assert settings.mongodb.uri is not None
+    async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
+        database = client[settings.mongodb.database]
+        live = MongoLive(database, "memory_")
+        await database["memory_namespaces"].insert_many([document(MAY), document(JUNE)])
+        async with aclosing(live.changes()) as changes:
+            assert await anext(changes) == ORIGINAL
+            for expected, others in ((ORIGINAL, (MAY, JUNE)), (None, (ORIGINAL, MAY, JUNE))):
+                before = expected or await live.placement()
+                targets = [one for one in others if one != before] * 4
+                ended = await asyncio.gather(
+                    *(live.switch(one, before) for one in targets), return_exceptions=True
+                )
+                assert [type(one) for one in ended if one is not None] == [EdenError] * (len(targets) - 1)
+                now = targets[ended.index(None)]
+                assert await live.placement() == now
+                async with asyncio.timeout(20):
+                    assert await anext(changes) == now
+        document_ = await live.read()
+        assert document_ is not None
+        assert (document_.revision, document_.previous is not None) == (2, True)
+
+
+async def test_what_is_not_ready_never_becomes_live(settings: Settings) -> None:
+    assert settings.mongodb.uri is not None
+    async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
+        database = client[settings.mongodb.database]
+        live = MongoLive(database, "memory_")
+        await database["memory_namespaces"].insert_many(
+            [document(MAY, "filling"), document(JUNE, "dropped"), document(Placement("ready"))]
+        )
+        for to in (MAY, JUNE, Placement("nobody"), Placement("ready", "june")):
+            with pytest.raises(EdenError):
+                await live.switch(to, ORIGINAL)
+        assert await live.read() is None
+        await live.switch(Placement("ready"), ORIGINAL)
+        await live.switch(ORIGINAL, Placement("ready"))
+        await database["memory_namespaces"].insert_one(document(ORIGINAL, "dropped"))
+        await live.switch(Placement("ready"), ORIGINAL)
+        with pytest.raises(EdenError):
+            await live.switch(ORIGINAL, Placement("ready"))
