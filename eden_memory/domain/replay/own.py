@@ -1,0 +1,148 @@
+"""What people themselves changed of facts: the change that is still in force of each fact. Pure.
+
+A reform forms facts from conversations alone, so what people, applications, mirrors and imports added, edited or
+retired (`by` of the commands that facts name) has to be applied to it again.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import blake2b
+from typing import Literal, Protocol
+
+from eden_memory.domain.facts.fact_hash import fact_hash
+from eden_memory.ports import FactSearch
+from schemas.documents import Fact, FactVersion
+from schemas.events import CommandRef
+from schemas.events.facts import By
+from schemas.provenance import SourceMessage
+from schemas.scopes import Scope
+
+PEOPLE: frozenset[By] = frozenset({"person", "application", "mirror", "import"})
+"""Who wants a change that no formation makes again."""
+
+Kind = Literal["add", "edit", "retire"]
+REWORDED, ENDED = "reworded by a formation since", "no longer held since"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnChange:
+    """What one fact owes to people, all their commands on it together."""
+
+    fact_id: str
+    """In the memory that they changed."""
+    scope: Scope
+    kind: Kind
+    before: tuple[str, ...]
+    """edit, retire: the texts that the fact had until then, newest first; add: texts that people gave it earlier."""
+    after: str | None
+    """add, edit: the text that it has now."""
+    command: CommandRef
+    """The last of the commands."""
+    at: datetime
+    reason: str | None = None
+    expires_at: datetime | None = None
+    sources: tuple[SourceMessage, ...] = ()
+    vector: bytes | None = None
+    """Of `after`, of `embedding_model`."""
+    embedding_model: str | None = None
+    outdated: str | None = None
+    """Why it is no longer in force; None: it is."""
+
+    @property
+    def id(self) -> str:
+        """Names the change: another one once another command has followed."""
+        return blake2b(f"{self.command.command_id}\x00{self.fact_id}".encode(), digest_size=16).hexdigest()
+
+
+class OwnFacts(Protocol):
+    """The facts that people had a hand in."""
+
+    async def scopes(self) -> Sequence[Scope]:
+        """Where there are any, by key."""
+        ...
+
+    def of(self, scope_key: str) -> AsyncGenerator[Fact]:
+        """Those of one scope, retired ones included, with all that is kept of their history."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of two memories: what people did there, and its facts by text and meaning."""
+
+    own: OwnFacts
+    facts: FactSearch
+
+
+def own_change(fact: Fact, scope: Scope) -> OwnChange | None:
+    """What of a stored fact is people's doing; None: nothing of what is kept of its history."""
+    versions = [*reversed(fact.history), _newest(fact)]
+    theirs = [index for index, one in enumerate(versions) if one.command and one.command.by in PEOPLE]
+    if not theirs:
+        return None
+    last = versions[theirs[-1]]
+    assert last.command is not None
+    kind = _kind(versions, theirs)
+    earlier = versions[: theirs[-1]] if kind != "add" else [versions[index] for index in theirs[:-1]]
+    after = None if kind == "retire" else last.content
+    return OwnChange(
+        fact_id=fact.id,
+        scope=scope,
+        kind=kind,
+        before=_texts([*earlier, *([last] if kind == "retire" else [])], after),
+        after=after,
+        command=last.command,
+        at=last.valid_from,
+        reason=last.reason,
+        expires_at=fact.expires_at if after is not None else None,
+        sources=fact.sources if kind == "add" else (),
+        vector=fact.embedding,
+        embedding_model=fact.embedding_model,
+        outdated=_outdated(fact, versions[theirs[-1] :], kind),
+    )
+
+
+def _newest(fact: Fact) -> FactVersion:
+    return FactVersion(
+        version=fact.version,
+        content=fact.content,
+        decision=fact.decision,
+        reason=fact.reason,
+        valid_from=fact.valid_from,
+        command=fact.command,
+        call=fact.call,
+    )
+
+
+def _kind(versions: Sequence[FactVersion], theirs: Sequence[int]) -> Kind:
+    """A fact that people added is an addition, whatever else they did to it before they retired it."""
+    last = versions[theirs[-1]].command
+    assert last is not None
+    if last.action == "retire":
+        return "retire"
+    return "add" if any(_adds(versions[index]) for index in theirs) else "edit"
+
+
+def _adds(one: FactVersion) -> bool:
+    return one.command is not None and one.command.action == "add"
+
+
+def _texts(versions: Sequence[FactVersion], after: str | None) -> tuple[str, ...]:
+    """Newest first, each once, without what the fact says now."""
+    seen = set[str]() if after is None else {fact_hash(after)}
+    texts: list[str] = []
+    for one in reversed(versions):
+        if (text_hash := fact_hash(one.content)) not in seen:
+            seen.add(text_hash)
+            texts.append(one.content)
+    return tuple(texts)
+
+
+def _outdated(fact: Fact, since: Sequence[FactVersion], kind: Kind) -> str | None:
+    """Formation goes on: what it has made of the fact since then stands above the change."""
+    if kind == "retire":
+        return None
+    if any(one.decision in ("UPDATE", "DELETE") for one in since[1:]):
+        return REWORDED if fact.active else ENDED
+    return ENDED if not fact.active and fact.retired_because != "duplicate" else None
