@@ -76,7 +76,7 @@ def _docker_runs() -> bool:
 
 @contextmanager
 def _mongodb_here(folder: Path) -> Generator[str]:
-    server = LocalMongo(folder)
+    server = LocalMongo(folder, options={"setParameter": {"ttlMonitorSleepSecs": 1}})  # what expires goes at once
     server.start()
     try:
         yield server.endpoint

@@ -5,7 +5,7 @@ The same transaction adds what was spent to the budgets that it concerns.
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -24,7 +24,7 @@ from schemas.events import ModelCalled
 Row = dict[str, Any]
 LIVE = "live"
 KEPT = timedelta(days=90)
-"""Counted calls are remembered for so long: thrice what `memory.usage` keeps."""
+"""Counted calls are remembered for so long after they were counted: thrice what `memory.usage` keeps."""
 DUPLICATE_KEY = 11_000
 ATTEMPTS = 10
 STATE: Row = {"_id": "usage"}
@@ -82,7 +82,8 @@ class MongoUsage:
         if new:
             moved = {"$inc": {"calls": len(new)}, "$max": {"counted_to": max(one.started_at for one in new)}}
             await self._state.update_one(STATE, moved, upsert=True, session=session)
-            await self._calls.insert_many([self._row(one) for one in new], session=session)
+            erase_at = datetime.now(UTC) + self._kept
+            await self._calls.insert_many([_row(one, erase_at) for one in new], session=session)
             await self._totals.bulk_write(_totals(new), ordered=False, session=session)
             await self._spend(session, new)
         return new
@@ -95,11 +96,12 @@ class MongoUsage:
                 change = {"$inc": {"spent_usd": stored(spent)}}
                 await self._budgets.update_one({"_id": row["_id"]}, change, session=session)
 
-    def _row(self, call: ModelCalled) -> Row:
-        row: Row = {"_id": call.call_id, **{name: getattr(call, name) for name in KEPT_FIELDS}}
-        row["cost_usd"] = None if call.cost_usd is None else stored(call.cost_usd)
-        row["erase_at"] = call.started_at + self._kept
-        return row
+
+def _row(call: ModelCalled, erase_at: datetime) -> Row:
+    """Remembered from its counting on: a call may be months old when a record of it is read (again)."""
+    row: Row = {"_id": call.call_id, **{name: getattr(call, name) for name in KEPT_FIELDS}}
+    row["cost_usd"] = None if call.cost_usd is None else stored(call.cost_usd)
+    return row | {"erase_at": erase_at}
 
 
 def _in(budget: Row, call: ModelCalled) -> bool:
