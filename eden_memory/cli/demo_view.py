@@ -62,7 +62,9 @@ class LiveView:
         self._newest: deque[tuple[Arrival, Written]] = deque(maxlen=LAST)
         self._sessions: dict[str, Counter[Kind]] = {}
         self._progress: Progress | None = None
-        self._live = Live(console=console, refresh_per_second=8, get_renderable=self._render)
+        self._live = Live(
+            console=console, refresh_per_second=8, get_renderable=self._render, transient=True
+        )  # what it last showed is part of the result
 
     def __enter__(self) -> "LiveView":
         self._live.start()
