@@ -2,6 +2,8 @@
 
 import asyncio
 import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +33,10 @@ class Change(NamedTuple):
     """From the acknowledged commit until a search finds it by meaning and by words."""
     search_ms: float
     """Of the first search that began after the change was told of."""
+    written_ms: float
+    """From the write's beginning until a search finds it."""
+    event_ms: float
+    """From the write's beginning until a bare change stream tells of it."""
 
 
 async def changes(
@@ -38,14 +44,39 @@ async def changes(
 ) -> list[Change]:
     """So many, one after the other."""
     writer = MongoMemoryStore(database, NAMES)
-    return [await _one(writer, lists, scope, dimensions, number) for number in range(count)]
+    async with bare_stream(database) as told:
+        return [await _one(writer, lists, told, scope, dimensions, number) for number in range(count)]
+
+
+@asynccontextmanager
+async def bare_stream(database: AsyncDatabase[dict[str, Any]]) -> AsyncGenerator["asyncio.Queue[float]"]:
+    """When a stream told of a scope's document, the moment after the moment: no search can know it sooner."""
+    moments: asyncio.Queue[float] = asyncio.Queue()
+    async with await database["memory_snapshots"].watch() as stream:
+
+        async def read() -> None:
+            async for _ in stream:
+                moments.put_nowait(time.perf_counter())
+
+        reading = asyncio.create_task(read())
+        try:
+            yield moments
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
 
 
 async def _one(
-    writer: MongoMemoryStore, lists: PlainFactLists, scope: Scope, dimensions: int, number: int
+    writer: MongoMemoryStore,
+    lists: PlainFactLists,
+    told: "asyncio.Queue[float]",
+    scope: Scope,
+    dimensions: int,
+    number: int,
 ) -> Change:
     vector = np.random.default_rng(number).standard_normal(dimensions).astype("<f4")
     event = _event(scope, number, (vector / np.linalg.norm(vector)).astype("<f4").tobytes())
+    begun = time.perf_counter()
     result = await writer.apply(list(memory_batch([_delivery(event)], Marks()).scopes.values()))
     for one in result.values():
         if isinstance(one, Exception):
@@ -56,7 +87,9 @@ async def _one(
         found = await _found(lists, scope, event)
         end = time.perf_counter()
         if found:
-            return Change((end - committed) * 1e3, (end - start) * 1e3)
+            bare = await asyncio.wait_for(told.get(), SECONDS)
+            taken = (end - committed, end - start, end - begun, bare - begun)
+            return Change(*(one * 1e3 for one in taken))
         assert end - committed < SECONDS, "a new fact is not found"
         await asyncio.sleep(0.001)
 

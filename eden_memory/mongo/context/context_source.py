@@ -1,6 +1,7 @@
 """What contexts are made of: the visible scopes' snapshots in one query, and who is present, side by side."""
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from schemas.documents import Snapshot, Stream
 
 log = structlog.get_logger()
 Database = AsyncDatabase[dict[str, Any]]
+GROUPS_KNOWN = 10_000
 
 
 class MongoContextSource:
@@ -31,19 +33,35 @@ class MongoContextSource:
             read_preference=ReadPreference.PRIMARY,
             read_concern=ReadConcern("majority"),
         )
+        self._groups: OrderedDict[tuple[str, str | None], str] = OrderedDict()
+        """Of a user's last session that had one: guessed, so that its memory is read beside who is present."""
 
     async def look_up(self, asked: Sequence[Asked]) -> dict[Asked, View]:
         """The view of each; who is unknown sees what the agent knows."""
         if not asked:
             return {}
         streams = {one: await self._streams.of(one) for one in {one.agent_id for one in asked}}
-        guesses = {key for one in asked for key in _keys(one, _alone(one), streams[one.agent_id])}
+        guesses = {key for one in asked for key in _keys(one, self._guess(one), streams[one.agent_id])}
         sessions = {one.session_id for one in asked if one.session_id is not None}
         present, stored = await asyncio.gather(self._presence.look_up(asked), self._read(guesses, sessions))
+        self._learn(present)
         visible = {key for one in asked for key in _keys(one, present[one], streams[one.agent_id])}
         if unread := visible - guesses:
             stored |= await self._read(unread, ())
         return {one: view_of(one, present[one], streams[one.agent_id], stored) for one in asked}
+
+    def _guess(self, asked: Asked) -> Present:
+        """As most sessions are: one user, and the group of the last time."""
+        users = frozenset((asked.user_id,) if asked.user_id is not None else ())
+        return Present(users, self._groups.get(_who(asked)))
+
+    def _learn(self, present: Mapping[Asked, Present]) -> None:
+        for asked, now in present.items():
+            if now.group_id is not None:
+                self._groups[_who(asked)] = now.group_id
+                self._groups.move_to_end(_who(asked))
+        while len(self._groups) > GROUPS_KNOWN:
+            self._groups.popitem(last=False)
 
     async def _read(self, keys: Iterable[str], sessions: Iterable[str]) -> dict[str, Snapshot]:
         by_key, by_session = {"_id": {"$in": list(keys)}}, {"session_id": {"$in": list(sessions)}}
@@ -52,9 +70,8 @@ class MongoContextSource:
         return {one.scope_key: one for one in found if one is not None}
 
 
-def _alone(asked: Asked) -> Present:
-    """As most sessions are: one user, no group."""
-    return Present(frozenset((asked.user_id,) if asked.user_id is not None else ()))
+def _who(asked: Asked) -> tuple[str, str | None]:
+    return asked.agent_id, asked.user_id if asked.user_id is not None else asked.session_id
 
 
 def _keys(asked: Asked, present: Present, streams: Mapping[str, Stream]) -> list[str]:

@@ -84,6 +84,32 @@ async def test_a_cold_read_is_one_query_of_the_snapshots_and_a_warm_one_none(set
         assert commands.sent == []
 
 
+async def test_a_users_group_is_read_with_the_same_query_in_the_next_session_and_no_other_group(
+    settings: Settings,
+) -> None:
+    commands = Commands()
+    assert settings.mongodb.uri is not None
+    client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(
+        settings.mongodb.uri.get_secret_value(), event_listeners=[commands]
+    )
+    async with client, MemoryService("a", client=client, settings=mapped(settings)) as service:
+        kit = Kit(mapped(settings), client)
+        for name, group in (("one", "g"), ("two", "g"), ("three", "h"), ("four", None)):
+            await kit.session(name, ["ada"], **({} if group is None else {"group_id": group}))
+        for group in ("g", "h"):
+            await kit.put(Scope.of_group("s.a", f"s.{group}"), blob=f"memory of {group}")
+        seen: dict[str, tuple[str, int]] = {}
+        for name in ("one", "two", "three", "four"):
+            commands.sent.clear()
+            context = await service.get_memory_context(name, "ada")
+            seen[name] = context, sum(one.get("find") == "memory_snapshots" for one in commands.sent)
+    assert [queries for _, queries in seen.values()] == [2, 1, 2, 1]
+    for name, shown, hidden in (("one", "g", "h"), ("two", "g", "h"), ("three", "h", "g")):
+        assert f"memory of {shown}" in seen[name][0]
+        assert f"memory of {hidden}" not in seen[name][0]
+    assert "memory of" not in seen["four"][0]
+
+
 async def test_a_committed_change_of_any_scope_is_seen_by_a_warm_cache(kit: Kit) -> None:
     await kit.session("one", ["ada"], group_id="g")
     scopes = [AGENT, ADA, Scope.of_group("s.a", "s.g"), Scope.of_session("s.a", "s.one", ("s.ada",))]
