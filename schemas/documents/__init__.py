@@ -50,6 +50,7 @@ from schemas.documents.operations import (
     UsageState,
     UsageTotal,
 )
+from schemas.documents.reforms import Override, Reform, ReformAsked, ReformCalls
 
 DOCUMENTS: tuple[type[Document], ...] = (
     Fact,
@@ -82,6 +83,7 @@ DOCUMENTS: tuple[type[Document], ...] = (
     ApiKey,
     Namespace,
     Live,
+    Reform,
 )
 """Those that stand in a collection themselves."""
 
@@ -115,6 +117,7 @@ __all__ = [
     "OutboxEntry",
     "Outcome",
     "OutcomeRecord",
+    "Override",
     "PartitionState",
     "Place",
     "Placed",
@@ -122,6 +125,9 @@ __all__ = [
     "RawId",
     "RecentFact",
     "Reflection",
+    "Reform",
+    "ReformAsked",
+    "ReformCalls",
     "Reservation",
     "SessionState",
     "Snapshot",
