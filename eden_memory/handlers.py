@@ -1,7 +1,8 @@
 """The handlers of the stages, each with what it stands on: settings in, functions from records to events out."""
 
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any
@@ -12,6 +13,7 @@ from eden_memory import prompts
 from eden_memory.domain.fence import Fence
 from eden_memory.domain.stage import Handler
 from eden_memory.domain.windows.windows import Limits
+from eden_memory.models.asking.answers import AnswerStore
 from eden_memory.models.factory import Models
 from eden_memory.models.providers.prices import Prices
 from eden_memory.models.window_price import start_values
@@ -76,6 +78,23 @@ USAGE_SOURCE = "models"
 MongoClient = AsyncMongoClient[dict[str, Any]]
 
 
+@dataclass(frozen=True, slots=True)
+class Account:
+    """On whose account stages work; budgets are live formation's."""
+
+    namespace: str = "live"
+    kept: Callable[[AnswerStore], AnswerStore] = lambda answers: answers
+    """What stands before the store of answers."""
+
+    @property
+    def budgets(self) -> bool:
+        """Whether windows wait for room in budgets."""
+        return self.namespace == "live"
+
+
+LIVE = Account()
+
+
 @asynccontextmanager
 async def stage_handlers(
     settings: Settings,
@@ -83,14 +102,15 @@ async def stage_handlers(
     publisher: Publishing,
     topic_of: TopicOf,
     names: Collection[str],
+    account: Account = LIVE,
 ) -> AsyncGenerator[dict[str, Handler]]:
     """The handlers of the stages named; models are loaded only where one of them asks a model."""
-    made = Handlers(settings, client)
+    made = Handlers(settings, client, budgets=account.budgets)
     async with AsyncExitStack() as stack:
         handlers = await made.plain(names)
         if ASK_MODELS & set(names):
             usage = UsageLog(publisher, topic_of, USAGE_SOURCE)
-            models = await models_of(settings, client)
+            models = await models_of(settings, client, account)
             stack.push_async_callback(models.close)
             stack.push_async_callback(usage.flush)
             models.introduce()
@@ -101,20 +121,25 @@ async def stage_handlers(
         yield {name: handler for name, handler in handlers.items() if name in names}
 
 
-async def models_of(settings: Settings, client: MongoClient) -> Models:
+async def models_of(settings: Settings, client: MongoClient, account: Account = LIVE) -> Models:
     """The models that the settings ask for, with the store of their answers."""
     answers = MongoAnswers(client[settings.mongodb.database], settings.names)
     await answers.prepare()
     return Models(
-        settings, answers, Prices().cost, calls=CallMetrics(settings.metrics.agents), guards=GuardMetrics()
+        settings,
+        account.kept(answers),
+        Prices().cost,
+        calls=CallMetrics(settings.metrics.agents),
+        guards=GuardMetrics(),
+        namespace=account.namespace,
     )
 
 
 class Handlers:
     """Makes handlers; nothing is read or written before one of its methods is called."""
 
-    def __init__(self, settings: Settings, client: MongoClient) -> None:
-        self._settings, self._client = settings, client
+    def __init__(self, settings: Settings, client: MongoClient, *, budgets: bool = True) -> None:
+        self._settings, self._client, self._budgets = settings, client, budgets
         self._database, self._names = client[settings.mongodb.database], settings.names
         self._forgotten = MongoForgetting(self._database, self._names)
         self.streams = MongoStreams(self._database, self._names)
@@ -201,7 +226,7 @@ class Handlers:
             settings_version(settings),
             TriggerMetrics(),
             forgets=settings.messages.on_delete != "keep",
-            budgets=self._window_budgets(),
+            budgets=self._window_budgets() if self._budgets else None,
         )
 
     def _window_budgets(self) -> MongoWindowBudgets:

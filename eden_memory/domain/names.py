@@ -31,15 +31,17 @@ class Names:
     """Maps a collection's name, as `schemas.documents` has it, to the full one.
 
     Every name has the prefix `shared`; behind it, those of MEMORY have `memory` and those of FORMING `forming`.
-    Both are empty in the first namespace.
+    Both are empty in the first namespace. `own` are shared collections that this namespace has of its own all the
+    same, under `memory`.
     """
 
     shared: str
     memory: str = ""
     forming: str = ""
+    own: frozenset[str] = frozenset()
 
     def __getitem__(self, collection: str) -> str:
         """`facts` → `memory_facts`, or `memory_ns_trial_facts`."""
-        if collection in MEMORY:
+        if collection in MEMORY or collection in self.own:
             return self.shared + self.memory + collection
         return self.shared + (self.forming if collection in FORMING else "") + collection

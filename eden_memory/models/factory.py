@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from eden_memory.domain.asking import Asking
+from eden_memory.domain.placement import ORIGINAL
 from eden_memory.models.accounts import Accounts, CallWatch, Cost
 from eden_memory.models.asking.answers import AnswerStore
 from eden_memory.models.asking.asking import AskingModel
@@ -59,10 +60,14 @@ class Models:
     ) -> None:
         """EdenError if a provider that is asked for has no key; `providers` in place of the settings' own.
 
+        `namespace`: on whose account calls are. What a question is called follows from the settings' pipeline, so
+        that it stays the same when that becomes live.
         `probe_waits`: seconds between two probes of a provider that is away, the first time and at most.
         """
         self._settings, self._answers, self._cost = settings, answers, cost
-        self._namespace, self._watch, self._waits = namespace, guards, probe_waits
+        pipeline = settings.placement.pipeline
+        self._units = "live" if pipeline == ORIGINAL else pipeline
+        self._watch, self._waits = guards, probe_waits
         self._providers = providers
         if asked_for(settings):
             self._provided()
@@ -88,7 +93,7 @@ class Models:
         models = self._settings.models
         chat = Chat(self._accounts, self._cost, self._budget, log_prompts=models.log_prompts)
         router = Router(self._choose, self._guard, self._pings.chat, models.effort)
-        asked = AskingModel(router, chat, self._answers, self._budget, self._accounts, self._namespace)
+        asked = AskingModel(router, chat, self._answers, self._budget, self._accounts, self._units)
         return ChoosingModel(asked, lambda asking: self._choice(asking).provider == OFFLINE)
 
     def _embedder(self) -> Embedder:
@@ -98,7 +103,7 @@ class Models:
         provider, model = asked.embeddings, asked.embedding_model
         dimensions = model.dimensions or None
         calls = self._embedding_calls(provider, model, dimensions)
-        return KeptEmbedder(calls, self._accounts, model.name, dimensions, namespace=self._namespace)
+        return KeptEmbedder(calls, self._accounts, model.name, dimensions, namespace=self._units)
 
     def _embedding_calls(
         self, provider: EmbeddingProvider, model: EmbeddingModel, dimensions: int | None
