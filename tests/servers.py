@@ -76,7 +76,8 @@ def _docker_runs() -> bool:
 
 @contextmanager
 def _mongodb_here(folder: Path) -> Generator[str]:
-    server = LocalMongo(folder, options={"setParameter": {"ttlMonitorSleepSecs": 1}})  # what expires goes at once
+    parameters = {"ttlMonitorSleepSecs": 1}  # what expires goes at once, not after a minute
+    server = LocalMongo(folder, options={"setParameter": parameters})
     server.start()
     try:
         yield server.endpoint
