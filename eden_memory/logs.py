@@ -4,8 +4,36 @@ import logging
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 import structlog
+
+LIBRARY = logging.getLogger("eden_memory")
+LIBRARY.addHandler(logging.NullHandler())
+
+
+class LibraryLogger:
+    """Of a module that applications import, too: structlog's where that is configured, else logging's `eden_memory`.
+
+    So nothing is printed in an application that asked for nothing; structlog would print it all to standard output.
+    """
+
+    def __init__(self, *name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, level: str) -> Any:
+        if structlog.is_configured():
+            return getattr(structlog.get_logger(*self._name), level)
+        return partial(_plain, level)
+
+
+def _plain(level: str, event: str, **fields: object) -> None:
+    said = "".join(f" {name}={value!r}" for name, value in fields.items())
+    if level == "exception":
+        LIBRARY.exception("%s%s", event, said)
+    else:
+        LIBRARY.log(getattr(logging, level.upper()), "%s%s", event, said)
 
 
 def configure(*, debug: bool = False) -> None:

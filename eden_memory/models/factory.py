@@ -2,10 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-import structlog
-
 from eden_memory.domain.asking import Asking
 from eden_memory.domain.placement import ORIGINAL
+from eden_memory.logs import LibraryLogger
 from eden_memory.models.accounts import Accounts, CallWatch, Cost
 from eden_memory.models.asking.answers import AnswerStore
 from eden_memory.models.asking.asking import AskingModel
@@ -40,7 +39,7 @@ from eden_memory.settings import Settings
 if TYPE_CHECKING:
     from eden_memory.models.providers.providers import Providers
 
-log = structlog.get_logger()
+log = LibraryLogger()
 
 
 class Models:

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
-import structlog
 from bson import Decimal128
 from pymongo import ReadPreference
 from pymongo.asynchronous.collection import AsyncCollection
@@ -15,11 +14,12 @@ from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
 from eden_memory.domain.names import Names
+from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.grouped import GroupedInserts
 from eden_memory.mongo.memory.shared_reads import SharedReads
 from schemas.documents import Answer
 
-log = structlog.get_logger()
+log = LibraryLogger()
 AWAY = (ConnectionFailure, WaitQueueTimeoutError, WTimeoutError)
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 """Seconds between two attempts to store: an answer is paid for, so there is no last one."""

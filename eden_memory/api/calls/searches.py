@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, cast
 
-import structlog
-
 from eden_memory.api.calls.base import Calls
 from eden_memory.api.errors import Invalid
 from eden_memory.api.search.requests import FoundFact, SearchReport, SearchRequest
@@ -15,9 +13,10 @@ from eden_memory.domain.context.visible import View
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.search.candidates import When
 from eden_memory.domain.search.ranking import Kind
+from eden_memory.logs import LibraryLogger
 from schemas.scopes import Scope
 
-log = structlog.get_logger()
+log = LibraryLogger()
 RECALLED = 5
 
 

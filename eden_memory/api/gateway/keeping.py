@@ -5,15 +5,15 @@ from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime
 from typing import Any
 
-import structlog
 from pymongo.errors import PyMongoError
 
 from eden_memory.api.gateway.turn_store import TurnStore
 from eden_memory.api.gateway.turns import Turns
 from eden_memory.api.gateway.who import Who
+from eden_memory.logs import LibraryLogger
 from eden_memory.runtime.metrics import GATEWAY_TURNS
 
-log = structlog.get_logger()
+log = LibraryLogger()
 PAUSES = (0.2, 1.0, 5.0, 15.0)
 """Seconds between attempts."""
 MOST_WAITING = 10_000

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
-import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict
@@ -17,8 +16,9 @@ from eden_memory.api.access import Refused
 from eden_memory.api.admission import TooMany, Turned, Unknown
 from eden_memory.api.errors import Conflict, Invalid, NotFound
 from eden_memory.domain.errors import EdenError
+from eden_memory.logs import LibraryLogger
 
-log = structlog.get_logger("eden.http")
+log = LibraryLogger("eden.http")
 
 MEDIA_TYPE = "application/problem+json"
 TYPE = "urn:eden-memory:problem:"

@@ -4,7 +4,6 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-import structlog
 import uvicorn
 from fastapi import FastAPI
 
@@ -15,11 +14,12 @@ from eden_memory.api.http.doors import Doors
 from eden_memory.api.memory import Memory
 from eden_memory.app import namespace_of
 from eden_memory.domain.errors import EdenError
+from eden_memory.logs import LibraryLogger
 from eden_memory.runtime.http import HealthServer, SignalLessServer
 from eden_memory.runtime.process import Part, Process, State, ended_by_signals
 from eden_memory.settings import Settings
 
-log = structlog.get_logger("eden.http")
+log = LibraryLogger("eden.http")
 BACKLOG = 2_048
 
 

@@ -7,7 +7,6 @@ from contextvars import ContextVar
 from functools import wraps
 from typing import Any, ParamSpec
 
-import structlog
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError
@@ -22,8 +21,9 @@ from pymongo.errors import PyMongoError
 from eden_memory.api.errors import NotFound
 from eden_memory.api.mcp.connection import Door, Opened
 from eden_memory.domain.errors import EdenError
+from eden_memory.logs import LibraryLogger
 
-log = structlog.get_logger("eden.mcp")
+log = LibraryLogger("eden.mcp")
 P = ParamSpec("P")
 
 ALL = "memory://context"

@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from functools import wraps
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar
 
-import structlog
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
@@ -25,8 +24,9 @@ from eden_memory.api.mcp.answers import (
 from eden_memory.api.mcp.connection import Door, Opened
 from eden_memory.api.typed_text import id_of
 from eden_memory.domain.errors import EdenError
+from eden_memory.logs import LibraryLogger
 
-log = structlog.get_logger("eden.mcp")
+log = LibraryLogger("eden.mcp")
 P = ParamSpec("P")
 T = TypeVar("T")
 

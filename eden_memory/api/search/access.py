@@ -5,11 +5,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-import structlog
-
+from eden_memory.logs import LibraryLogger
 from eden_memory.ports import Accesses
 
-log = structlog.get_logger()
+log = LibraryLogger()
 SECONDS = 5.0
 MOST = 20_000
 """Facts that wait to be counted; beyond it new ones are not counted."""

@@ -5,12 +5,11 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import Protocol
 
-import structlog
-
 from eden_memory.api.search.requests import FoundFact, SearchReport, StageReport
 from eden_memory.domain.search.scored import Scored
+from eden_memory.logs import LibraryLogger
 
-log = structlog.get_logger()
+log = LibraryLogger()
 SHOWN = 50
 """Scores of a stage that a report holds."""
 

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import structlog
-
 from eden_memory.domain.asking import Asking, Prompt
+from eden_memory.logs import LibraryLogger
 from eden_memory.models.accounts import (
     Accounts,
     Cost,
@@ -24,7 +23,7 @@ from eden_memory.models.guard.metered import Stopwatch, metered
 from schemas.answers import Answer
 from schemas.documents import Answer as KeptAnswer
 
-log = structlog.get_logger()
+log = LibraryLogger()
 
 
 @dataclass(frozen=True, slots=True)

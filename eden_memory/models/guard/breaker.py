@@ -6,11 +6,10 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
-import structlog
-
+from eden_memory.logs import LibraryLogger
 from eden_memory.models.calls import CallFailed
 
-log = structlog.get_logger()
+log = LibraryLogger()
 SEVERAL = 3
 """So many different questions failed and none succeeded since: it may be an outage."""
 AGAIN = 2

@@ -6,15 +6,15 @@ from decimal import Decimal
 from typing import Any
 
 import genai_prices
-import structlog
 from genai_prices.data_snapshot import get_snapshot
 
+from eden_memory.logs import LibraryLogger
 from eden_memory.models.calls import Tokens
 
 OWN_IDS = frozenset({"openai", "google"})
 SMALL = 1_000
 """Tokens: below every tier from which prices rise."""
-log = structlog.get_logger()
+log = LibraryLogger()
 
 
 @dataclass(frozen=True, slots=True)

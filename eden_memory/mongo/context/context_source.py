@@ -5,20 +5,20 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import structlog
 from pydantic import ValidationError
 from pymongo import ReadPreference
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.domain.context.visible import Asked, Present, View, broad_scopes, view_of
+from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.memory.memory_documents import document_of
 from eden_memory.mongo.trigger.presence import MongoPresence
 from eden_memory.ports import Streams
 from eden_memory.settings import Settings
 from schemas.documents import Snapshot, Stream
 
-log = structlog.get_logger()
+log = LibraryLogger()
 Database = AsyncDatabase[dict[str, Any]]
 GROUPS_KNOWN = 10_000
 

@@ -5,16 +5,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import structlog
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.change_stream import AsyncDatabaseChangeStream
 from pymongo.errors import PyMongoError
 
+from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.ids import encode_id
 from eden_memory.settings import Settings
-from schemas.documents import SessionState, Snapshot, Stream
+from schemas.documents import Live, SessionState, Snapshot, Stream
 
-log = structlog.get_logger()
+log = LibraryLogger()
 
 What = Literal["scope", "session", "user", "everything"]
 Client = AsyncMongoClient[dict[str, Any]]
@@ -131,6 +131,7 @@ def _watched(settings: Settings) -> dict[str, list[_Watched]]:
     own = [
         _Watched(names[Snapshot.COLLECTION], "scope"),
         _Watched(names[Stream.COLLECTION], "everything"),
+        _Watched(names[Live.COLLECTION], "everything"),
         _Watched(names[SessionState.COLLECTION], "session", ("users",)),
     ]
     theirs: list[_Watched] = []

@@ -3,7 +3,6 @@
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
-import structlog
 from pydantic import ValidationError
 from pymongo import ReadPreference
 from pymongo.asynchronous.database import AsyncDatabase
@@ -12,11 +11,12 @@ from pymongo.read_concern import ReadConcern
 from eden_memory.domain.consolidating import due
 from eden_memory.domain.limits import DEFAULTS, limits_of
 from eden_memory.domain.names import Names
+from eden_memory.logs import LibraryLogger
 from eden_memory.ports import Streams
 from schemas.documents import Outcome, Snapshot, Stream
 from schemas.scopes import Scope
 
-log = structlog.get_logger()
+log = LibraryLogger()
 Document = dict[str, Any]
 
 

@@ -4,16 +4,16 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import structlog
 from pydantic import ValidationError
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.domain.limits import label_of
 from eden_memory.domain.names import Names
+from eden_memory.logs import LibraryLogger
 from schemas.documents import Stream
 from schemas.scopes import Scope
 
-log = structlog.get_logger()
+log = LibraryLogger()
 
 Streams = Mapping[str, Stream]
 MOST_AGENTS = 10_000

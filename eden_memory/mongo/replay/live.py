@@ -6,7 +6,6 @@ from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any
 
-import structlog
 from pymongo import ReadPreference
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
@@ -16,9 +15,10 @@ from pymongo.write_concern import WriteConcern
 
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.placement import ORIGINAL, Placement
+from eden_memory.logs import LibraryLogger
 from schemas.documents import Live, Namespace
 
-log = structlog.get_logger()
+log = LibraryLogger()
 
 Row = dict[str, Any]
 KEY = "live"

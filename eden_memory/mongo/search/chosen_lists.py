@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import structlog
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.domain.names import Names
 from eden_memory.domain.search.candidates import Ranked, When
+from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.context.context_watch import Changed
 from eden_memory.mongo.search.atlas_lists import AtlasFactLists
 from eden_memory.mongo.search.following import Following, tell
@@ -17,7 +17,7 @@ from eden_memory.mongo.setup.search_indexes import TEXT_INDEX, VECTOR_INDEX, fou
 from eden_memory.ports import Embedder
 from eden_memory.settings import Settings
 
-log = structlog.get_logger()
+log = LibraryLogger()
 
 Database = AsyncDatabase[dict[str, Any]]
 Lists = AtlasFactLists | PlainFactLists

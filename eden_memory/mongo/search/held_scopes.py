@@ -6,16 +6,16 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-import structlog
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.domain.names import Names
+from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.memory.memory_documents import packed_of
 from eden_memory.mongo.search.held_scope import HeldScope
 from eden_memory.mongo.search.search_documents import KEPT, candidate
 
-log = structlog.get_logger()
+log = LibraryLogger()
 
 Row = dict[str, Any]
 Marks = dict[str, Row]

@@ -5,14 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-import structlog
-
 from eden_memory.domain.budgets.budgets import HELD, Admitted, AskedWindow, Estimate, Held, Spending
 from eden_memory.domain.budgets.estimates import Recorded, estimate
+from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.usage.budgets import MongoBudgets, now
 from eden_memory.mongo.usage.recorded import MongoRecorded
 
-log = structlog.get_logger("eden.budgets")
+log = LibraryLogger("eden.budgets")
 FRESH_SECONDS = 2.0
 """How long what was read of budgets is used."""
 MOST_REFUSED = 100_000
