@@ -238,11 +238,11 @@ def _figures(on: Scene, calls: verdict.Calls) -> dict[str, object]:
 async def _stored(place: Place) -> tuple[dict[str, bytes], dict[str, list[str]]]:
     """The ledger's records by key, and the messages of the stored windows by formation."""
     settings = place.settings
-    prefix = settings.names
+    names = settings.names
     async with connect(settings.mongodb, place.mongodb) as client:
         database = client[settings.mongodb.database]
-        outcomes = await database[f"{prefix}outcomes"].find({}, {"records": 1}).to_list()
-        rows = await database[f"{prefix}windows"].find({}, {"messages.message_id": 1}).to_list()
+        outcomes = await database[names["outcomes"]].find({}, {"records": 1}).to_list()
+        rows = await database[names["windows"]].find({}, {"messages.message_id": 1}).to_list()
     records = [record for one in outcomes for record in one["records"] if not record["t"].endswith(".dead")]
     windows = {row["_id"]: [one["message_id"] for one in row["messages"]] for row in rows}
     return {record["k"].decode(): record["v"] for record in records}, windows

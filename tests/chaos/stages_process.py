@@ -242,7 +242,7 @@ def _own_stages(
     database, ledger = client[settings.mongodb.database], around.ledger
     assert isinstance(ledger, WatchedLedger)
     answering = Answering(place.seed, database["answers"], ledger, diary)
-    return stages_of(answering, Keeping(database[f"{settings.names}outcomes"]))
+    return stages_of(answering, Keeping(database[settings.names["outcomes"]]))
 
 
 async def _surroundings(

@@ -34,7 +34,7 @@ class KeptEmbedder:
     ) -> None:
         self._accounts, self._model = accounts, model
         self._asked, self._dimensions = dimensions, dimensions
-        self._names = "" if namespace == "live" else f"{namespace}/"
+        self._prefix = "" if namespace == "live" else f"{namespace}/"
         self._wishes: Batching[Wish] = Batching(calls.fulfil, linger)
 
     @property
@@ -56,7 +56,7 @@ class KeptEmbedder:
         if not texts:
             return ()
         keys = [text_key(self._model, self._asked, text) for text in texts]
-        unit = f"{self._names}{asking.unit}/embeddings" if asking else None
+        unit = f"{self._prefix}{asking.unit}/embeddings" if asking else None
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         wish = Wish(dict(zip(keys, texts, strict=True)), asking, unit, done)
         self._wishes.add(wish)
