@@ -16,14 +16,12 @@ from eden_memory.domain.budgets.budgets import Spending
 from eden_memory.domain.ledger import Ledger
 from eden_memory.domain.outcome import Outcome
 from eden_memory.runtime.ending import end
+from eden_memory.runtime.formed import named, outcomes_of
 from eden_memory.runtime.process import State
 from eden_memory.runtime.stages.patience import until_done
-from schemas.envelope import parse_type
-from schemas.events import FactsExtracted, FactsProposed, ModelCalled
+from schemas.events import ModelCalled
 
 log = structlog.get_logger("eden.budgets")
-FACTS, REFLECTIONS, DEDUP = "fact-extraction", "reflection-extraction", "fact-dedup"
-READ_BY = {FactsExtracted.NAME: REFLECTIONS, FactsProposed.NAME: DEDUP}
 TOGETHER = 200
 EVERY_SECONDS = 2.0
 SETTLE = timedelta(seconds=30)
@@ -146,7 +144,7 @@ class BudgetKeeping:
 
     async def _ended(self, rows: Sequence[Mapping[str, Any]], now: datetime) -> tuple[list[str], list[str]]:
         """Those that are complete and counted, and those that were never asked for."""
-        outcomes = await self._outcomes([row["_id"] for row in rows])
+        outcomes = await outcomes_of(self._ledger, [row["_id"] for row in rows])
         calls = {name: _calls(found) for name, found in outcomes.items() if found is not None}
         costs = await self._formations.costs({one for named in calls.values() for one in named})
         ended = [name for name, named in calls.items() if named <= costs.keys()]
@@ -158,37 +156,8 @@ class BudgetKeeping:
         asked = await self._formations.asked_for(old) if old else set[str]()
         return ended, [name for name in old if name not in asked]
 
-    async def _outcomes(self, formation_ids: Sequence[str]) -> dict[str, list[Outcome] | None]:
-        """All outcomes of each formation; None while one of them is missing."""
-        if not formation_ids:
-            return {}
-        members = {name: f"formation/{name}" for name in formation_ids}
-        first = await self._ledger.find(FACTS, list(members.values()))
-        follow = {name: _follow(first[one]) for name, one in members.items() if one in first}
-        found: dict[str, Mapping[str, Outcome]] = {}
-        for stage in (REFLECTIONS, DEDUP):
-            wanted = [one for pairs in follow.values() for where, one in pairs if where == stage]
-            found[stage] = await self._ledger.find(stage, wanted) if wanted else {}
-        result: dict[str, list[Outcome] | None] = {}
-        for name, pairs in follow.items():
-            there = all(one in found[stage] for stage, one in pairs)
-            later = [found[stage][one] for stage, one in pairs] if there else []
-            result[name] = [first[members[name]], *later] if there else None
-        return result
-
-
-def _follow(outcome: Outcome) -> list[tuple[str, str]]:
-    """(stage, event id) of what reads the events of a fact extraction."""
-    named = [_named(one.headers) for one in outcome.records]
-    return [(READ_BY[name], event_id) for name, event_id in named if name in READ_BY]
-
 
 def _calls(outcomes: Iterable[Outcome]) -> set[str]:
     """The calls that led to these; where records are removed already, they were counted long ago."""
     records = [one for outcome in outcomes for one in outcome.records]
-    return {(one.key or b"").decode() for one in records if _named(one.headers)[0] == ModelCalled.NAME}
-
-
-def _named(headers: Iterable[tuple[str, bytes]]) -> tuple[str, str]:
-    found = dict(headers)
-    return parse_type(found["ce_type"].decode())[0], found["ce_id"].decode()
+    return {(one.key or b"").decode() for one in records if named(one.headers)[0] == ModelCalled.NAME}

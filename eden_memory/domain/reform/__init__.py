@@ -1,0 +1,1 @@
+"""Forming memory anew: which windows, what it is expected to cost, and how much of it at once."""

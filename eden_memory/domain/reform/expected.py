@@ -1,0 +1,154 @@
+"""What a reform is expected to ask and to cost: from what was recorded, else from start values. Pure; US dollars.
+
+The calls of a window that are recorded count as they were. A window without any takes the average of its agent's,
+with more or less input as it is longer or shorter; where nothing was recorded of the agent, the start values of
+budgets stand in. Calls that name no window (decisions over several, consolidations) are shared among the agent's.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from eden_memory.domain.asking import Role
+from eden_memory.domain.budgets.estimates import CONSOLIDATING, FORMING, Expected, tokens_of
+from eden_memory.domain.reform.recorded import ByStage, Calls, OfAgent, Recorded
+from eden_memory.domain.reform.selection import PlannedWindow
+from schemas.documents import ReformCalls
+
+VECTORS = "vectors"
+STAGES: Mapping[str, Role | None] = {
+    "fact-extraction": "facts",
+    "fact-dedup": "decisions",
+    VECTORS: None,
+    "reflection-extraction": "reflections",
+    "consolidation": "consolidation",
+}
+"""Stage, as it is shown, and what its calls are for; vectors are fact-dedup's other calls."""
+SHOW_THE_WINDOW = ("fact-extraction", "reflection-extraction")
+CHARACTERS_PER_TOKEN = 4
+PLACES = Decimal("0.000000000001")
+START: Mapping[Role, Expected] = {**FORMING, "consolidation": CONSOLIDATING}  # pyright: ignore[reportAssignmentType]
+
+Price = Callable[[str, int, Calls], Decimal | None]
+"""(stage, tier, calls) → US dollars by the tables; None where the price is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pricing:
+    """How calls are priced: as they were where the stage's model stays, else by tables."""
+
+    of: Price
+    changed: frozenset[str] = frozenset()
+    """Stages whose model is another one."""
+
+    def usd(self, stage: str, tier: int, calls: Calls) -> Decimal | None:
+        """What these calls cost."""
+        if stage in self.changed or not calls.usd:
+            return self.of(stage, tier, calls)
+        return calls.usd
+
+
+@dataclass(frozen=True, slots=True)
+class Reuse:
+    """Stages whose answers are kept already, and those of which some may be."""
+
+    whole: frozenset[str] = frozenset()
+    some: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class Expecting:
+    """Adds windows up."""
+
+    recorded: Recorded
+    pricing: Pricing
+    reuse: Reuse = Reuse()
+    windows: int = 0
+    messages: int = 0
+    _sums: dict[tuple[str, int], Calls] = field(default_factory=dict[tuple[str, int], Calls])
+
+    def add(self, window: PlannedWindow) -> None:
+        """One more window."""
+        self.windows, self.messages = self.windows + 1, self.messages + window.messages
+        for stage, calls in self.of(window).items():
+            self._sums.setdefault((stage, window.tier), Calls()).add(calls)
+
+    def of(self, window: PlannedWindow) -> ByStage:
+        """What one window is expected to ask, by stage."""
+        agent, own = (
+            self.recorded.of_agent.get(window.agent_id),
+            self.recorded.of_window.get(window.formation_id),
+        )
+        if agent is None or not agent.windows:
+            return _start(window)
+        found = own if own is not None else _average(agent, window)
+        shared: ByStage = {}
+        for part, times in ((found, 1.0), (agent.shared, 1 / agent.windows)):
+            for stage, calls in part.items():
+                shared.setdefault(stage, Calls()).add(calls, times)
+        return shared
+
+    def usd(self, window: PlannedWindow) -> Decimal:
+        """What one window is expected to cost, as far as prices are known."""
+        parts = (
+            self.pricing.usd(stage, window.tier, calls)
+            for stage, calls in self.of(window).items()
+            if stage not in self.reuse.whole
+        )
+        return sum((one for one in parts if one is not None), Decimal(0)).quantize(PLACES)
+
+    def rows(self) -> tuple[ReformCalls, ...]:
+        """The table, in flow order."""
+        return tuple(self._row(stage) for stage in STAGES if self._of(stage))
+
+    def _of(self, stage: str) -> list[tuple[int, Calls]]:
+        return [(tier, calls) for (name, tier), calls in self._sums.items() if name == stage and calls.calls]
+
+    def _row(self, stage: str) -> ReformCalls:
+        together, free = Calls(), stage in self.reuse.whole
+        for _, calls in self._of(stage):
+            together.add(calls)
+        count = round(together.calls)
+        return ReformCalls(
+            stage=stage,
+            calls=count,
+            input_tokens=round(together.input),
+            output_tokens=round(together.output),
+            usd=Decimal(0) if free else summed(self.pricing.usd(stage, *one) for one in self._of(stage)),
+            reused=count if free else None if stage in self.reuse.some else 0,
+        )
+
+
+def summed(amounts: Iterable[Decimal | None]) -> Decimal | None:
+    """Together; None where one is unknown."""
+    found = list(amounts)
+    known = [one for one in found if one is not None]
+    return None if len(known) < len(found) else sum(known, Decimal(0)).quantize(PLACES)
+
+
+def total(rows: Sequence[ReformCalls]) -> Decimal | None:
+    """US dollars of all rows; None where a price is unknown."""
+    return summed(one.usd for one in rows)
+
+
+def _average(agent: OfAgent, window: PlannedWindow) -> ByStage:
+    """Of the agent's windows, priced by tables: it is as long as no other."""
+    more = (window.characters - agent.characters / agent.windows) / CHARACTERS_PER_TOKEN
+    found: ByStage = {}
+    for stage, calls in agent.each.items():
+        average = found.setdefault(stage, Calls())
+        average.add(calls, 1 / agent.windows)
+        average.usd = Decimal(0)
+        if stage in SHOW_THE_WINDOW:
+            average.input = max(0.0, average.input + more * average.calls)
+    return found
+
+
+def _start(window: PlannedWindow) -> ByStage:
+    """Before anything was recorded."""
+    found: ByStage = {}
+    for stage, role in STAGES.items():
+        if role is not None:
+            input_tokens, output_tokens = tokens_of(START[role], window.characters)
+            found[stage] = Calls(1, input_tokens, 0, output_tokens)
+    return found

@@ -1,0 +1,33 @@
+"""Of which stages a reform asks nothing that was not asked before. Pure.
+
+An answer is used again where model, parameters and prompt are the same. What a stage asks holds what others made:
+decisions and reflections the facts extracted, reflections the blobs, blobs the reflections.
+"""
+
+from collections.abc import Set
+
+from eden_memory.domain.reform.expected import VECTORS, Reuse
+
+FACTS, DEDUP, REFLECTIONS, CONSOLIDATION = (
+    "fact-extraction",
+    "fact-dedup",
+    "reflection-extraction",
+    "consolidation",
+)
+ALL = frozenset({FACTS, DEDUP, VECTORS, REFLECTIONS, CONSOLIDATION})
+
+
+def reuse(changed: Set[str], *, one_at_a_time: bool, same_windows: bool) -> Reuse:
+    """`changed`: stages that ask another model, otherwise, or another way.
+
+    Only one window at a time meets the same memory as before; several at once may find other candidates, blobs and
+    buffers.
+    """
+    if FACTS in changed or not same_windows:
+        return Reuse()
+    same = set(ALL - changed)
+    if changed & {REFLECTIONS, CONSOLIDATION}:
+        same -= {REFLECTIONS, CONSOLIDATION}
+    if one_at_a_time:
+        return Reuse(frozenset(same))
+    return Reuse(frozenset(same & {FACTS}), frozenset(same - {FACTS}))

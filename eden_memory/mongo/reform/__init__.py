@@ -1,0 +1,1 @@
+"""What is stored of reforms, and read for them."""

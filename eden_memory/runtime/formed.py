@@ -1,0 +1,47 @@
+"""What the ledger has of a formation: it is complete when all that followed from its window is decided."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from eden_memory.domain.ledger import Ledger
+from eden_memory.domain.outcome import Outcome
+from schemas.envelope import parse_type
+from schemas.events import FactsExtracted, FactsProposed
+
+FACTS, REFLECTIONS, DEDUP = "fact-extraction", "reflection-extraction", "fact-dedup"
+READ_BY = {FactsExtracted.NAME: REFLECTIONS, FactsProposed.NAME: DEDUP}
+
+
+async def outcomes_of(ledger: Ledger, formation_ids: Sequence[str]) -> dict[str, list[Outcome] | None]:
+    """All outcomes of each formation; None while one of them is missing, no entry before the first."""
+    if not formation_ids:
+        return {}
+    members = {name: f"formation/{name}" for name in formation_ids}
+    first = await ledger.find(FACTS, list(members.values()))
+    follow = {name: _follow(first[one]) for name, one in members.items() if one in first}
+    found: dict[str, Mapping[str, Outcome]] = {}
+    for stage in (REFLECTIONS, DEDUP):
+        wanted = [one for pairs in follow.values() for where, one in pairs if where == stage]
+        found[stage] = await ledger.find(stage, wanted) if wanted else {}
+    result: dict[str, list[Outcome] | None] = {}
+    for name, pairs in follow.items():
+        there = all(one in found[stage] for stage, one in pairs)
+        later = [found[stage][one] for stage, one in pairs] if there else []
+        result[name] = [first[members[name]], *later] if there else None
+    return result
+
+
+async def complete(ledger: Ledger, formation_ids: Sequence[str]) -> set[str]:
+    """Those of which nothing is left to be decided (consolidations apart)."""
+    return {name for name, found in (await outcomes_of(ledger, formation_ids)).items() if found is not None}
+
+
+def named(headers: Iterable[tuple[str, bytes]]) -> tuple[str, str]:
+    """Name and id of the event in a record."""
+    found = dict(headers)
+    return parse_type(found["ce_type"].decode())[0], found["ce_id"].decode()
+
+
+def _follow(outcome: Outcome) -> list[tuple[str, str]]:
+    """(stage, event id) of what reads the events of a fact extraction."""
+    events = [named(one.headers) for one in outcome.records]
+    return [(READ_BY[name], event_id) for name, event_id in events if name in READ_BY]

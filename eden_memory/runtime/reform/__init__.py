@@ -1,0 +1,1 @@
+"""A reform at work: its windows fed, its calls counted, its stages run."""
