@@ -20,6 +20,8 @@ class Settled:
     """What that fact says; of an unmatched change what comes nearest, if anything does."""
     similarity: float | None = None
     """(1 + cosine) / 2; None: the very text."""
+    why: str | None = None
+    """Why it is outdated."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ A reform forms facts from conversations alone, so what people, applications, mir
 retired (`by` of the commands that facts name) has to be applied to it again.
 """
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import blake2b
@@ -46,6 +46,8 @@ class OwnChange:
     vector: bytes | None = None
     """Of `after`, of `embedding_model`."""
     embedding_model: str | None = None
+    theirs: bool = False
+    """People had added the fact in the first place: no formation says it by itself."""
     outdated: str | None = None
     """Why it is no longer in force; None: it is."""
 
@@ -62,8 +64,12 @@ class OwnFacts(Protocol):
         """Where there are any, by key."""
         ...
 
-    def of(self, scope_key: str) -> AsyncGenerator[Fact]:
-        """Those of one scope, retired ones included, with all that is kept of their history."""
+    def of(self, scope: Scope) -> AsyncGenerator[OwnChange]:
+        """What people changed in one scope, by fact id."""
+        ...
+
+    async def commanded(self, scope_key: str) -> Mapping[str, str]:
+        """The facts that people's commands changed, by command id."""
         ...
 
 
@@ -75,8 +81,11 @@ class Side:
     facts: FactSearch
 
 
-def own_change(fact: Fact, scope: Scope) -> OwnChange | None:
-    """What of a stored fact is people's doing; None: nothing of what is kept of its history."""
+def own_change(fact: Fact, scope: Scope, merged_into: Fact | None = None) -> OwnChange | None:
+    """What of a stored fact is people's doing; None: nothing of what is kept of its history.
+
+    `merged_into`: the fact that replaced it, where it was retired as a duplicate.
+    """
     versions = [*reversed(fact.history), _newest(fact)]
     theirs = [index for index, one in enumerate(versions) if one.command and one.command.by in PEOPLE]
     if not theirs:
@@ -84,13 +93,14 @@ def own_change(fact: Fact, scope: Scope) -> OwnChange | None:
     last = versions[theirs[-1]]
     assert last.command is not None
     kind = _kind(versions, theirs)
-    earlier = versions[: theirs[-1]] if kind != "add" else [versions[index] for index in theirs[:-1]]
-    after = None if kind == "retire" else last.content
+    merged = merged_into if last.decision == "EDIT" and theirs[-1] == len(versions) - 1 else None
+    after = None if kind == "retire" else (merged.content if merged is not None else last.content)
+    earlier = [versions[index] for index in theirs] if kind == "add" else versions[: theirs[-1] + 1]
     return OwnChange(
         fact_id=fact.id,
         scope=scope,
         kind=kind,
-        before=_texts([*earlier, *([last] if kind == "retire" else [])], after),
+        before=_texts(earlier, after),
         after=after,
         command=last.command,
         at=last.valid_from,
@@ -99,7 +109,8 @@ def own_change(fact: Fact, scope: Scope) -> OwnChange | None:
         sources=fact.sources if kind == "add" else (),
         vector=fact.embedding,
         embedding_model=fact.embedding_model,
-        outdated=_outdated(fact, versions[theirs[-1] :], kind),
+        theirs=_adds(versions[0]),
+        outdated=_outdated(fact, merged, versions[theirs[-1] :], kind),
     )
 
 
@@ -139,10 +150,12 @@ def _texts(versions: Sequence[FactVersion], after: str | None) -> tuple[str, ...
     return tuple(texts)
 
 
-def _outdated(fact: Fact, since: Sequence[FactVersion], kind: Kind) -> str | None:
+def _outdated(fact: Fact, merged: Fact | None, since: Sequence[FactVersion], kind: Kind) -> str | None:
     """Formation goes on: what it has made of the fact since then stands above the change."""
     if kind == "retire":
         return None
     if any(one.decision in ("UPDATE", "DELETE") for one in since[1:]):
         return REWORDED if fact.active else ENDED
-    return ENDED if not fact.active and fact.retired_because != "duplicate" else None
+    if fact.active or fact.retired_because == "duplicate":
+        return ENDED if merged is not None and not merged.active else None
+    return ENDED
