@@ -30,7 +30,6 @@ from eden_memory.domain.search.candidates import NOW as WHEN_NOW
 from eden_memory.domain.search.candidates import Ranked
 from eden_memory.local.mongo import LocalMongo
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.search.following import Following
 from eden_memory.mongo.search.plain_lists import PlainFactLists
 from eden_memory.mongo.setup.memory_indexes import MEMORY_INDEXES
 from eden_memory.settings import MongoSettings, Settings
@@ -40,6 +39,7 @@ from tests.bench.report import Report, Row, median, percentile
 from tests.bench.search_changes import Change, changes
 from tests.bench.search_facts import MODEL, Facts, facts, near, store
 from tests.names import NAMES
+from tests.search_following import Following
 
 TARGETS = {1_000: 3.0, 10_000: 5.0, 100_000: 10.0}
 """Milliseconds at p95, by facts of a scope."""

@@ -11,7 +11,6 @@ from eden_memory.domain.search.candidates import Ranked, When
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.context.context_watch import Changed
 from eden_memory.mongo.search.atlas_lists import AtlasFactLists
-from eden_memory.mongo.search.following import Following, tell
 from eden_memory.mongo.search.plain_lists import PlainFactLists
 from eden_memory.mongo.setup.search_indexes import TEXT_INDEX, VECTOR_INDEX, found
 from eden_memory.ports import Embedder
@@ -24,8 +23,9 @@ Lists = AtlasFactLists | PlainFactLists
 
 
 class ChosenFactLists:
-    """Port FactLists. `told_by_others`: somebody hands on what a ContextWatch says (:meth:`changed`, :meth:`live`);
-    else it has a change stream of its own, from its first search on. `kept` is told bytes and scopes kept.
+    """Port FactLists. It has no change stream of its own: somebody hands on what a ContextWatch says
+    (:meth:`changed`, :meth:`live`; eden_memory.api.contexts.Contexts.follow does). Until then each search asks
+    MongoDB for revisions. `kept` is told how many bytes and scopes are kept.
     """
 
     def __init__(
@@ -34,13 +34,11 @@ class ChosenFactLists:
         database: Database,
         embedder: Embedder,
         *,
-        told_by_others: bool = False,
         kept: Callable[[int, int], None] = lambda _bytes, _scopes: None,
     ) -> None:
         self._settings, self._database, self._embedder = settings, database, embedder
-        self._told_by_others, self._kept = told_by_others, kept
+        self._kept = kept
         self._chosen: Lists | None = None
-        self._following: Following | None = None
         self._is_live = False
         self._choosing = asyncio.Lock()
 
@@ -61,7 +59,7 @@ class ChosenFactLists:
     def changed(self, changed: Changed) -> None:
         """What a ContextWatch said."""
         if isinstance(self._chosen, PlainFactLists):
-            tell(self._chosen, changed)
+            self._chosen.told(changed)
 
     def live(self, live: bool) -> None:
         """Whether the ContextWatch hears of everything from now on."""
@@ -77,9 +75,7 @@ class ChosenFactLists:
         return self._chosen
 
     async def close(self) -> None:
-        """Stop listening."""
-        if self._following is not None:
-            await self._following.close()
+        """End what runs in the background."""
         if self._chosen is not None:
             await self._chosen.close()
 
@@ -99,10 +95,7 @@ class ChosenFactLists:
             most_bytes=search.memory_bytes,
             kept=self._kept,
         )
-        if self._told_by_others:
-            lists.live(self._is_live)
-        else:
-            self._following = Following(self._database.client, self._settings, lists)
+        lists.live(self._is_live)
         return lists
 
 

@@ -13,6 +13,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from eden_memory.domain.names import Names
 from eden_memory.domain.search.candidates import Ranked, When
 from eden_memory.domain.search.text_index import AskedWord, asked_words, together
+from eden_memory.mongo.context.context_watch import Changed
 from eden_memory.mongo.search.held_scope import HeldScope
 from eden_memory.mongo.search.held_scopes import HeldScopes
 from eden_memory.mongo.search.known_then import KnownThen
@@ -29,8 +30,8 @@ class PlainFactLists:
     `model` names the embedder's model; the `embedder` itself is only asked for vectors of texts that hold no longer
     (`When`); without one these are found by their words alone. `kept` is told how many bytes and scopes are kept.
 
-    Somebody tells it of changes: :meth:`changed` and :meth:`live`, as ContextWatch calls them (see
-    eden_memory.mongo.search.following). Until then each search asks MongoDB whether the scopes have changed.
+    Somebody tells it of changes: :meth:`told` and :meth:`live`, as ContextWatch calls them. Until then each search
+    asks MongoDB whether the scopes have changed.
     """
 
     def __init__(
@@ -65,6 +66,11 @@ class PlainFactLists:
     def changed(self, scope_key: str | None) -> None:
         """A scope was written; None: any may have been."""
         self._scopes.changed(scope_key)
+
+    def told(self, changed: Changed) -> None:
+        """What a ContextWatch said."""
+        if changed.what in ("scope", "everything"):
+            self.changed(changed.id or None)
 
     def live(self, live: bool) -> None:
         """Whether :meth:`changed` is told of every change from now on."""

@@ -16,7 +16,6 @@ from eden_memory.domain.projection.memory_batch import ScopeBatch, memory_batch
 from eden_memory.domain.search.candidates import NOW, Ranked, When
 from eden_memory.domain.stage import Delivery
 from eden_memory.mongo.memory.memory_store import MongoMemoryStore
-from eden_memory.mongo.search.following import Following
 from eden_memory.mongo.search.plain_lists import PlainFactLists
 from eden_memory.mongo.setup.memory_indexes import MEMORY_INDEXES
 from eden_memory.mongo.setup.search_indexes import make, wait_until_queryable
@@ -27,6 +26,7 @@ from schemas.envelope import Envelope
 from schemas.events import FactChanged
 from schemas.scopes import Scope
 from tests.names import NAMES
+from tests.search_following import Following
 from tests.unit.dedup.dedup_kit import DIMENSIONS, WordEmbedder, at, embedded, source
 
 PREFIX = "memory_"

@@ -13,7 +13,6 @@ from eden_memory.domain.facts.scope_matrix import matrix_of
 from eden_memory.mongo.context.context_watch import Changed
 from eden_memory.mongo.memory.memory_documents import packed_of
 from eden_memory.mongo.search.chosen_lists import ChosenFactLists
-from eden_memory.mongo.search.following import tell
 from eden_memory.mongo.search.plain_lists import PlainFactLists
 from eden_memory.settings import Settings
 from schemas.events import FactChanged
@@ -133,11 +132,11 @@ async def test_a_search_that_follows_the_push_never_shows_what_was_retired(
         for turn in range(20):
             text, name = f"ana likes tea {turn}", f"f{turn}"
             await store.write(fact(name, text))
-            tell(store.plain, Changed("scope", ANA.key))
+            store.plain.told(Changed("scope", ANA.key))
             assert await store.meant(text, most=1) == [name]
             await soon(lambda text=text: store.said(text, most=1), [name])
             await store.write(retired(name, text, 2))
-            tell(store.plain, Changed("scope", ANA.key))
+            store.plain.told(Changed("scope", ANA.key))
             shown = await asyncio.gather(
                 *(find(text) for find in (store.said, store.meant) for _ in range(3))
             )
@@ -149,12 +148,12 @@ async def test_a_stream_that_is_away_is_done_without(settings: Settings, databas
         await store.write(fact("a", "ana lives in lyon"))
         await soon(lambda: store.said("lyon"), ["a"])
         store.plain.live(False)
-        tell(store.plain, Changed("session", "s.one"))
+        store.plain.told(Changed("session", "s.one"))
         await store.write(fact("b", "ana left lyon"))
         assert set(await store.said("lyon")) == {"a", "b"}
         await store.write(retired("b", "ana left lyon", 2))
         assert await store.said("lyon") == ["a"]
-        tell(store.plain, Changed("everything"))
+        store.plain.told(Changed("everything"))
         store.plain.live(True)
         assert await store.said("lyon") == ["a"]
 
@@ -218,7 +217,7 @@ async def test_one_change_stream_keeps_contexts_and_searched_scopes_fresh(
     settings: Settings, database: Database
 ) -> None:
     contexts = Contexts(database.client, database, database, settings, lambda: datetime.now(UTC))
-    lists = ChosenFactLists(settings, database, WordEmbedder(), told_by_others=True)
+    lists = ChosenFactLists(settings, database, WordEmbedder())
     contexts.follow(lists)
     try:
         await contexts.ready()

@@ -73,7 +73,7 @@ async def test_the_settings_or_the_server_choose(
     adapter: Any, indexes: dict[str, bool], *, atlas: bool
 ) -> None:
     settings = Settings(search=SearchSettings(adapter=adapter))  # pyright: ignore[reportCallIssue]
-    lists = ChosenFactLists(settings, database(indexes=indexes)[0], WordEmbedder(), told_by_others=True)
+    lists = ChosenFactLists(settings, database(indexes=indexes)[0], WordEmbedder())
     assert isinstance(await lists.chosen(), AtlasFactLists if atlas else PlainFactLists)
     await lists.close()
 

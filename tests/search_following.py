@@ -1,16 +1,10 @@
-"""Tells kept scopes of what the writer changes, by one change stream of their own."""
+"""A change stream for kept scopes alone, where no contexts are kept beside them."""
 
 import asyncio
 
-from eden_memory.mongo.context.context_watch import Changed, Client, ContextWatch
+from eden_memory.mongo.context.context_watch import Client, ContextWatch
 from eden_memory.mongo.search.plain_lists import PlainFactLists
 from eden_memory.settings import Settings
-
-
-def tell(lists: PlainFactLists, changed: Changed) -> None:
-    """What a ContextWatch said, to kept scopes; for those who have one already."""
-    if changed.what in ("scope", "everything"):
-        lists.changed(changed.id or None)
 
 
 class Following:
@@ -19,7 +13,7 @@ class Following:
     def __init__(self, client: Client, settings: Settings, lists: PlainFactLists) -> None:
         self._lists = lists
         self._live = asyncio.Event()
-        self._watch = ContextWatch(client, settings, lambda changed: tell(lists, changed), self._told)
+        self._watch = ContextWatch(client, settings, lists.told, self._told)
         self._running = asyncio.create_task(self._watch.run())
 
     async def ready(self) -> None:
