@@ -1,0 +1,271 @@
+"""formation-trigger's state from what the topics say: messages by their highest version, windows as recorded. Pure.
+
+What the recorded windows hold is settled; what waits behind them is cut by the trigger's own rule, as far as it
+had come when its request was not published yet.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import NamedTuple
+
+from eden_memory.domain.windows.trigger import (
+    REMEMBERED_CONTROLS,
+    Messages,
+    Session,
+    StoredMessage,
+    delete,
+    leave,
+    record,
+)
+from eden_memory.domain.windows.window_request import StoredWindow, stored_window
+from eden_memory.domain.windows.windows import Closed, Limits
+from schemas.envelope import Envelope
+from schemas.events import FormationRequested, MessageRecorded
+from schemas.events.formation import ClosedBecause
+
+NEVER = Limits(messages=1 << 60, tokens=float("inf"), least=1 << 60)
+"""Nothing closes while records are only taken in."""
+
+
+RESTORED = "its windows were cut again when formation's state was restored"
+"""Why a session waits: the trigger asks for its windows when it looks at it next."""
+
+
+class Member(NamedTuple):
+    """A message as a recorded window holds it."""
+
+    formation_id: str
+    session_id: str
+    version: str
+    closed_at: datetime
+    texts: bool = False
+    """Whether the window is to have its texts."""
+
+
+class Control(NamedTuple):
+    """What was asked of a session, at its place among the messages."""
+
+    place: int
+    inbox_id: str
+    because: ClosedBecause
+    time: datetime
+    by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which sessions are restored: those with a recorded window that has all that is named; ids typed."""
+
+    agent_id: str | None = None
+    user_id: str | None = None
+    session_id: str | None = None
+
+    @property
+    def everything(self) -> bool:
+        """Whether nothing is left out."""
+        return self == Selection()
+
+    def takes(self, asked: FormationRequested) -> bool:
+        """Whether a window is of what is selected."""
+        return (
+            self.agent_id in (None, asked.agent_id)
+            and self.session_id in (None, asked.session_id)
+            and (self.user_id is None or self.user_id in asked.participants)
+        )
+
+
+def after_record(
+    known: StoredMessage | None, member: Member | None, event: MessageRecorded, time: datetime, place: int
+) -> StoredMessage | None:
+    """A message after one of its records; None: nothing changed. `place`: that of the record."""
+    if member is not None:
+        return _formed(known, member, event, time)
+    if known is not None and known.version >= event.version:
+        return None  # the highest counts; a repeat changes nothing, and what is gone stays gone
+    messages = _one(known)
+    session = _holding(known if known is not None and known.session_id == event.session_id else None, event)
+    record(session, messages, event, time, place)
+    return messages.touched.get(event.message_id)
+
+
+def after_tombstone(
+    known: StoredMessage | None, member: Member | None, message_id: str, envelope: Envelope
+) -> StoredMessage | None:
+    """A message after its deletion or opting out, or once it has left its session; None: nothing changed."""
+    known = known if known is not None or member is None else unseen(message_id, member)
+    version = envelope.entity_version or ""
+    messages = _one(known)
+    match envelope.reason:
+        case "deleted" | "forgotten":
+            delete(messages, message_id, version, envelope.time, envelope.scope)
+        case "opted_out":
+            return _opted_out(known, message_id, envelope)
+        case "moved" if known is not None and known.session_id == (envelope.scope or known.session_id):
+            leave(_holding(known), messages, message_id, version)
+        case _:
+            return None  # missing, dropped, renamed: counted by who wrote it, nothing else
+    return messages.touched.get(message_id)
+
+
+def waits(one: StoredMessage) -> bool:
+    """Whether a message waits for its window."""
+    return one.place is not None and one.formation_id is None and not one.deleted
+
+
+def _formed(
+    known: StoredMessage | None, member: Member, event: MessageRecorded, time: datetime
+) -> StoredMessage | None:
+    """A record of a message that a window holds: the window's version tells what it is."""
+    before = known if known is not None else unseen(event.message_id, member)
+    if event.version > member.version:
+        newer = event.version > before.version
+        return replace(before, version=event.version, changed_after_formation=True) if newer else None
+    if before.deleted or (known is not None and event.version != member.version):
+        return None
+    first = known.time if known is not None else time
+    told = StoredMessage.of(event, first)
+    return replace(
+        told,
+        session_id=member.session_id,
+        version=before.version,
+        text=None,
+        formation_id=member.formation_id,
+        changed_after_formation=before.changed_after_formation,
+    )
+
+
+def unseen(message_id: str, member: Member) -> StoredMessage:
+    """A message of a window, where the topic has no record of it any more."""
+    return StoredMessage(
+        message_id=message_id,
+        session_id=member.session_id,
+        version=member.version,
+        time=member.closed_at,
+        role="other",
+        user_id=None,
+        text=None,
+        characters=0,
+        truncated=False,
+        formation_id=member.formation_id,
+    )
+
+
+def _opted_out(known: StoredMessage | None, message_id: str, envelope: Envelope) -> StoredMessage | None:
+    version = envelope.entity_version or ""
+    if known is None:
+        return StoredMessage(
+            message_id, envelope.scope, version, envelope.time, "other", None, None, 0, False, opted_out=True
+        )
+    if known.version > version or known.deleted:
+        return None
+    if known.formation_id is not None:
+        newer = known.version < version
+        return replace(known, version=version, changed_after_formation=True) if newer else None
+    return replace(known, version=version, text=None, opted_out=True, place=None, since=None)
+
+
+def _one(known: StoredMessage | None) -> Messages:
+    return Messages({} if known is None else {known.message_id: known})
+
+
+def _holding(known: StoredMessage | None, event: MessageRecorded | None = None) -> Session:
+    """The message's session, with nothing else in it."""
+    name = event.session_id if event is not None else (known.session_id if known else None) or ""
+    held = {known.message_id: known} if known is not None and waits(known) else {}
+    return Session(name, 0, NEVER, held=held)
+
+
+@dataclass(slots=True)
+class Recorded:
+    """What the topics say of one session; `waiting` and `controls` in the order of their places."""
+
+    session_id: str
+    partition: int
+    windows: Sequence[FormationRequested] = ()
+    """By `seq`."""
+    authors: Sequence[str] = ()
+    """Of the messages that the topic still has, in the order of their first."""
+    waiting: Iterable[StoredMessage] = ()
+    controls: Sequence[Control] = ()
+
+
+def session_before(recorded: Recorded, limits: Limits, *, described: bool) -> Session:
+    """The session behind its recorded windows, before what waits. `described`: by documents of the application."""
+    windows = recorded.windows
+    session = Session(recorded.session_id, recorded.partition, limits)
+    session.seq = max((one.seq for one in windows), default=0)
+    session.audiences = _audiences(windows)
+    known = () if described or not windows else windows[-1].users  # where nothing else says so: the authors
+    session.users = tuple(dict.fromkeys((*known, *recorded.authors)))
+    session.changed = bool(windows or session.users)
+    return session
+
+
+def cut(session: Session, recorded: Recorded, passed: datetime | None) -> Iterator[StoredWindow]:
+    """The windows that what waits had closed, as the trigger cuts them; the rest waits in `session` then.
+
+    Everything up to `passed` is recorded.
+    """
+    done = {one.control_id for one in recorded.windows}
+    controls = list(recorded.controls)
+    for message in recorded.waiting:
+        place = message.place or 0
+        while controls and controls[0].place < place:
+            _control(session, controls.pop(0), done)
+            yield from _closed(session)
+        session.hold(message, message.since or message.time, place)
+        yield from _closed(session)
+    for one in controls:
+        _control(session, one, done)
+        yield from _closed(session)
+    if passed is not None:
+        session.passed(passed)
+        yield from _closed(session)
+
+
+def _control(session: Session, one: Control, done: set[str | None]) -> None:
+    if one.inbox_id in done:
+        session.controls = [*session.controls[1 - REMEMBERED_CONTROLS :], one.inbox_id]
+        session.changed = True
+    else:
+        session.control(one.because, one.time, one.inbox_id, one.by)
+
+
+def _closed(session: Session) -> Iterator[StoredWindow]:
+    closing, session.closed = session.closed, []
+    for closed, members in closing:
+        if members or closed.because == "ended":
+            session.waits_for = RESTORED
+            yield stored_window(session, closed, members)
+
+
+def _audiences(windows: Sequence[FormationRequested]) -> list[list[str]]:
+    """Of each generation of the session's memory, who may see it."""
+    found = {
+        scope.generation: sorted(set(scope.audience))
+        for one in windows
+        for scope in one.scopes
+        if scope.generation is not None
+    }
+    return [found.get(number, []) for number in range(1, max(found, default=0) + 1)]
+
+
+def recorded_window(
+    asked: FormationRequested, value: bytes, members: Sequence[StoredMessage], traceparent: str | None
+) -> StoredWindow:
+    """A window whose request is in the topic, with its messages."""
+    closed = Closed(
+        (), asked.closed_because, asked.closed_at, asked.control_id, asked.asked_by, asked.participants
+    )
+    return StoredWindow(
+        formation_id=asked.formation_id,
+        session_id=asked.session_id,
+        seq=asked.seq,
+        messages=tuple(members),
+        closed=closed,
+        traceparent=traceparent,
+        requested=asked,
+        value=value,
+        settled=True,
+    )

@@ -1,0 +1,68 @@
+"""Topics from their beginning to the ends that they had when reading began: in no consumer group."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+
+from eden_memory.runtime.partitions import partitions_of
+from eden_memory.runtime.stages.records import Record
+
+POLL_MS = 500
+TOGETHER = 1_000
+
+
+class Reading:
+    """`ends`: the offset behind the last record of each partition, taken when it was made."""
+
+    def __init__(self, consumer: Any, ends: Mapping[TopicPartition, int]) -> None:
+        self._consumer, self.ends = consumer, ends
+
+    async def batches(self) -> AsyncGenerator[list[Record]]:
+        """All records before the ends, in order per partition; uncommitted transactions included."""
+        while await self._behind():
+            fetched = await self._consumer.getmany(timeout_ms=POLL_MS, max_records=TOGETHER)
+            batch = [
+                _record(one) for tp, found in fetched.items() for one in found if one.offset < self.ends[tp]
+            ]
+            if batch:
+                yield batch
+
+    async def _behind(self) -> bool:
+        """By positions, not by records: markers of transactions take offsets, too."""
+        positions = await asyncio.gather(*(self._consumer.position(tp) for tp in self.ends))
+        return any(at < end for at, end in zip(positions, self.ends.values(), strict=True))
+
+
+@asynccontextmanager
+async def reading(client: dict[str, Any], topics: Sequence[str]) -> AsyncGenerator[Reading]:
+    """Topics by their whole names; those that do not exist are left out."""
+    partitions = await _partitions(client, topics)
+    consumer: Any = AIOKafkaConsumer(**client, enable_auto_commit=False, auto_offset_reset="earliest")
+    await consumer.start()
+    try:
+        ends: Mapping[TopicPartition, int] = {}
+        if partitions:
+            consumer.assign(partitions)
+            ends = await consumer.end_offsets(partitions)
+            for tp, offset in (await consumer.beginning_offsets(partitions)).items():
+                consumer.seek(tp, offset)
+        yield Reading(consumer, ends)
+    finally:
+        await consumer.stop()
+
+
+async def _partitions(client: dict[str, Any], topics: Sequence[str]) -> list[TopicPartition]:
+    admin: Any = AIOKafkaAdminClient(**client)
+    await admin.start()
+    try:
+        return await partitions_of(admin, topics)
+    finally:
+        await admin.close()
+
+
+def _record(one: Any) -> Record:
+    return Record(one.topic, one.partition, one.offset, one.key, one.value, one.headers, one.timestamp)

@@ -1,0 +1,251 @@
+"""formation-trigger's state restored from its records and its windows goes on as the one that was lost."""
+
+from dataclasses import dataclass
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from eden_memory.domain.replay.restored import Restored
+from eden_memory.domain.replay.restoring import Selection
+from eden_memory.domain.stage import Delivery
+from eden_memory.domain.windows.trigger import StoredMessage
+from eden_memory.domain.windows.windows import Limits
+from eden_memory.runtime.replay.gathered import Gathered
+from eden_memory.runtime.replay.giving import Giving
+from eden_memory.runtime.replay.restoring import EVERYTHING, every_window
+from eden_memory.runtime.replay.taking import Taking
+from schemas.events import FormationRequested
+from tests.unit.formation_trigger.memory_store import MemoryStore
+from tests.unit.formation_trigger.records import (
+    Sessions,
+    asked,
+    delivery,
+    ended,
+    formations,
+    gone,
+    message,
+    names,
+    run,
+    trigger,
+    watermark,
+)
+from tests.unit.formation_trigger.test_window_properties import LIMITS, Application, steps
+
+S = "s.a"
+CHANGING = {"edit", "edit empty", "delete", "move"}
+
+
+@dataclass
+class Topics:
+    """What is left in both topics, in order."""
+
+    chat: list[Delivery]
+    windows: list[FormationRequested]
+
+    def compacted(self) -> "Topics":
+        """Only the newest record of each key."""
+        last = {one.key: place for place, one in enumerate(self.chat)}
+        return Topics([one for place, one in enumerate(self.chat) if last[one.key] == place], self.windows)
+
+
+def restored(
+    topics: Topics, limits: Limits = LIMITS, selection: Selection = EVERYTHING, *, forgets: bool = True
+) -> tuple[MemoryStore, Restored]:
+    """A store with the restored state, and what was said of it."""
+    gathered, said = Gathered(), Restored()
+    taking = Taking(gathered, selection, every_window, forgets)
+    for place, one in enumerate(topics.windows):
+        found = delivery(one.key(), one.session_id, one.closed_at, one, f"formation/{one.formation_id}")
+        taking.window(one, found.envelope, one.json_bytes(), (0, place))
+    for place, one in enumerate(topics.chat):
+        taking.chat(one.event, one.envelope, one.key, (0, place))
+    gathered.index()
+    store = MemoryStore(limits)
+    giving = Giving(gathered, limits, False, taking.passed, said)
+    for name in gathered.sessions():
+        list(giving.session(name, 0, {"i.1": "Ana"}))
+    list(giving.nowhere())
+    gathered.close()
+    part = giving.part
+    store.stored_messages = {one.message_id: one for one in part.messages}
+    assert len(store.stored_messages) == len(part.messages), "each message has one document"
+    store.stored_windows = {one.formation_id: one for one in (*part.windows, *part.erased)}
+    for session in part.sessions:
+        session.held = {}
+        session.due_at, session.stored = session.pending.due(), True
+        store.stored_sessions[session.session_id] = session
+    store.places = {0: len(topics.chat)}
+    return store, said
+
+
+def waiting(store: MemoryStore) -> dict[str, list[str]]:
+    """What waits, session by session."""
+    named = {one.session_id for one in store.stored_messages.values() if one.session_id is not None}
+    return {one: found for one in sorted(named) if (found := store.waiting_in(one))}
+
+
+def homes(windows: list[FormationRequested]) -> dict[str, str]:
+    """Each message's window; a message in two of them is an error."""
+    found: dict[str, str] = {}
+    for one in {one.formation_id: one for one in windows}.values():
+        for ref in one.messages:
+            assert found.setdefault(ref.message_id, one.formation_id) == one.formation_id, ref
+    return found
+
+
+def kept(store: MemoryStore) -> dict[str, tuple[object, ...]]:
+    """What is kept of each message, without the place that only orders those that wait."""
+    return {one.message_id: _kept(one) for one in store.stored_messages.values()}
+
+
+def _kept(one: StoredMessage) -> tuple[object, ...]:
+    return (
+        one.session_id,
+        one.version,
+        one.text,
+        one.formation_id,
+        one.deleted,
+        one.opted_out,
+        one.changed_after_formation,
+    )
+
+
+def application(script: list[tuple[str, int, int, float]]) -> list[Delivery]:
+    """The records of an application's steps."""
+    told = Application()
+    for step in script:
+        told.step(*step)
+    return told.log
+
+
+@settings(max_examples=60)
+@given(steps)
+@example([("new", 0, 0, 0.0)] * 3 + [("delete", 0, 0, 0.1), ("watermark", 0, 0, 11.0)])
+async def test_what_was_handled_is_restored_as_it_was(script: list[tuple[str, int, int, float]]) -> None:
+    log = application(script)
+    live = MemoryStore(LIMITS)
+    published = await run(trigger(live), *([one] for one in log))
+    again, said = restored(Topics(log, formations(published)))
+    assert kept(again) == kept(live)
+    assert waiting(again) == waiting(live)
+    assert said.cut == 0
+    for name, before in live.stored_sessions.items():
+        after = again.stored_sessions.get(name)
+        if before.seq or before.controls:
+            assert after is not None
+            assert (after.seq, after.controls, after.audiences) == (
+                before.seq,
+                before.controls,
+                before.audiences,
+            )
+            assert set(before.users) <= set(after.users)
+        due = after.due_at if after is not None else None
+        assert due == live.session(name).pending.due(), name
+
+
+@settings(max_examples=60)
+@given(steps, st.data())
+async def test_whatever_was_published_of_it_all_goes_on_and_each_message_is_in_one_window(
+    script: list[tuple[str, int, int, float]], data: st.DataObject
+) -> None:
+    log = application(script)
+    handled = data.draw(st.integers(0, len(log)))
+    before = formations(await run(trigger(MemoryStore(LIMITS)), *([one] for one in log[:handled])))
+    topics = Topics(log, before[: data.draw(st.integers(0, len(before)))])
+    whole = MemoryStore(LIMITS)
+    expected = formations(await run(trigger(whole), *([one] for one in log)))
+    store, _ = restored(topics)
+    committed = data.draw(st.integers(0, handled))
+    again = await run(trigger(store), *([one] for one in (*log[committed:], watermark(99, 999))))
+    published = [*topics.windows, *formations(again)]
+    found = homes(published)
+    if not CHANGING & {kind for kind, *_ in script}:
+        assert {one.formation_id for one in expected} <= {one.formation_id for one in published}
+    left = {name for some in waiting(store).values() for name in some}
+    for name in homes(expected):  # an unpublished window is cut anew without what was changed since
+        assert name in found or name in left or whole.stored_messages[name].changed_after_formation
+    for some in waiting(whole).values():
+        assert set(some) <= {*found, *left}
+
+
+@settings(max_examples=60)
+@given(steps)
+async def test_after_compaction_nothing_is_formed_twice_or_left_out(
+    script: list[tuple[str, int, int, float]],
+) -> None:
+    log = application(script)
+    live = MemoryStore(LIMITS)
+    published = formations(await run(trigger(live), *([one] for one in log)))
+    store, _ = restored(Topics(log, published).compacted())
+    assert {one for some in waiting(store).values() for one in some} == {
+        one for some in waiting(live).values() for one in some
+    }
+    again = await run(trigger(store), [watermark(99, 999)])
+    homes([*published, *formations(again)])
+
+
+def edited() -> Topics:
+    """m1 as its window saw it and once more, m2 opted out, m3 deleted, all in one window."""
+    chat = [
+        message("s.m1", S, 1, 0, "first"),
+        message("s.m2", S, 2, 0, "second"),
+        message("s.m3", S, 3, 0, "third"),
+        message("s.m4", S, 4, 0, "fourth"),
+        asked(S, 5, 0),
+        message("s.m1", S, 6, 1, "first, edited"),
+        gone("s.m2", S, 2, 1, "opted_out"),
+        gone("s.m3", S, 7, 1, "deleted"),
+        message("s.m4", S, 8, 1, "fourth, edited"),
+    ]
+    return Topics(chat, [])
+
+
+async def formed(topics: Topics) -> Topics:
+    return Topics(topics.chat, formations(await run(trigger(MemoryStore(Limits())), topics.chat[:5])))
+
+
+async def test_texts_are_those_that_the_window_saw_where_they_are_still_there() -> None:
+    topics = await formed(edited())
+    store, said = restored(topics, Limits())
+    (window,) = store.stored_windows.values()
+    assert [one.text for one in window.messages] == ["first", None, None, "fourth"]
+    assert (said.exact, said.other, said.gone) == (2, 0, 2)
+    assert window.names == {"i.1": "Ana"}
+    store, said = restored(topics.compacted(), Limits())
+    (window,) = store.stored_windows.values()
+    assert [one.text for one in window.messages] == ["first, edited", None, None, "fourth, edited"]
+    assert (said.exact, said.other, said.gone) == (0, 2, 2)
+    assert window.requested == topics.windows[0]
+
+
+async def test_where_deletion_does_not_forget_the_text_is_used_while_it_is_there() -> None:
+    topics = await formed(edited())
+    store, said = restored(topics, Limits(), forgets=False)
+    (window,) = store.stored_windows.values()
+    assert [one.text for one in window.messages] == ["first", None, "third", "fourth"]
+    assert said.exact == 3
+
+
+async def test_only_selected_sessions_are_restored() -> None:
+    chat = [message(f"s.{name}{one}", f"s.{name}", one, 0) for name in "ab" for one in range(3)]
+    chat += [asked("s.a", 10, 0), asked("s.b", 11, 0), message("s.a9", "s.a", 12, 0)]
+    windows = formations(await run(trigger(MemoryStore(LIMITS)), chat))
+    assert len(windows) == 2
+    store, _ = restored(Topics(chat, windows), selection=Selection(session_id="s.a"))
+    assert {one.session_id for one in store.stored_messages.values()} == {"s.a"}
+    assert list(store.stored_sessions) == ["s.a"]
+    assert waiting(store) == {"s.a": ["s.a9"]}
+    nobody, _ = restored(Topics(chat, windows), selection=Selection(user_id="i.2"))
+    assert not nobody.stored_messages
+
+
+async def test_the_next_window_has_the_next_number_and_generation() -> None:
+    chat = [message("s.m1", S, 1, 0), asked(S, 2, 0), message("s.m2", S, 3, 1, user="i.2"), asked(S, 4, 1)]
+    directory = Sessions()
+    windows = formations(await run(trigger(MemoryStore(LIMITS), directory), chat))
+    store, _ = restored(Topics(chat, windows))
+    more = [message("s.m3", S, 5, 2), asked(S, 4, 1), ended(S, 6, 3)]
+    (third,) = formations(await run(trigger(store, directory), more))
+    assert (third.seq, names(third)) == (3, ["s.m3"])
+    assert third.users == ("i.1", "i.2")
+    assert third.scopes[-1] == windows[-1].scopes[-1]
