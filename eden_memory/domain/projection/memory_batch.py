@@ -33,6 +33,11 @@ class ScopeBatch:
     gone_reflections: set[str] = field(default_factory=set[str])
     gone_blobs: set[int] = field(default_factory=set[int])
 
+    @property
+    def size(self) -> int:
+        """Entities that it names, roughly."""
+        return len(self.facts) + len(self.reflections) + sum(len(one.absorbed) for one in self.blobs.values())
+
     def add(self, event: Memory) -> None:
         """A record that stands."""
         self.scope = event.scope

@@ -7,22 +7,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
-from pymongo import DeleteMany, ReplaceOne, UpdateMany
-from pymongo.asynchronous.client_session import AsyncClientSession
-from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError
-from pymongo.read_concern import ReadConcern
-from pymongo.write_concern import WriteConcern
 
 from eden_memory.domain.names import Names
 from eden_memory.domain.projection.memory_batch import ScopeBatch
 from eden_memory.domain.projection.projection import project
-from eden_memory.domain.projection.stored_memory import Applied, Change, StoredScope
-from eden_memory.mongo.memory.memory_documents import Row, row_of
-from eden_memory.mongo.memory.memory_loading import MemoryCollections, MemoryLoading
+from eden_memory.domain.projection.stored_memory import Applied, Projected, StoredScope
+from eden_memory.mongo.memory.memory_documents import Row
+from eden_memory.mongo.memory.memory_loading import MemoryCollections, MemoryLoading, Stored
+from eden_memory.mongo.memory.memory_writing import Changed, MemoryWriting
 from eden_memory.mongo.source.orphans import Orphans
-from schemas.documents import Document
 
 AT_ONCE = 8
 """Transactions of one process at the same time."""
@@ -31,33 +26,49 @@ ATTEMPTS = 8
 LOCKED_SECONDS = 1.0
 LONGEST_LOCK_SECONDS = 90.0
 """A transaction left open locks what it wrote: for 60 s, unless the server is set otherwise."""
+TOGETHER = 300
+"""Records of one transaction, roughly: a commit costs several times what one of them does."""
 DUPLICATE_KEY = 11_000
 AGAIN = ("TransientTransactionError", "UnknownTransactionCommitResult")
-Operation = ReplaceOne[Row] | UpdateMany | DeleteMany
-
-
-class Changed(Exception):  # noqa: N818 - a direction: read anew
-    """Another writer has changed the scope since it was read."""
 
 
 class MongoMemoryStore:
     """Reads and writes the collections of one namespace."""
 
     def __init__(self, database: AsyncDatabase[Row], names: Names, at_once: int = AT_ONCE) -> None:
-        self._client = database.client
-        self._of = MemoryCollections(database, names)
-        self._loading = MemoryLoading(self._of)
+        collections = MemoryCollections(database, names)
+        self._loading = MemoryLoading(collections)
+        self._writing = MemoryWriting(database.client, collections)
         self._slots = asyncio.Semaphore(at_once)
         self._orphans = Orphans(database.client)
 
     async def apply(self, batches: Sequence[ScopeBatch]) -> Mapping[str, Applied | Exception]:
-        """Each scope's batch in a transaction of its own; the error of one leaves the others alone."""
+        """Each scope's batch whole or not at all, many in one transaction; an error is of one scope alone."""
         try:
             stored = await self._loading.load(batches)
         except ValidationError:
             stored = {}  # a document of one scope: each is read alone below, and one of them says so
+        groups = [self._group(group, stored) for group in _groups(batches)]
+        return {key: one for results in await asyncio.gather(*groups) for key, one in results.items()}
+
+    async def _group(
+        self, batches: Sequence[ScopeBatch], stored: Stored
+    ) -> Mapping[str, Applied | Exception]:
+        """Several in one transaction, and each in one of its own if that fails."""
+        if stored and len(batches) > 1:
+            try:
+                return await self._together(batches, stored)
+            except Exception:  # noqa: BLE001 - whose it is shows when each is read and written alone
+                stored = {}
         results = await asyncio.gather(*(self._scope(one, stored.get(one.key)) for one in batches))
         return {one.key: result for one, result in zip(batches, results, strict=True)}
+
+    async def _together(self, batches: Sequence[ScopeBatch], stored: Stored) -> Mapping[str, Applied]:
+        projected = {one.key: project(one, stored[one.key]) for one in batches}
+        if changes := [one.change for one in projected.values() if one.change is not None]:
+            async with self._slots:
+                await self._writing.write(changes)
+        return {key: _applied(one) for key, one in projected.items()}
 
     async def _scope(self, batch: ScopeBatch, stored: StoredScope | None) -> Applied | Exception:
         try:
@@ -73,11 +84,11 @@ class MongoMemoryStore:
                 stored = (await self._loading.load([batch]))[batch.key]
             projected = project(batch, stored)
             if projected.change is None:
-                return Applied(projected.snapshot, (), projected.duplicates)
+                return _applied(projected)
             try:
                 async with self._slots:
-                    await self._write(projected.change)
-                return Applied(projected.snapshot, projected.change.parts, projected.duplicates)
+                    await self._writing.write([projected.change])
+                return _applied(projected)
             except (Changed, PyMongoError) as error:
                 if not patience.allows(error):
                     raise
@@ -86,58 +97,23 @@ class MongoMemoryStore:
                 await self._orphans.end()
             await asyncio.sleep(patience.pause())
 
-    async def _write(self, change: Change) -> None:
-        async with (
-            self._client.start_session() as session,
-            await session.start_transaction(
-                read_concern=ReadConcern("snapshot"), write_concern=WriteConcern("majority", j=True)
-            ),
-        ):
-            await self._put_snapshot(change, session)
-            for collection, operations in self._operations(change):
-                if operations:
-                    await collection.bulk_write(operations, session=session)
 
-    async def _put_snapshot(self, change: Change, session: AsyncClientSession) -> None:
-        """First, so that of two writers one gives way before it has written anything else."""
-        if change.snapshot is None:
-            return
-        row = row_of(change.snapshot)
-        if change.based_on is None:
-            await self._of.snapshots.insert_one(row, session=session)
-            return
-        same = {"_id": change.snapshot.id, "revision": change.based_on}
-        if not (await self._of.snapshots.replace_one(same, row, session=session)).matched_count:
-            raise Changed
-
-    def _operations(self, change: Change) -> list[tuple[AsyncCollection[Row], list[Operation]]]:
-        of = self._of
-        blobs: list[Operation] = [_put(change.blob)] if change.blob else []
-        if change.blob_gone and change.snapshot is not None:
-            blobs.append(DeleteMany({"_id": change.snapshot.id}))
-        return [
-            (
-                of.facts,
-                [*_remove(change.gone_facts), *_release(change.released), *map(_put, change.facts)],
-            ),
-            (of.reflections, [*_remove(change.gone_reflections), *map(_put, change.reflections)]),
-            (of.consolidated, blobs),
-            (of.blobs, [_put(one) for one in change.versions]),
-        ]
+def _groups(batches: Sequence[ScopeBatch]) -> list[list[ScopeBatch]]:
+    """Whole scopes, about `TOGETHER` records of them in each group."""
+    groups: list[list[ScopeBatch]] = []
+    left = 0
+    for one in batches:
+        if left <= 0:
+            groups.append([])
+            left = TOGETHER
+        groups[-1].append(one)
+        left -= 1 + one.size
+    return groups
 
 
-def _put(document: Document) -> Operation:
-    row = row_of(document)
-    return ReplaceOne({"_id": row["_id"]}, row, upsert=True)
-
-
-def _remove(names: Sequence[str]) -> list[Operation]:
-    return [DeleteMany({"_id": {"$in": list(names)}})] if names else []
-
-
-def _release(names: Sequence[str]) -> list[Operation]:
-    """Out of the unique index of active texts, before others enter it."""
-    return [UpdateMany({"_id": {"$in": list(names)}}, {"$set": {"active": False}})] if names else []
+def _applied(projected: Projected) -> Applied:
+    parts = () if projected.change is None else projected.change.parts
+    return Applied(projected.snapshot, parts, projected.duplicates)
 
 
 class Patience:
