@@ -43,8 +43,11 @@ class Contexts:
         memory: Database,
         settings: Settings,
         clock: Callable[[], datetime],
+        on_everything: Callable[[], None] = lambda: None,
     ) -> None:
+        """`on_everything` is called when anything may have changed, also which namespace is live."""
         self._client, self._settings, self._clock = client, settings, clock
+        self._on_everything = on_everything
         self._streams = MongoStreams(memory, settings.names, keep_seconds=STREAMS_SECONDS)
         self._source = MongoContextSource(source, memory, settings, self._streams)
         self._showing, self.cache = showing_of(settings.memory), ContextCache(clock)
@@ -75,15 +78,19 @@ class Contexts:
 
     def watch(self) -> None:
         """Listen, from the first use on; again should listening have ended by itself."""
-        if self.watching is None or self.watching.done():
+        if not self.closed and (self.watching is None or self.watching.done()):
             watch = ContextWatch(self._client, self._settings, self.changed, self.heard)
             self.watching = asyncio.create_task(watch.run(), name="contexts' change stream")
+
+    def tell_listeners_of(self, former: "Contexts") -> None:
+        """Tell the listeners of another namespace's contexts from now on, and at once that everything changed."""
+        self._listeners, former._listeners = former._listeners, set()
+        self._tell(Changed("everything"))
 
     async def close(self) -> None:
         """Stop listening; who follows changes is told that no more will come."""
         self.closed = True
-        for listener in tuple(self._listeners):
-            listener(Changed("everything"))
+        self._tell(Changed("everything"))
         if self.watching is not None:
             self.watching.cancel()
             await asyncio.gather(self.watching, return_exceptions=True)
@@ -91,12 +98,13 @@ class Contexts:
 
     @contextmanager
     def told(self, listener: Listener) -> Generator[None]:
-        """Call `listener` with every change that the stream tells, for the block."""
-        self._listeners.add(listener)
+        """Call `listener` with every change that the stream tells, for the block, here or where it is taken over."""
+        listeners = self._listeners
+        listeners.add(listener)
         try:
             yield
         finally:
-            self._listeners.discard(listener)
+            listeners.discard(listener)
 
     def follow(self, follower: Follower) -> None:
         """Tell it of every change, and of whether any may be missed, until closed."""
@@ -119,11 +127,15 @@ class Contexts:
         if changed.what == "everything":
             self._streams.forget()
             self.cache.clear()
+            self._on_everything()
         else:
             for tag in _tags(changed):
                 self.cache.changed(tag)
         for follower in self._followers:
             follower.changed(changed)
+        self._tell(changed)
+
+    def _tell(self, changed: Changed) -> None:
         for listener in tuple(self._listeners):
             listener(changed)
 

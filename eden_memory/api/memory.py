@@ -1,6 +1,7 @@
 """`Memory`: what the services of all agents in one process share. One client, one change stream, one search."""
 
 from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -13,10 +14,13 @@ from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
 from eden_memory.api.contexts import Contexts
+from eden_memory.api.readers import Following, Readers
 from eden_memory.api.searching import Engine, Searching
 from eden_memory.api.stored.export import Export
+from eden_memory.domain.placement import Placement
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
+from eden_memory.mongo.replay.live import MongoLive
 from eden_memory.mongo.trigger.waits import let_waits_be_cancelled
 from eden_memory.settings import Settings
 
@@ -36,7 +40,8 @@ class Memory:
     """One for each process and event loop; `agent(id)` gives each agent's service.
 
     Without a `client` it opens one of its own, by `settings`; without an `engine` it searches with the embedder
-    that the settings name. Nothing is connected, read or loaded before the first call.
+    that the settings name. Nothing is connected, read or loaded before the first call. It reads the namespace that is
+    live, and follows when another becomes live; settings that are `placed` elsewhere keep it there.
     """
 
     def __init__(
@@ -48,15 +53,50 @@ class Memory:
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         let_waits_be_cancelled()
-        self.settings, self.clock = settings or Settings(), clock
-        self.client = _connected(self.settings) if client is None else client
-        self._owns_client = client is None
-        self.database = _database(self.client, self.settings.mongodb.database)
+        given, self.clock = settings or Settings(), clock
+        self.client = _connected(given) if client is None else client
+        self._owns_client, self._engine = client is None, engine
+        self.database = _database(self.client, given.mongodb.database)
         """Of memory."""
-        self.source = _database(self.client, self.settings.source_database)
+        self.source = _database(self.client, given.source_database)
         """Of the application, with `memory_inbox`."""
-        self.contexts = Contexts(self.client, self.source, self.database, self.settings, clock)
-        self.searching = Searching(self.settings, self.database, engine, self.contexts.follow)
+        live = MongoLive(self.database, given.mongodb.prefix)
+        fixed = given.placement != Placement()
+        self._following = Following(given, self._readers, None if fixed else live.placement)
+
+    @property
+    def settings(self) -> Settings:
+        """Of the namespace that is read now."""
+        return self._following.now.settings
+
+    @property
+    def contexts(self) -> Contexts:
+        """Of the namespace that is read now."""
+        return self._following.now.contexts
+
+    @property
+    def searching(self) -> Searching:
+        """In the namespace that is read now."""
+        return self._following.now.searching
+
+    async def current(self) -> Readers:
+        """What reads the namespace that is live; looked up with the first call. A call uses one from begin to end."""
+        return await self._following.current()
+
+    def watch(self) -> None:
+        """Listen to what changes, from now on."""
+        self._following.watch()
+
+    def _readers(self, settings: Settings, look_again: Callable[[], None]) -> Readers:
+        contexts = Contexts(
+            self.client,
+            self.source,
+            self.database,
+            settings,
+            self.clock,
+            look_again,
+        )
+        return Readers(settings, contexts, Searching(settings, self.database, self._engine, contexts.follow))
 
     def agent(
         self, agent_id: Any = "default", *, asked_by: str = "MemoryService", changes_shared: bool = True
@@ -72,7 +112,7 @@ class Memory:
         return service
 
     async def __aenter__(self) -> Self:
-        self.contexts.watch()
+        self.watch()
         return self
 
     async def __aexit__(
@@ -82,12 +122,11 @@ class Memory:
 
     async def ready(self) -> None:
         """Wait until contexts are kept, because whatever changes them is heard of."""
-        await self.contexts.ready()
+        await (await self.current()).contexts.ready()
 
     async def close(self) -> None:
         """Stop listening, let go of models, and close the client if it is ours."""
-        await self.contexts.close()
-        await self.searching.close()
+        await self._following.close()
         if self._owns_client:
             await self.client.close()
 
@@ -98,9 +137,12 @@ class Memory:
             gathered.setdefault(name, []).append(document)
         return gathered
 
-    def export_items(self, user: Any) -> AsyncGenerator[tuple[str, dict[str, Any]]]:
+    async def export_items(self, user: Any) -> AsyncGenerator[tuple[str, dict[str, Any]]]:
         """As :meth:`export_user`, one (collection, document) after the other: nothing is gathered in memory."""
-        return Export(self.database, self.source, self.settings.names).of(user)
+        names = (await self.current()).settings.names
+        async with aclosing(Export(self.database, self.source, names).of(user)) as items:
+            async for item in items:
+                yield item
 
 
 def _connected(settings: Settings) -> Client:

@@ -11,6 +11,8 @@ from eden_memory.domain.search.thresholds import unrelated
 from eden_memory.models.factory import Models
 from eden_memory.models.providers.prices import Prices
 from eden_memory.models.reranking.choosing import reranker_of
+from eden_memory.models.reranking.http_reranker import HttpReranker
+from eden_memory.models.reranking.onnx_reranker import OnnxReranker
 from eden_memory.mongo.answers import MongoAnswers
 from eden_memory.mongo.memory.access import MongoAccesses
 from eden_memory.mongo.search.chosen_lists import ChosenFactLists
@@ -21,14 +23,21 @@ from eden_memory.settings import SearchSettings, Settings
 class OwnSearch:
     """Made in the event loop that uses it; a model is loaded, or a provider asked, with the first query."""
 
-    def __init__(self, settings: Settings, database: AsyncDatabase[dict[str, Any]]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        database: AsyncDatabase[dict[str, Any]],
+        models: Models | None = None,
+        reranker: HttpReranker | OnnxReranker | None = None,
+    ) -> None:
         """EdenError if the embedder is a provider that has no key, or the reranker's folder holds no model."""
         names, watch = settings.names, SearchMetrics()
-        self._reranker = reranker_of(settings.search)
-        self._models = Models(settings, MongoAnswers(database, names), Prices().cost)
+        self._database, self._owns_models = database, True
+        self._reranker = reranker_of(settings.search) if models is None else reranker
+        self._models = models or Models(settings, MongoAnswers(database, names), Prices().cost)
         embedder = self._models.embedder
         # kept fresh by the change stream of the contexts (Contexts.follow)
-        self.lists = ChosenFactLists(settings, database, embedder, told_by_others=True, kept=watch.kept)
+        self.lists = ChosenFactLists(settings, database, embedder, kept=watch.kept)
         self._counting = AccessCounting(MongoAccesses(database, names), lost=watch.uncounted)
         self.engine = SearchEngine(
             self.lists,
@@ -39,10 +48,17 @@ class OwnSearch:
             found=self._counting.found if settings.search.count_access else lambda _: None,
         )
 
+    def moved(self, settings: Settings) -> "OwnSearch":
+        """The search of another namespace, with these models, which are its own from now on."""
+        self._owns_models = False
+        return OwnSearch(settings, self._database, self._models, self._reranker)
+
     async def close(self) -> None:
         """Write what was counted; let go of threads, connections and the change stream."""
         await self._counting.close()
         await self.lists.close()
+        if not self._owns_models:
+            return
         if self._reranker is not None:
             await self._reranker.close()
         await self._models.close()

@@ -3,18 +3,16 @@
 from dataclasses import dataclass
 from typing import Any, cast
 
-from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import ExecutionTimeout
 
 from eden_memory.api.access import Caller, Refused, Right
+from eden_memory.api.memory import Memory
 from eden_memory.domain.source.message_fields import getter
 from eden_memory.domain.windows.own_sessions import whose
 from eden_memory.domain.windows.participants import DEFAULT_AGENT
 from eden_memory.mongo.ids import decode_id, encode_id
-from eden_memory.settings import Settings
 from schemas.documents import SessionState
 
-Database = AsyncDatabase[dict[str, Any]]
 MOST_MILLISECONDS = 2_000
 """Of asking the application's messages: without an index on the session, many messages take longer."""
 
@@ -30,11 +28,12 @@ class KnownSession:
 
 
 class SessionReach:
-    """`source` is the application's database, `memory` our own; `settings` say what is mapped."""
+    """Asks the application's documents, and the namespace that is live."""
 
-    def __init__(self, source: Database, memory: Database, settings: Settings) -> None:
-        self._source, self._mapped, self._said = source, settings.sessions, settings.messages
-        self._states = memory[settings.names[SessionState.COLLECTION]]
+    def __init__(self, memory: Memory) -> None:
+        settings = memory.settings
+        self._memory, self._source = memory, memory.source
+        self._mapped, self._said = settings.sessions, settings.messages
 
     async def demand(
         self,
@@ -82,7 +81,9 @@ class SessionReach:
 
     async def _authors(self, session_id: str) -> frozenset[str] | None:
         """Whose messages formation-trigger has seen; none of a session that is new, None where it knows of none."""
-        row = await self._states.find_one({"_id": session_id}, {"users": 1})
+        names = (await self._memory.current()).settings.names
+        states = self._memory.database[names[SessionState.COLLECTION]]
+        row = await states.find_one({"_id": session_id}, {"users": 1})
         return frozenset[str]() if row is None else frozenset(row.get("users", ())) or None
 
     async def _demand_no_other_author(self, session_id: str, users: frozenset[str]) -> None:

@@ -35,7 +35,7 @@ class MemoryService(SearchCalls, AskCalls):
         super().__init__(made, agent_id, asked_by)
 
     async def __aenter__(self) -> Self:
-        self.memory.contexts.watch()
+        self.memory.watch()
         return self
 
     async def __aexit__(

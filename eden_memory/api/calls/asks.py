@@ -43,7 +43,7 @@ class AskCalls(ListCalls):
         alone), and are formed at once. Invalid; NotFound for a session that the user is not in.
         """
         if session is not None and user is not None:
-            _, view = await self._seen(session, user)
+            _, view, _ = await self._seen(session, user)
             if not view.present:
                 raise NotFound("there is no such session here")
         return await self._requests.add(text_or_messages, session, user)
@@ -90,8 +90,10 @@ class AskCalls(ListCalls):
         With a `user` or `session` only what is theirs alone, NotFound otherwise; without, it is the application
         that asks for its agent. A user is forgotten with all agents.
         """
-        asked, view = await self._seen(session, user)
-        scope = await Forgetting(self.memory, self._browsing).demand(what, target, asked, view)
+        asked, view, readers = await self._seen(session, user)
+        scope = await Forgetting(self.memory, readers.settings, self._browsing(readers)).demand(
+            what, target, asked, view
+        )
         if scope is not None:
             self._demand_own(scope)
         return await self._requests.forget(what, target)
@@ -99,8 +101,8 @@ class AskCalls(ListCalls):
     async def _changeable(
         self, fact_id: str, session: Any, user: Any, expected_version: int | None
     ) -> tuple[Fact, Scope]:
-        asked, view = await self._seen(session, user)
-        fact, scope = await self._browsing.fact(asked, view, fact_id)
+        asked, view, readers = await self._seen(session, user)
+        fact, scope = await self._browsing(readers).fact(asked, view, fact_id)
         self._demand_own(scope)
         if not fact.active:
             raise Conflict("the fact is retired", "Only its history is left.")

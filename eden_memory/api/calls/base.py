@@ -4,6 +4,7 @@ from typing import Any
 
 from eden_memory.api.ids import typed, typed_or_none
 from eden_memory.api.memory import Memory
+from eden_memory.api.readers import Readers
 from eden_memory.domain.context.visible import Asked, View
 
 
@@ -19,7 +20,7 @@ class Calls:
     def _asked(self, session: Any, user: Any) -> Asked:
         return Asked(self._agent_id, typed_or_none(session, "session"), typed_or_none(user, "user"))
 
-    async def _seen(self, session: Any, user: Any) -> tuple[Asked, View]:
-        """Who asks, and what they may see now."""
-        asked = self._asked(session, user)
-        return asked, await self.memory.contexts.view(asked)
+    async def _seen(self, session: Any, user: Any) -> tuple[Asked, View, Readers]:
+        """Who asks, what they may see now, and what reads it: one namespace from the call's begin to its end."""
+        asked, readers = self._asked(session, user), await self.memory.current()
+        return asked, await readers.contexts.view(asked), readers

@@ -8,8 +8,8 @@ from hashlib import sha256
 from typing import Any, cast
 
 from eden_memory.api.context_cache import tags_of_scope
-from eden_memory.api.contexts import Contexts
 from eden_memory.api.errors import Invalid
+from eden_memory.api.memory import Memory
 from eden_memory.api.results import MemoryChange
 from eden_memory.domain.context.context import Shown
 from eden_memory.domain.context.visible import Asked, View
@@ -17,14 +17,18 @@ from eden_memory.mongo.context.context_watch import Changed
 from schemas.scopes import Scope
 
 LONGEST = 65_536
+OF_ANOTHER = -1
+"""No revision of the namespace that is live."""
 Revisions = dict[str, int]
 
 
-async def changes(contexts: Contexts, asked: Asked, after: str | None) -> AsyncGenerator[MemoryChange]:
+async def changes(memory: Memory, asked: Asked, after: str | None) -> AsyncGenerator[MemoryChange]:
     """From now on, or from what a change's id says was seen. What waits is one look at MongoDB, however much changed:
-    a reader that is slow gets a scope's newest state once. Ends when the memory is closed.
+    a reader that is slow gets a scope's newest state once. When another namespace becomes live, each scope has
+    changed. Ends when the memory is closed.
     """
     following = _Following(asked)
+    contexts = (await memory.current()).contexts
     with contexts.told(following.notice):
         await contexts.ready()
         view = await contexts.view(asked)
@@ -34,8 +38,12 @@ async def changes(contexts: Contexts, asked: Asked, after: str | None) -> AsyncG
                 yield change
             await following.something.wait()
             following.something.clear()
-            if contexts.closed:
+            now = (await memory.current()).contexts
+            if now.closed:
                 return
+            if now is not contexts:
+                contexts = now
+                following.moved()
             view = await contexts.view(asked)
 
 
@@ -64,6 +72,10 @@ class _Following:
         self._seen = _revisions(view) if seen is None else seen
         self._keys = frozenset(view.scope_keys)
         self._scopes = {one.scope.key: one.scope for one in view.shown}
+
+    def moved(self) -> None:
+        """Revisions are another namespace's from now on."""
+        self._seen = dict.fromkeys(self._seen, OF_ANOTHER)
 
     def differences(self, view: View) -> list[MemoryChange]:
         """What is not as it was seen; seen with that."""

@@ -9,6 +9,7 @@ from eden_memory.api.reach import KnownSession, SessionReach
 from eden_memory.api.stored.browsing import KEY_TEXT, Browsing, scopes_of
 from eden_memory.domain.context.visible import Asked, View
 from eden_memory.domain.source.message_fields import getter
+from eden_memory.settings import Settings
 from schemas.documents import Message
 from schemas.events.forgetting import Forgettable
 from schemas.scopes import Scope
@@ -17,9 +18,10 @@ from schemas.scopes import Scope
 class Forgetting:
     """`target` is the application's id of a message, session or user, and the text id of what is ours."""
 
-    def __init__(self, memory: Memory, browsing: Browsing) -> None:
-        self._memory, self._browsing = memory, browsing
-        self._reach = SessionReach(memory.source, memory.database, memory.settings)
+    def __init__(self, memory: Memory, settings: Settings, browsing: Browsing) -> None:
+        """`settings` of the namespace that is read."""
+        self._memory, self._settings, self._browsing = memory, settings, browsing
+        self._reach = SessionReach(memory)
 
     async def demand(self, what: Forgettable, target: Any, asked: Asked, view: View) -> Scope | None:
         """NotFound unless it may be forgotten; Invalid for what cannot be. Gives the scope of what is ours."""
@@ -54,7 +56,7 @@ class Forgetting:
 
     async def _place(self, message: str) -> tuple[str, str | None]:
         """Its session and author, as memory knows them, or the application's own document."""
-        settings = self._memory.settings
+        settings = self._settings
         stored = self._memory.database[settings.names[Message.COLLECTION]]
         row = await stored.find_one({"_id": message}, {"session_id": 1, "user_id": 1})
         if row is not None and row.get("session_id") is not None:

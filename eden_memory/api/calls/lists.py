@@ -6,6 +6,7 @@ from typing import Any
 
 from eden_memory.api.calls.base import Calls
 from eden_memory.api.calls.changes import changes
+from eden_memory.api.readers import Readers
 from eden_memory.api.results import (
     BlobView,
     ConsolidationStatus,
@@ -24,14 +25,13 @@ from schemas.scopes import ScopeKind
 class ListCalls(Calls):
     """Each is about what the user may see in the session, or outside of any; without a user, what nobody's is."""
 
-    @property
-    def _browsing(self) -> Browsing:
-        return Browsing(self.memory.database, self.memory.settings.names)
+    def _browsing(self, readers: Readers) -> Browsing:
+        return Browsing(self.memory.database, readers.settings.names)
 
     async def history(self, fact_id: str, *, session: Any = None, user: Any = None) -> FactHistory:
         """A fact with its earlier texts, why each came to be, what it rests on and what it cost. NotFound."""
-        asked, view = await self._seen(session, user)
-        return await self._browsing.history(asked, view, fact_id)
+        asked, view, readers = await self._seen(session, user)
+        return await self._browsing(readers).history(asked, view, fact_id)
 
     async def list_facts(
         self,
@@ -51,8 +51,8 @@ class ListCalls(Calls):
         repeats nor hides what was there. Invalid.
         """
         filters = Filters(scopes, active, since, until, limit, cursor)
-        asked, view = await self._seen(session, user)
-        return await self._browsing.facts(asked, view, filters)
+        asked, view, readers = await self._seen(session, user)
+        return await self._browsing(readers).facts(asked, view, filters)
 
     async def list_reflections(
         self,
@@ -68,27 +68,27 @@ class ListCalls(Calls):
     ) -> Page[ReflectionView]:
         """The visible reflections, newest first; `absorbed`: by a blob, or not; None: either. Else as facts."""
         filters = Filters(scopes, absorbed, since, until, limit, cursor)
-        asked, view = await self._seen(session, user)
-        return await self._browsing.reflections(asked, view, filters)
+        asked, view, readers = await self._seen(session, user)
+        return await self._browsing(readers).reflections(asked, view, filters)
 
     async def list_blobs(
         self, *, session: Any = None, user: Any = None, scopes: Sequence[ScopeKind] | None = None
     ) -> list[BlobView]:
         """The blobs of the visible scopes with their earlier versions, from broad to narrow."""
         filters = Filters(scopes)
-        asked, view = await self._seen(session, user)
-        return await self._browsing.blobs(asked, view, filters)
+        asked, view, readers = await self._seen(session, user)
+        return await self._browsing(readers).blobs(asked, view, filters)
 
     async def get_memory_stats(self, session: Any = None, user: Any = None) -> dict[str, ScopeStats]:
         """The visible scopes in numbers, by label (`agent`, `user`, `shard:<name>`, …)."""
-        _, view = await self._seen(session, user)
-        return await scope_stats(self.memory.database, self.memory.settings.names, view)
+        _, view, readers = await self._seen(session, user)
+        return await scope_stats(self.memory.database, readers.settings.names, view)
 
     async def get_consolidation_status(
         self, session: Any = None, user: Any = None
     ) -> dict[str, ConsolidationStatus]:
         """Buffers and thresholds of the visible scopes, by label."""
-        _, view = await self._seen(session, user)
+        _, view, _ = await self._seen(session, user)
         return consolidation_status(view)
 
     async def export_user(self, user: Any) -> dict[str, list[dict[str, Any]]]:
@@ -102,4 +102,4 @@ class ListCalls(Calls):
 
         Several changes of a scope may come as one, the newest: a slow reader holds up nothing and misses nothing.
         """
-        return changes(self.memory.contexts, self._asked(session, user), after)
+        return changes(self.memory, self._asked(session, user), after)

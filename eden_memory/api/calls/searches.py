@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from eden_memory.api.calls.base import Calls
 from eden_memory.api.errors import Invalid
+from eden_memory.api.readers import Readers
 from eden_memory.api.search.requests import FoundFact, SearchReport, SearchRequest
 from eden_memory.domain.context.context import FactLine, one_line
 from eden_memory.domain.context.recall import asks_for_past, query_of
@@ -28,10 +29,11 @@ class SearchCalls(Calls):
 
         Kept in the process until something that it was made from changes: a repeated call costs microseconds.
         """
-        view, xml = await self.memory.contexts.get(self._asked(session, user))
+        readers = await self.memory.current()
+        view, xml = await readers.contexts.get(self._asked(session, user))
         if message is None or not self.memory.settings.memory.search or not asks_for_past(message, xml):
             return xml
-        return await self._with_recalled(view, xml, message)
+        return await self._with_recalled(readers, view, xml, message)
 
     async def on_session_start(self, session: Any, user: Any = None) -> str:
         """Have the context at hand before the first turn; returns it."""
@@ -98,14 +100,14 @@ class SearchCalls(Calls):
             recency_weight=recency_weight,
             score_threshold=score_threshold,
         )
-        _, view = await self._seen(session, user)
-        return await self.memory.searching.find(_searched(view, when), request)
+        _, view, readers = await self._seen(session, user)
+        return await readers.searching.find(_searched(view, when), request)
 
-    async def _with_recalled(self, view: View, xml: str, message: str) -> str:
+    async def _with_recalled(self, readers: Readers, view: View, xml: str, message: str) -> str:
         """The context with what a search finds; without it where the search fails: the turn goes on."""
         request = SearchRequest((query_of(message),), RECALLED, asked_at=self.memory.clock())
         try:
-            report = await self.memory.searching.find(_searched(view, request.when), request)
+            report = await readers.searching.find(_searched(view, request.when), request)
         except Exception as error:  # noqa: BLE001 - an agent's turn never fails for what it might have recalled
             log.warning("nothing recalled", reason=f"{type(error).__name__}: {error}")
             return xml
@@ -114,7 +116,7 @@ class SearchCalls(Calls):
             for one in report.facts
             if f"] {one_line(one.content)} (" not in xml
         ]
-        return self.memory.contexts.render(view, recalled=lines) if lines else xml
+        return readers.contexts.render(view, recalled=lines) if lines else xml
 
 
 def _texts(queries: Any) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """The gateway: a caller is let in, its chat is given memory and passed on, and what is said is stored beside it."""
 
 import time
+from collections.abc import Callable
 from functools import partial
 
 from starlette.requests import Request
@@ -12,6 +13,7 @@ from eden_memory.api.gateway.chat_request import ChatRequest
 from eden_memory.api.gateway.exchange import Exchange
 from eden_memory.api.gateway.headers import Headers, to_provider
 from eden_memory.api.gateway.keeping import Keeping
+from eden_memory.api.gateway.model_ids import model_path
 from eden_memory.api.gateway.problems import problem, problem_of
 from eden_memory.api.gateway.relay import Call, Passed, Relay
 from eden_memory.api.gateway.remembering import Remembering
@@ -35,7 +37,7 @@ class Gateway:
         self._settings = settings
         self._admission = admission or Admission(keys, settings.serve)
         turns = TurnStore(memory.source, settings)
-        reach = SessionReach(memory.source, memory.database, settings)
+        reach = SessionReach(memory)
         self._whose = Whose(settings.gateway, reach)
         self._remembering = Remembering(memory, settings, memory.clock)
         self.keeping = Keeping(turns, memory.clock)
@@ -58,12 +60,19 @@ class Gateway:
 
     async def models(self, request: Request) -> Response:
         """`GET /v1/models`: the provider's."""
+        return await self._passed(request, lambda: "/models")
+
+    async def model(self, request: Request) -> Response:
+        """`GET /v1/models/ID`: the provider's."""
+        return await self._passed(request, lambda: model_path(request.scope["raw_path"]))
+
+    async def _passed(self, request: Request, path: Callable[[], str]) -> Response:
         try:
             upstream = self._provider()
             await self._admitted(request)
+            return Passed(_call(upstream, "GET", path(), request))
         except EdenError as error:
             return problem_of(error)
-        return Passed(_call(upstream, "GET", "/models", request))
 
     def prepare(self) -> None:
         """Have certificates and connections at hand before the first chat."""

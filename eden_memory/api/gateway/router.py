@@ -16,7 +16,7 @@ from eden_memory.settings import Settings
 def gateway_router(
     memory: Memory, keys: ApiKeys, settings: Settings, admission: Admission | None = None
 ) -> APIRouter:
-    """`POST /v1/chat/completions` and `GET /v1/models`; their form is OpenAI's, so OpenAPI does not list them.
+    """`POST /v1/chat/completions` and `GET /v1/models` (`/ID`); their form is OpenAI's: OpenAPI does not list them.
 
     `admission` is that of the other doors, so that a caller's limit is one for all. What is under way is stored, and
     the provider's connections end, with the lifespan of the application that includes the router.
@@ -39,6 +39,7 @@ def routed(gateway: Gateway) -> APIRouter:
     router = APIRouter(lifespan=lifespan)
     router.add_route("/v1/chat/completions", gateway.chat, methods=["POST"], include_in_schema=False)
     router.add_route("/v1/models", gateway.models, methods=["GET"], include_in_schema=False)
+    router.add_route("/v1/models/{model:path}", gateway.model, methods=["GET"], include_in_schema=False)
     return router
 
 

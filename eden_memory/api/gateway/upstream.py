@@ -11,6 +11,7 @@ from eden_memory.domain.errors import EdenError
 from eden_memory.settings import GatewaySettings
 
 IDLE_SECONDS = 60.0
+PATHS_KEPT = 100
 
 
 class Away(EdenError):  # noqa: N818 - a state of the provider
@@ -66,6 +67,8 @@ class Upstream:
     def _url(self, path: str) -> httpx2.URL:
         """Taken apart once: that costs more than the rest of a request."""
         if path not in self._urls:
+            if len(self._urls) >= PATHS_KEPT:
+                self._urls.clear()
             self._urls[path] = self._base.copy_with(path=self._base.path.rstrip("/") + path)
         return self._urls[path]
 

@@ -48,7 +48,7 @@ class Doors:
     def __init__(self, memory: Memory, admission: Admission) -> None:
         self.memory, self.admission = memory, admission
         self.settings = memory.settings.serve
-        self.reach = SessionReach(memory.source, memory.database, memory.settings)
+        self.reach = SessionReach(memory)
         self.stopping = asyncio.Event()
         """Set when the process drains: event streams end."""
         self._streams: Counter[str] = Counter()

@@ -57,7 +57,7 @@ class Door:
 
     def __init__(self, memory: Memory, who: Who) -> None:
         self._memory, self._who = memory, who
-        self._reach = SessionReach(memory.source, memory.database, memory.settings)
+        self._reach = SessionReach(memory)
 
     async def open(
         self,

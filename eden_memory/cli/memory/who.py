@@ -100,7 +100,8 @@ async def _agent(memory: Memory, session: Any) -> Any:
 
 async def _only_user(memory: Memory, asked: Asked) -> Any:
     """None where there are several, or none is known."""
-    presence = MongoPresence(memory.source, memory.database, memory.settings)
+    settings = (await memory.current()).settings
+    presence = MongoPresence(memory.source, memory.database, settings)
     (present,) = (await presence.look_up([asked])).values()
     users = tuple(present.users or ())
     return decode_id(users[0]) if len(users) == 1 else None

@@ -1,0 +1,120 @@
+"""What reads one namespace, and how a process moves from one to the next without a failed read."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from pymongo.errors import PyMongoError
+
+from eden_memory.api.contexts import Contexts
+from eden_memory.api.searching import Searching
+from eden_memory.domain.placement import Placement
+from eden_memory.logs import LibraryLogger
+from eden_memory.runtime.ending import end
+from eden_memory.settings import Settings
+
+log = LibraryLogger()
+READY_SECONDS = 0.5
+"""A new namespace's change stream and search are waited for so long; then they become ready while they are used."""
+AGAIN_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Readers:
+    """Contexts and search of one namespace."""
+
+    settings: Settings
+    contexts: Contexts
+    searching: Searching
+
+    async def take_over(self, former: "Readers") -> None:
+        """Become ready, if the former were in use: its stream open, its search loaded."""
+        if former.contexts.watching is not None:
+            self.contexts.watch()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(READY_SECONDS):
+                await self.searching.take_over(former.searching)
+                if former.contexts.cache.live:
+                    await self.contexts.ready()
+
+    async def close(self) -> None:
+        """Stop listening; what is under way ends first."""
+        await self.contexts.close()
+        await self.searching.close()
+
+
+class Following:
+    """`live` tells what is live, None: it does not matter. The former readers go on until the new are ready."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        readers: Callable[[Settings, Callable[[], None]], Readers],
+        live: Callable[[], Awaitable[Placement]] | None,
+    ) -> None:
+        self._readers, self._live = readers, live
+        self._known = live is None
+        self._moving = asyncio.Lock()
+        self._looking: asyncio.Task[None] | None = None
+        self._again = self._closed = False
+        self._closing: set[asyncio.Task[None]] = set()
+        self.now = readers(settings, self.look_again)
+
+    async def current(self) -> Readers:
+        """What reads the live namespace; the first call looks up which that is. Errors are MongoDB's."""
+        if not self._known:
+            async with self._moving:
+                if not self._known:
+                    await self._look()
+        return self.now
+
+    def watch(self) -> None:
+        """Listen to changes of the namespace that is live, once it is known."""
+        if self._known:
+            self.now.contexts.watch()
+        else:
+            self.look_again()
+
+    def look_again(self) -> None:
+        """Another namespace may be live."""
+        if self._live is None or self._closed:
+            return
+        self._again = True
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look_until_known(), name="which namespace is live")
+
+    async def close(self) -> None:
+        """Close all that reads."""
+        self._closed = True
+        await end([self._looking] if self._looking is not None else [])
+        await self.now.close()
+        await asyncio.gather(*self._closing)
+
+    async def _look_until_known(self) -> None:
+        while self._again:
+            self._again = False
+            try:
+                async with self._moving:
+                    await self._look()
+                self.now.contexts.watch()
+            except PyMongoError as error:
+                log.warning("it is not known which namespace is live", reason=type(error).__name__)
+                self._again = True
+                await asyncio.sleep(AGAIN_SECONDS)
+
+    async def _look(self) -> None:
+        assert self._live is not None
+        placement = await self._live()
+        if placement != self.now.settings.placement:
+            await self._move(placement)
+        self._known = True
+
+    async def _move(self, placement: Placement) -> None:
+        former, new = self.now, self._readers(self.now.settings.placed(placement), self.look_again)
+        await new.take_over(former)
+        self.now = new
+        new.contexts.tell_listeners_of(former.contexts)
+        closing = asyncio.create_task(former.close(), name="close a former namespace")
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
