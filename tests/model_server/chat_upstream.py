@@ -103,6 +103,14 @@ class ChatUpstream:
                 "data": [{"id": "m", "object": "model", "created": 0, "owned_by": "t"}],
             }
             return await _whole(send, 200, [], orjson.dumps(listed))
+        if came.path.startswith("/v1/models/"):
+            one = {
+                "id": came.path.removeprefix("/v1/models/"),
+                "object": "model",
+                "created": 0,
+                "owned_by": "t",
+            }
+            return await _whole(send, 200, [], orjson.dumps(one))
         body = came.body
         reply = self.reply(body)
         if reply.response is not None:

@@ -145,6 +145,8 @@ async def test_a_providers_error_comes_back_as_it_is(chats: Chats, session: str,
 async def test_the_models_are_the_providers(chats: Chats) -> None:
     async with chats.client() as client:
         assert [one.id async for one in client.models.list()] == ["m"]
+        for name in ("m", "ft:gpt-4o-mini:org::x.1", "meta-llama/Llama-3"):
+            assert (await client.models.retrieve(name)).id == name
     assert chats.came.header("authorization") == f"Bearer {CALLERS_KEY}"
 
 

@@ -181,6 +181,30 @@ async def test_no_request_chooses_the_provider(chats: Chats) -> None:
     assert (chats.came.path, chats.came.header("host")) == ("/v1/chat/completions", chats.upstream.url[7:])
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "..",
+        "../files",
+        "%2e%2e/files",
+        "a/%2E%2E/b",
+        "a%2f..%2fb",
+        "%252e%252e/x",
+        "a%3Fb",
+        "a%00",
+        "%ff",
+    ],
+)
+async def test_no_models_id_leads_to_another_path_of_the_provider(chats: Chats, name: str) -> None:
+    chats.upstream.came.clear()
+    address = httpx2.URL(chats.url).copy_with(raw_path=f"/v1/models/{name}".encode())
+    async with httpx2.AsyncClient() as client:
+        answer = await client.send(httpx2.Request("GET", address))
+    assert answer.status_code in {400, 404}
+    assert not chats.upstream.came
+
+
 async def test_a_connection_header_takes_no_credentials_away(chats: Chats) -> None:
     body = orjson.dumps({"model": "m", "messages": turns("Hi")})
     headers = {
