@@ -32,7 +32,7 @@ async def changes(memory: Memory, asked: Asked, after: str | None) -> AsyncGener
     with contexts.told(following.notice):
         await contexts.ready()
         view = await contexts.view(asked)
-        following.begin(view, None if after is None else _seen(after))
+        following.begin(view, None if after is None else seen_by(after))
         while True:
             for change in following.differences(view):
                 yield change
@@ -125,7 +125,7 @@ def _id(seen: Mapping[str, int]) -> str:
     return urlsafe_b64encode(json.dumps(seen, separators=(",", ":")).encode()).decode().rstrip("=")
 
 
-def _seen(after: Any) -> Revisions:
+def seen_by(after: Any) -> Revisions:
     """What an id says was seen; Invalid for what is none."""
     try:
         found: Any = json.loads(urlsafe_b64decode(after[:LONGEST] + "=" * (-len(after) % 4)))

@@ -36,7 +36,7 @@ async def server_sent(
     """Events, and a comment whenever none came for `heartbeat_seconds`.
 
     Before each of both `still` is asked: a refusal ends the stream, as `stopping` does. What was opened is
-    closed however it ends. An id of no change that is gone on from ends it, too.
+    closed however it ends.
     """
     stop = asyncio.create_task(stopping.wait())
     coming = asyncio.ensure_future(anext(changes))

@@ -1,7 +1,7 @@
 """The resources: contexts under memory://context, and the news that one has changed."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from contextvars import ContextVar
 from functools import wraps
@@ -39,10 +39,13 @@ _request: ContextVar[ServerRequestContext[Any, Any]] = ContextVar("the request b
 
 
 class Contexts:
-    """Contexts as resources; `most`: streams that one caller may hold open, all of which `stopping` ends."""
+    """Contexts as resources; `most`: streams that one caller may hold open, all of which `stopping` ends. Every
+    `heartbeat_seconds` it is asked anew whether their callers may still read.
+    """
 
-    def __init__(self, door: Door, most: int, stopping: asyncio.Event) -> None:
+    def __init__(self, door: Door, most: int, stopping: asyncio.Event, heartbeat_seconds: float) -> None:
         self._door, self._most, self._stopping = door, most, stopping
+        self._heartbeat_seconds = heartbeat_seconds
         self._open: dict[str, int] = {}
 
     def register(self, server: MCPServer[Any]) -> None:
@@ -93,12 +96,28 @@ class Contexts:
         async with self._counted(names.pop()), AsyncExitStack() as stack:
             for uri, memory in opened.items():
                 await stack.enter_async_context(_beside(self._tell(ctx, bus, handler, uri, memory)))
+            await stack.enter_async_context(_beside(self._end_if_refused(ctx, handler, uris)))
             await stack.enter_async_context(_beside(self._end(handler)))
             return await handler(ctx, params)
 
     async def _end(self, handler: ListenHandler) -> None:
         await self._stopping.wait()
         handler.close()
+
+    async def _end_if_refused(
+        self, ctx: ServerRequestContext[Any, Any], handler: ListenHandler, uris: Sequence[str]
+    ) -> None:
+        """Also where nothing changes: who is silent is not let in for ever."""
+        while True:
+            await asyncio.sleep(self._heartbeat_seconds)
+            try:
+                await self._door.still(ctx)
+                for uri in uris:
+                    await self._opened(ctx, uri)
+            except EdenError:
+                handler.close()
+            except PyMongoError as error:
+                log.warning("MongoDB does not answer", resource=LISTEN, reason=type(error).__name__)
 
     async def _tell(
         self,

@@ -37,7 +37,8 @@ INSTRUCTIONS = (
 def mcp_server(memory: Memory, who: Who, stopping: asyncio.Event | None = None) -> MCPServer[Any]:
     """Tools and resources over `memory`, for whoever `who` says; `stopping` ends the streams of listeners."""
     door = Door(memory, who)
-    contexts = Contexts(door, memory.settings.serve.subscriptions, stopping or asyncio.Event())
+    serve = memory.settings.serve
+    contexts = Contexts(door, serve.subscriptions, stopping or asyncio.Event(), serve.heartbeat_seconds)
     server = MCPServer[Any](
         "eden-memory",
         title="Eden Memory",

@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from eden_memory.api.access import ApiKeys
 from eden_memory.api.http.app import create_app
 from eden_memory.api.memory import Memory
-from eden_memory.settings import MongoSettings, Settings
+from eden_memory.settings import MongoSettings, ServeSettings, Settings
 from tests.integration.context.harness import Kit, kit_for, mapped
 from tests.model_server.serving import Quiet, bound_socket, until
 from tests.servers import TestServers
@@ -28,7 +28,8 @@ async def kit(servers: TestServers) -> AsyncGenerator[Kit]:
     """One namespace for a file; sessions, agents, users and groups mapped."""
     uri = SecretStr(servers.mongodb_uri)
     mongodb = MongoSettings(uri=uri, database=f"t{uuid4().hex[:12]}")  # pyright: ignore[reportCallIssue]
-    async with kit_for(mapped(Settings(mongodb=mongodb))) as kit:
+    serve = ServeSettings(heartbeat_seconds=0.2)  # pyright: ignore[reportCallIssue]
+    async with kit_for(mapped(Settings(mongodb=mongodb, serve=serve))) as kit:
         yield kit
         await kit.client.drop_database(mongodb.database)
 

@@ -182,3 +182,21 @@ async def test_who_listens_hears_of_its_own_contexts_only(server: McpServer, kit
             await kit.put(Scope.of_user("s.a", "s.ada"), buffer=(reflection("Ada likes coffee."),))
             event = await news
     assert getattr(event, "uri", None) == "memory://context/one"
+
+
+async def test_a_listener_is_cut_off_when_its_key_is_revoked_or_no_longer_reaches_the_session(
+    server: McpServer, kit: Kit
+) -> None:
+    ada = await server.key("ada", agents=["s.a"], users=["s.ada"])
+    await server.memory.ready()
+    await kit.session("joined", ["ada"])
+    async with (
+        server.client(ada, agent="a") as client,
+        client.listen(resource_subscriptions=["memory://context/one"]) as one,
+        client.listen(resource_subscriptions=["memory://context/joined"]) as joined,
+        asyncio.timeout(20),
+    ):
+        await kit.session("joined", ["ada", "bob"])
+        assert [event async for event in joined] == []
+        await server.keys.revoke(sha256(ada.encode()).hexdigest())
+        assert [event async for event in one] == []

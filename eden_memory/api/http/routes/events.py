@@ -9,6 +9,7 @@ from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from eden_memory.api.admission import TooMany
+from eden_memory.api.calls.changes import seen_by
 from eden_memory.api.http.answers import ChangeAnswer
 from eden_memory.api.http.asks import Where
 from eden_memory.api.http.doors import AdmittedRoute, AgentId, Doors, Inside, doors_of
@@ -41,6 +42,8 @@ async def events(
     """
     doors = doors_of(request)
     inside = await doors.enter(request, "read", agent, where)
+    if last_event_id:
+        seen_by(last_event_id)  # refused here: in the stream it could only end it
     return EventStream(doors, inside, _stream(doors, request, inside, last_event_id or None))
 
 
