@@ -1,4 +1,4 @@
-"""Topics from their beginning to the ends that they had when reading began: in no consumer group."""
+"""Topics from their beginning, or a place further on, to the ends that they had when reading began: in no consumer group."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -38,8 +38,10 @@ class Reading:
 
 
 @asynccontextmanager
-async def reading(client: dict[str, Any], topics: Sequence[str]) -> AsyncGenerator[Reading]:
-    """Topics by their whole names; those that do not exist are left out."""
+async def reading(
+    client: dict[str, Any], topics: Sequence[str], since: Mapping[TopicPartition, int] | None = None
+) -> AsyncGenerator[Reading]:
+    """Topics by their whole names; those that do not exist are left out. `since`: offsets to begin from."""
     partitions = await _partitions(client, topics)
     consumer: Any = AIOKafkaConsumer(**client, enable_auto_commit=False, auto_offset_reset="earliest")
     await consumer.start()
@@ -49,7 +51,7 @@ async def reading(client: dict[str, Any], topics: Sequence[str]) -> AsyncGenerat
             consumer.assign(partitions)
             ends = await consumer.end_offsets(partitions)
             for tp, offset in (await consumer.beginning_offsets(partitions)).items():
-                consumer.seek(tp, offset)
+                consumer.seek(tp, min(max(offset, (since or {}).get(tp, 0)), ends[tp]))
         yield Reading(consumer, ends)
     finally:
         await consumer.stop()
