@@ -15,7 +15,6 @@ from rich.console import Console
 from rich.table import Table
 
 from eden_memory.domain.search.ranking import Ranking
-from eden_memory.domain.search.thresholds import SEMANTIC
 from tests.evals.conversations import CATEGORIES, DATA, Kind, there
 from tests.evals.held import KnownVectors
 from tests.evals.measures import Quality, mean
@@ -42,7 +41,7 @@ def settings(plain: dict[str, PlainWords]) -> dict[str, Order]:
         "+ siblings": replace(BARE, siblings=0.6),
         "+ times": replace(BARE, siblings=0.6, times=0.2),
         "+ newer first = the default": Ranking(),
-        "default, semantic >= 0.65": replace(Ranking(), semantic_least=SEMANTIC),
+        "default, semantic >= 0.65": replace(Ranking(), semantic_least=0.65),
         "default, recency 0.2": replace(Ranking(), recency_weight=0.2),
         "default, MMR 0.7": replace(Ranking(), diversity=0.7),
     }

@@ -112,12 +112,8 @@ def _updates(newer: Scored, older: Scored, alike: float) -> bool:
     return (told.changed or alike >= ALIKE) and _same_subject(told, known)
 
 
-def same_subject(one: str, other: str) -> bool:
-    """Whether what one text is about stands in the other too: its first name, or without names its first noun."""
-    return _same_subject(_about(one), _about(other))
-
-
 def _same_subject(one: _About, other: _About) -> bool:
+    """Whether what one text is about stands in the other too: its first name, or without names its first noun."""
     if one.subject is None or other.subject is None:
         return True
     return one.subject in other.words and other.subject in one.words

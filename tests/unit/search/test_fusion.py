@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from eden_memory.domain.search.candidates import Ranked
 from eden_memory.domain.search.fusion import QueryLists, by_rank, by_score
-from eden_memory.domain.search.thresholds import least_fused
 from tests.unit.search.candidate_facts import fact, ids, ranked
 
 A, B, C = fact("a"), fact("b", vector=(0.0, 1.0)), fact("c", vector=None)
@@ -25,11 +24,9 @@ def test_reciprocal_ranks_add_up_over_all_lists() -> None:
     assert found == pytest.approx({"a": 1 / 61, "b": 1 / 62 + 1 / 61, "c": 1 / 62})
 
 
-def test_the_first_of_one_list_passes_the_fused_threshold_and_the_seventh_does_not() -> None:
+def test_the_sixth_of_one_list_reaches_a_fused_threshold_of_0_015_and_the_seventh_does_not() -> None:
     lists = QueryLists(made(list(range(20))), None)
-    passed = [one for one in by_rank([lists], 60) if one.score >= least_fused(60)]
-    assert len(passed) == 6
-    assert least_fused(60) == pytest.approx(0.015)
+    assert [one.score >= 0.015 for one in by_rank([lists], 60)[:8]] == [True] * 6 + [False] * 2
 
 
 def test_by_scores_the_best_of_both_lists_has_one() -> None:
