@@ -79,6 +79,10 @@ COMMANDS: Mapping[str, Entry] = {
         "replay.rebuild:rebuild",
         "Rebuild memory from the memory topics into a namespace, without any model; safe to stop and to repeat.",
     ),
+    "reform": Entry(
+        "replay.reform:app",
+        "Form memory anew in a namespace: `eden reform NAME [OPTIONS]` (options: `eden reform run --help`).",
+    ),
     "namespace": Entry("replay.namespace:app", "Memory beside the live one: what `eden rebuild` fills."),
     "tap": Entry("tap:tap", "Show the records of a topic, until Ctrl-C."),
     "watch": Entry(

@@ -45,6 +45,10 @@ class MongoReforms:
         if more:
             await self._reforms.update_one({"_id": name}, {"$inc": {"reused": more}})
 
+    async def remove(self, name: str) -> None:
+        """Its namespace is gone."""
+        await self._reforms.delete_one({"_id": name})
+
     async def goes_on(self, name: str) -> None:
         """It is no longer caught up: nobody is to switch to it until it is again."""
         found = await self._namespaces.update_one(

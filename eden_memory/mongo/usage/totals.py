@@ -65,6 +65,13 @@ class MongoTotals:
         ]
         return sorted(found, key=lambda one: (-one.cost_usd, one.of or ""))
 
+    async def of_namespace(self, namespace: str) -> tuple[Decimal, int]:
+        """US dollars, and calls, of all days of one namespace."""
+        group: Row = {"_id": None, "usd": {"$sum": "$cost_usd"}, "calls": {"$sum": "$calls"}}
+        steps: list[Row] = [{"$match": {"namespace": namespace}}, {"$group": group}]
+        found = await (await self._totals.aggregate(steps)).to_list()
+        return (plain(found[0]["usd"]), int(found[0]["calls"])) if found else (Decimal(0), 0)
+
     async def facts_formed(self, asked: Asked) -> int:
         """Facts formed in these days, whatever became of them."""
         wanted: Row = {"formed_at": _days(asked)}

@@ -1,0 +1,114 @@
+"""Settings that a reform has of its own: `--set memory.similar=0.8`, `--settings FILE.toml`, `--streams FILE`."""
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import ValidationError
+
+from eden_memory.domain.errors import EdenError
+from eden_memory.settings import Group, Settings
+from schemas.documents import Override, Stream
+
+GROUPS = ("windows", "models", "memory")
+ALONE = ("llm", "embedder")
+HINT = (
+    "A reform may have its own windows.*, models.*, memory.*, llm and embedder: docs/reference/settings.md."
+)
+NOT_FORMING = frozenset({"models.api_key_env", "models.at_once", "models.log_prompts"})
+UNSET = ("", "null", "none")
+
+
+def overrides_of(given: Sequence[str], file: Path | None) -> tuple[Override, ...]:
+    """What was given, by name; of a name that stands in both, the command line's."""
+    found: dict[str, Any] = dict(_of_file(file)) if file is not None else {}
+    for one in given:
+        name, sign, value = one.partition("=")
+        if not sign:
+            raise EdenError(f"{one!r} sets nothing", "Write it as --set memory.similar=0.8.")
+        found[name.strip()] = value.strip()
+    for name in found:
+        _check_name(name)
+    return tuple(Override(name=name, value=json.dumps(found[name])) for name in sorted(found))
+
+
+def overridden(settings: Settings, overrides: Iterable[Override]) -> Settings:
+    """The settings with these; EdenError for a name or value that there is not."""
+    changes: dict[str, Any] = {}
+    groups: dict[str, dict[str, Any]] = {}
+    for one in overrides:
+        group, dot, field = one.name.partition(".")
+        value = json.loads(one.value)
+        if isinstance(value, str) and value.lower() in UNSET:
+            value = None
+        if dot:
+            groups.setdefault(group, {})[field] = value
+        else:
+            changes[group] = value
+    for name, fields in groups.items():
+        changes[name] = _group(name, getattr(settings, name), fields)
+    if "llm" in changes and not changes["llm"]:
+        raise EdenError("llm is set to nothing", HINT)
+    return settings.model_copy(update=changes)
+
+
+def streams_of(file: Path) -> tuple[str, list[dict[str, Any]]]:
+    """Digest and documents of a file of streams: a JSON list of documents as `memory_streams` has them."""
+    try:
+        rows = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise EdenError(f"{file} cannot be read: {error}", "A JSON list of stream documents.") from None
+    if not isinstance(rows, list):
+        raise EdenError(f"{file} is no list", "A JSON list of stream documents.")
+    found = [_stream(file, number, one) for number, one in enumerate(cast("list[Any]", rows), 1)]
+    ids = [one["_id"] for one in found]
+    if twice := sorted({one for one in ids if ids.count(one) > 1}):
+        raise EdenError(f"{file}: {', '.join(twice)} stands there twice", "Give each an _id of its own.")
+    text = json.dumps(sorted(found, key=lambda one: one["_id"]), sort_keys=True, default=str)
+    return sha256(text.encode()).hexdigest(), found
+
+
+def _stream(file: Path, number: int, row: Any) -> dict[str, Any]:
+    try:
+        return Stream.model_validate_json(json.dumps(row)).stored()
+    except (ValidationError, TypeError) as error:
+        raise EdenError(
+            f"{file}: stream {number} is not valid: {_why(error)}", "docs/reference/documents.md"
+        ) from None
+
+
+def _of_file(file: Path) -> Mapping[str, Any]:
+    try:
+        content = tomllib.loads(file.read_text())
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise EdenError(f"{file} cannot be read: {error}", "TOML, as eden.toml is.") from None
+    found: dict[str, Any] = {}
+    for name, value in content.items():
+        if isinstance(value, dict):
+            found |= {f"{name}.{field}": one for field, one in cast("dict[str, Any]", value).items()}
+        else:
+            found[name] = value
+    return found
+
+
+def _check_name(name: str) -> None:
+    group, dot, field = name.partition(".")
+    known = field in Settings.model_fields[group].annotation.model_fields if group in GROUPS else False  # pyright: ignore
+    if (not dot and name not in ALONE) or (dot and not known) or name in NOT_FORMING:
+        raise EdenError(f"{name} cannot be set for a reform", HINT)
+
+
+def _group(name: str, group: Group, fields: Mapping[str, Any]) -> Group:
+    try:
+        return type(group).model_validate({**group.model_dump(), **fields})
+    except ValidationError as error:
+        raise EdenError(f"{name} cannot be set so: {_why(error)}", HINT) from None
+
+
+def _why(error: Exception) -> str:
+    if not isinstance(error, ValidationError):
+        return str(error)
+    return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:3])

@@ -1,0 +1,141 @@
+"""A reform as people see it: what it is expected to cost, how far it is, what came of it."""
+
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from decimal import Decimal
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import Progress as Bar
+from rich.table import Table
+
+from eden_memory.cli.replay.reform_plan import Plan
+from eden_memory.domain.reform.expected import total
+from eden_memory.domain.replay.applied import Applied, Settled
+from schemas.documents import Reform, ReformAsked, ReformCalls
+
+LINE_SECONDS = 5.0
+MOST_LISTED = 20
+
+
+def selected(asked: ReformAsked) -> str:
+    """Whose windows."""
+    named = {"agent": asked.agent_id, "user": asked.user_id, "session": asked.session_id}
+    said = ", ".join(f"{what} {name}" for what, name in named.items() if name is not None)
+    return said or "everything"
+
+
+def estimated(name: str, asked: ReformAsked, plan: Plan, cap: Decimal | None) -> list[str | Table]:
+    """What there is to be done."""
+    expecting = plan.expecting
+    about = "about " if asked.rewindow else ""
+    head = (
+        f"{name}: {selected(asked)}: {expecting.messages:,} messages in {about}{expecting.windows:,} windows"
+    )
+    own = ", ".join(f"{one.name}={one.value}" for one in asked.overrides)
+    lines: list[str | Table] = [head, *([f"with {own}"] if own else [])]
+    lines += ["with streams of its own"] if asked.streams else []
+    return [*lines, _table(plan.rows), _sum(plan.rows, cap)]
+
+
+def _table(rows: Sequence[ReformCalls]) -> Table:
+    table = Table("stage", "calls", "tokens in", "tokens out", "USD", "answers kept")
+    for one in rows:
+        kept = "some" if one.reused is None else f"{one.reused:,}"
+        tokens = f"{one.input_tokens:,}", f"{one.output_tokens:,}"
+        table.add_row(one.stage, f"{one.calls:,}", *tokens, money(one.usd), kept)
+    return table
+
+
+def _sum(rows: Sequence[ReformCalls], cap: Decimal | None) -> str:
+    usd, calls = total(rows), sum(one.calls for one in rows)
+    kept = sum(one.reused or 0 for one in rows)
+    most = "at most " if any(one.reused is None for one in rows) else ""
+    share = f", {kept / calls:.0%} of the calls have their answers already" if calls else ""
+    limit = f"; it pauses at {money(cap)} USD" if cap is not None else ""
+    return f"expected: {most}{money(usd)} USD{share}{limit}"
+
+
+def money(usd: Decimal | None) -> str:
+    """For people."""
+    if usd is None:
+        return "unknown"
+    return f"{usd:.2f}" if usd >= 100 else f"{usd:.4f}"
+
+
+class Shown(AbstractContextManager["Shown"]):
+    """A bar on a terminal, else a line every few seconds."""
+
+    def __init__(self, console: Console, name: str) -> None:
+        self._console, self._name = console, name
+        columns = (
+            TextColumn(name),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("windows, {task.fields[said]}"),
+        )
+        self._bar = Bar(*columns, console=console, disable=not console.is_terminal)
+        self._task: Any = None
+        self._begun, self._said = time.monotonic(), 0.0
+        self._first: int | None = None
+
+    def __enter__(self) -> "Shown":
+        """Show."""
+        self._bar.start()
+        self._task = self._bar.add_task("", total=None, said="")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Show no more."""
+        self._bar.stop()
+
+    def reading(self, read: int, whole: int) -> None:
+        """While formation-trigger's state is made."""
+        self._bar.update(self._task, total=whole, completed=read, said="reading chat and windows")
+
+    def __call__(self, formed: int, whole: int, spent: Decimal, paid: int, reused: int) -> None:
+        """The newest figures."""
+        first = self._first = formed if self._first is None else self._first
+        seconds = time.monotonic() - self._begun
+        rate = (formed - first) / seconds if seconds else 0.0
+        left = f", {(whole - formed) / rate:,.0f} s left" if rate and whole > formed else ""
+        said = (
+            f"{rate * 60:,.1f}/min{left}, {money(spent)} USD, {paid:,} calls paid, {reused:,} answers reused"
+        )
+        self._bar.update(self._task, total=whole, completed=formed, said=said)
+        if not self._console.is_terminal and seconds - self._said >= LINE_SECONDS:
+            self._said = seconds
+            self._console.print(f"{formed:,} of {whole:,} windows, {said}")
+
+
+def formed(reform: Reform, missing: int) -> list[str]:
+    """What has been done."""
+    expected = total(reform.estimate)
+    calls = reform.paid + reform.reused
+    share = f", {reform.reused / calls:.0%} of {calls:,} answers were kept already" if calls else ""
+    lines = [
+        f"{reform.id}: {reform.formed:,} windows formed, {money(reform.spent_usd)} USD spent "
+        f"({money(expected)} expected), {reform.paid:,} calls paid{share}"
+    ]
+    return [*lines, *([f"{missing:,} windows were left out: their texts are gone"] if missing else [])]
+
+
+def own_changes(found: Applied) -> list[str]:
+    """What became of people's own changes."""
+    if not (found.applied or found.already or found.unmatched or found.outdated):
+        return []
+    head = (
+        f"people's own changes: {len(found.applied):,} applied again, {len(found.already):,} there already, "
+        f"{len(found.unmatched):,} match nothing, {len(found.outdated):,} were overtaken"
+    )
+    rest = [*found.unmatched, *found.outdated]
+    more = [f"and {len(rest) - MOST_LISTED:,} more"] if len(rest) > MOST_LISTED else []
+    return [head, *(_settled(one) for one in rest[:MOST_LISTED]), *more]
+
+
+def _settled(one: Settled) -> str:
+    change = one.change
+    text = change.after or next(iter(change.before), "")
+    return f"  {one.outcome}: {change.kind} in {change.scope.key}: {text}"

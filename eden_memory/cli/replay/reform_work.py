@@ -1,0 +1,277 @@
+"""What a reform is made of: settings in, stages with their own topics, groups and collections out."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from pymongo.asynchronous.database import AsyncDatabase
+
+from eden_memory.cli.replay.reform_plan import Plan
+from eden_memory.cli.setup import dimensions_of
+from eden_memory.domain.placement import Placement
+from eden_memory.domain.reform.placement import STREAMS, OwnStreams
+from eden_memory.domain.reform.selection import takes
+from eden_memory.domain.reform.shards import with_shards
+from eden_memory.domain.replay.applied import Applied
+from eden_memory.handlers import Account, MongoClient, models_of, stage_handlers, window_limits
+from eden_memory.local.servers import endpoints
+from eden_memory.models.asking.answers import AnswerStore
+from eden_memory.models.asking.reused import CountedReuse
+from eden_memory.mongo.controls import MongoControls, MongoGroupNotes
+from eden_memory.mongo.memory.blobs_decided import scopes_due
+from eden_memory.mongo.memory.streams import MongoStreams
+from eden_memory.mongo.outcomes import MongoLedger
+from eden_memory.mongo.reform.reform_windows import MongoReformWindows
+from eden_memory.mongo.reform.reforms import MongoReforms
+from eden_memory.mongo.replay.own_facts import side
+from eden_memory.mongo.replay.restored import MongoRestored
+from eden_memory.mongo.setup.setup import set_up
+from eden_memory.mongo.trigger.directory import MongoDirectory
+from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore
+from eden_memory.mongo.usage.totals import MongoTotals
+from eden_memory.mongo.usage.usage_store import MongoUsage
+from eden_memory.runtime.contract.topic_admin import apply_topics
+from eden_memory.runtime.contract.topics import Topics, load_topics
+from eden_memory.runtime.kafka import admin_config, client_kwargs
+from eden_memory.runtime.reform.feeding import Feeding, Money
+from eden_memory.runtime.reform.keeping_back import KeepingBack
+from eden_memory.runtime.reform.own_topics import own_topics
+from eden_memory.runtime.reform.quiet import Quiet
+from eden_memory.runtime.reform.reforming import Reforming
+from eden_memory.runtime.replay.offsets import commit, places_in
+from eden_memory.runtime.replay.own_changes import apply_own_changes
+from eden_memory.runtime.replay.restoring import Restoring, directory_names
+from eden_memory.runtime.stages.publishing import Publisher, new_producer
+from eden_memory.runtime.stages.slots import Slots
+from eden_memory.runtime.stages.waking import Waking
+from eden_memory.runtime.stages.worker import Bounds, Surroundings, Worker
+from eden_memory.settings import Settings
+from processors import pipeline
+from schemas.documents import Reform
+from schemas.events import REGISTRY, FormationRequested, MessageRecorded
+
+STAGES = (
+    pipeline.FORMATION_TRIGGER,
+    pipeline.FACT_EXTRACTION,
+    pipeline.FACT_DEDUP,
+    pipeline.REFLECTION_EXTRACTION,
+    pipeline.CONSOLIDATION,
+    pipeline.FORGETTING,
+    pipeline.ATLAS_WRITER,
+)
+"""What runs in a reform: all that forms memory. Usage is counted by this process, contexts are built when read."""
+LEAST_SLOTS = 8
+"""Even of one window, several scopes are worked on side by side."""
+BOUNDS = Bounds(commit_seconds=0.2, poll_seconds=0.1, stop_seconds=10.0)
+Row = dict[str, Any]
+
+
+def own_settings(settings: Settings, name: str, at_once: int, *, own_streams: bool) -> Settings:
+    """Overridden settings at the reform's place, with its share of handlers and calls."""
+    models = settings.models.model_copy(
+        update={"at_once": min(at_once, max(1, settings.models.at_once // 4))}
+    )
+    run = settings.run.model_copy(update={"at_once": max(LEAST_SLOTS, at_once)})
+    changed = settings.model_copy(update={"models": models, "run": run})
+    return changed.placed(OwnStreams(name, name) if own_streams else Placement(name, name))
+
+
+@dataclass(slots=True)
+class Work:
+    """One reform, ready to run."""
+
+    reform: Reform
+    reforming: Reforming
+    feeding: Feeding
+    keeping: KeepingBack
+    answers: list[CountedReuse]
+    own: list[Applied] = field(default_factory=list[Applied])
+    """What became of people's own changes, when all was formed."""
+
+    @property
+    def reused(self) -> int:
+        """Answers found kept, by this process."""
+        return sum(one.reused for one in self.answers)
+
+
+async def prepare(database: AsyncDatabase[Row], own: Settings, streams: Sequence[Row] | None) -> None:
+    """Topics, collections and indexes of the namespace; safe to repeat."""
+    config = admin_config(own.kafka, endpoints(own).kafka)
+    await asyncio.to_thread(apply_topics, config, own_topics(own.kafka, own.placement))
+    await set_up(database, own.names, dimensions_of(own))
+    await MongoUsage(database, own.names).prepare()
+    if streams is not None:
+        kept = database[own.names[STREAMS]]
+        for one in streams:
+            await kept.replace_one({"_id": one["_id"]}, one, upsert=True)
+
+
+async def restore(
+    client: MongoClient, live: Settings, own: Settings, reform: Reform, shown: Callable[[int, int], None]
+) -> None:
+    """formation-trigger's state, its windows as they were recorded, the texts of those selected; safe to repeat."""
+    database = client[own.mongodb.database]
+    topics = load_topics(live.kafka, live.placement)
+    directory = MongoDirectory(client[own.source_database], database[own.names[STREAMS]], own)
+
+    def selected(asked: FormationRequested, *_: object) -> bool:
+        return takes(reform.asked, asked)
+
+    restoring = Restoring(
+        client=client_kwargs(own.kafka, endpoints(own).kafka),
+        topics=topics,
+        store=MongoRestored(database, own.names),
+        limits=window_limits(own),
+        described=own.sessions.collection is not None,
+        forgets=own.messages.on_delete != "keep",
+        texts=selected,
+        names=directory_names(directory),
+        shown=shown,
+    )
+    restored = await restoring.run()
+    group = load_topics(own.kafka, own.placement).group(pipeline.FORMATION_TRIGGER)
+    ends = places_in(topics.topic_of(MessageRecorded), restored.chat_ends)
+    await commit(admin_config(own.kafka, endpoints(own).kafka), group, ends)
+
+
+@asynccontextmanager
+async def reforming(
+    client: MongoClient,
+    live: Settings,
+    own: Settings,
+    reform: Reform,
+    plan: Plan,
+    tick: Callable[["Work"], Awaitable[None]],
+) -> AsyncGenerator[Work]:
+    """Everything connected; `live` are the settings of the namespace that it began from."""
+    database, topics = client[own.mongodb.database], load_topics(own.kafka, own.placement)
+    kafka = client_kwargs(own.kafka, endpoints(own).kafka)
+    async with AsyncExitStack() as stack:
+        publisher = Publisher(partial(new_producer, kafka))
+        await publisher.start()
+        stack.push_async_callback(publisher.stop)
+        work: Work
+        keeping = await _keeping(database, own, reform.id, publisher, topics)
+        around = await _around(database, own, kafka, topics, keeping)
+        answers: list[CountedReuse] = []
+        account = Account(reform.id, partial(_counted, answers, f"{reform.id}/"))
+        handlers = await stack.enter_async_context(
+            stage_handlers(own, client, keeping, topics.topic_of, STAGES, account)
+        )
+        workers = [Worker(stage, around) for stage in pipeline.stages(handlers)]
+        stages = [one.name for one in workers if one.name != pipeline.FORMATION_TRIGGER]
+        formed = await stack.enter_async_context(
+            Quiet(kafka, {topics.group(one): topics.read_by(one) for one in stages})
+        )
+        cutting = {topics.group(pipeline.FORMATION_TRIGGER): topics.read_by(pipeline.FORMATION_TRIGGER)}
+        cut = await stack.enter_async_context(Quiet(kafka, cutting))
+        feeding = Feeding(
+            reform.asked,
+            MongoTriggerStore(database, own.names, window_limits(own)),
+            around.ledger,
+            publisher,
+            topics.topic_of,
+            Money(plan.expecting, lambda: keeping.spent, reform.cap_usd),
+            reform.at_once,
+            formed.until_quiet,
+        )
+        keeping.offer = feeding.offer
+        if reform.asked.streams is not None:
+            feeding.written = partial(with_shards, shards=await _shards(database, own))
+        trigger, *others = workers
+        due = partial(scopes_due, database, own.names, MongoStreams(database, own.names))
+        waking = Waking(due, keeping, topics.topic_of, pipeline.CONSOLIDATION)
+        windows = MongoReformWindows(database, own.names)
+        run = Reforming(
+            feeding,
+            trigger,
+            [*others, waking],
+            cut,
+            formed,
+            lambda: feeding.know(windows.requested(), plan.times),
+            lambda: _own_changes(work, client, live, own, keeping, topics),
+            lambda: tick(work),
+        )
+        work = Work(reform, run, feeding, keeping, answers)
+        yield work
+
+
+async def _own_changes(
+    work: Work, client: MongoClient, live: Settings, own: Settings, publisher: KeepingBack, topics: Topics
+) -> bool:
+    """What people added, edited and retired is applied again; whether anything was."""
+    database = client[own.mongodb.database]
+    models = await models_of(own, client, Account(work.reform.id))
+    try:
+        model = models.embedder.model
+        before, anew = side(database, live.names, model), side(database, own.names, model)
+        found = await apply_own_changes(before, anew, models.embedder, publisher, topics.topic_of)
+    finally:
+        await models.close()
+    work.own = [found]
+    return bool(found.applied)
+
+
+def _counted(kept: list[CountedReuse], units: str, answers: AnswerStore) -> AnswerStore:
+    counted = CountedReuse(answers, units)
+    kept.append(counted)
+    return counted
+
+
+async def _keeping(
+    database: AsyncDatabase[Row], own: Settings, name: str, publisher: Publisher, topics: Topics
+) -> KeepingBack:
+    spent, paid = await MongoTotals(database, own.names).of_namespace(name)
+    usage = MongoUsage(database, own.names)
+    return KeepingBack(publisher, usage, topics.topic_of, spent=spent, paid=paid)
+
+
+async def _around(
+    database: AsyncDatabase[Row], own: Settings, kafka: Row, topics: Topics, keeping: KeepingBack
+) -> Surroundings:
+    ledger = MongoLedger(database, own.names)
+    await ledger.prepare()
+    return Surroundings(
+        client=kafka,
+        topic_of=topics.topic_of,
+        group_of=topics.group,
+        registry=REGISTRY,
+        publisher=keeping,
+        ledger=ledger,
+        notes=MongoGroupNotes(database, own.names),
+        controls=MongoControls(database, own.names),
+        slots=Slots(own.run.at_once),
+        bounds=BOUNDS,
+    )
+
+
+async def _shards(database: AsyncDatabase[Row], own: Settings) -> Mapping[str, Sequence[str]]:
+    named = database[own.names[STREAMS]].find({"scope": "shard", "active": {"$ne": False}})
+    shards: defaultdict[str, list[str]] = defaultdict(list)
+    async for row in named:
+        shards[row["agent_id"]].append(row["shard"])
+    return shards
+
+
+async def note(reforms: MongoReforms, work: Work, told: int) -> int:
+    """Keep how far it is; how many reused answers are told by now."""
+    reused = work.reused
+    await reforms.note(
+        work.reform.id,
+        formed=work.feeding.money.formed,
+        windows=max(work.feeding.whole, work.feeding.money.formed),
+        spent_usd=work.keeping.spent,
+        paid=work.keeping.paid,
+    )
+    await reforms.reused(work.reform.id, reused - told)
+    return reused
+
+
+def now() -> datetime:
+    """In UTC."""
+    return datetime.now(UTC)

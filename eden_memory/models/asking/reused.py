@@ -1,0 +1,48 @@
+"""Before the store of answers: counts those that were paid for another question, and are used for this one."""
+
+from collections.abc import Iterable, Mapping
+
+from eden_memory.models.asking.answers import AnswerStore
+from schemas.documents import Answer
+
+MOST_REMEMBERED = 100_000
+
+
+class CountedReuse:
+    """An AnswerStore; `units` is what the names of one's own questions begin with."""
+
+    def __init__(self, answers: AnswerStore, units: str) -> None:
+        self._answers, self._units = answers, units
+        self._seen: dict[str, None] = {}
+        self.reused = 0
+        """Answers to questions, vectors apart, each once."""
+
+    async def of_unit(self, unit: str, answer_id: str | None = None) -> Mapping[str, Answer]:
+        """As the store; an answer of another's that will do is counted."""
+        found = await self._answers.of_unit(unit, answer_id)
+        if answer_id is not None and answer_id in found and not any(one.unit == unit for one in found.values()):
+            self._count([found[answer_id]])
+        return found
+
+    async def find(self, ids: Iterable[str]) -> Mapping[str, Answer]:
+        """As the store."""
+        found = await self._answers.find(ids)
+        self._count(found.values())
+        return found
+
+    async def keep(self, answer: Answer) -> Answer:
+        """As the store; another's that was kept first is no reuse: this one was paid, too."""
+        return await self._answers.keep(answer)
+
+    async def judged_invalid(self, answer_id: str, reason: str) -> None:
+        """As the store."""
+        await self._answers.judged_invalid(answer_id, reason)
+
+    def _count(self, answers: Iterable[Answer]) -> None:
+        for one in answers:
+            others = one.operation == "chat" and not (one.unit or "").startswith(self._units)
+            if others and one.id not in self._seen:
+                if len(self._seen) >= MOST_REMEMBERED:
+                    self._seen.clear()
+                self._seen[one.id] = None
+                self.reused += 1

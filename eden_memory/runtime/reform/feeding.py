@@ -1,0 +1,195 @@
+"""Closed windows → memory.formations of a reform, in order, so many at a time and as long as the cap allows.
+
+What was fed before a crash is fed again: the same records, which the ledger knows.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import Protocol
+
+import structlog
+
+from eden_memory.domain.ledger import Ledger
+from eden_memory.domain.outcome import StoredRecord
+from eden_memory.domain.reform.expected import Expecting
+from eden_memory.domain.reform.selection import PlannedWindow, in_order, planned, takes
+from eden_memory.domain.windows.window_request import StoredWindow
+from eden_memory.runtime.formed import complete
+from eden_memory.runtime.stages.codec import TopicOf
+from eden_memory.runtime.stages.patience import until_done
+from eden_memory.runtime.stages.tools import Publishing
+from schemas.documents import ReformAsked
+from schemas.envelope import Envelope
+from schemas.events import FormationRequested
+
+log = structlog.get_logger()
+TOGETHER = 500
+LOOK_SECONDS = 0.1
+ENOUGH = 5
+"""Windows formed, from which their own average is believed."""
+
+
+class StoredWindows(Protocol):
+    """Windows with their texts."""
+
+    async def windows(self, formation_ids: Iterable[str]) -> Mapping[str, StoredWindow]:
+        """Those whose texts are kept."""
+        ...
+
+
+@dataclass(slots=True)
+class Money:
+    """What may be spent, and what a window is expected to take of it; US dollars."""
+
+    expecting: Expecting
+    spent: Callable[[], Decimal]
+    cap: Decimal | None = None
+    formed: int = 0
+    """Windows that are complete."""
+    characters: int = 0
+    """Of those."""
+
+    def of(self, window: PlannedWindow) -> Decimal:
+        """By what this reform has paid for its windows so far, else as expected before."""
+        if self.formed < ENOUGH or not self.characters:
+            return self.expecting.usd(window)
+        each = self.spent() / self.formed
+        return max(each, self.spent() * window.characters / self.characters)
+
+    def allows(self, fed: Iterable[PlannedWindow], one: PlannedWindow) -> bool:
+        """Whether there is room for a window beside those that are on their way."""
+        if self.cap is None:
+            return True
+        return self.spent() + sum(map(self.of, fed), Decimal(0)) + self.of(one) <= self.cap
+
+
+@dataclass(slots=True)
+class Feeding:
+    """Knows every window of a reform; `run` returns when all are formed, or the cap is reached."""
+
+    asked: ReformAsked
+    stored: StoredWindows
+    ledger: Ledger
+    publisher: Publishing
+    topic_of: TopicOf
+    money: Money
+    at_once: int
+    settled: Callable[[], Awaitable[None]]
+    """Waited for between two windows where only one is on its way at a time."""
+    written: Callable[[FormationRequested], FormationRequested] = lambda asked: asked
+    """What becomes of a request before it is published."""
+    missing: int = 0
+    """Windows whose texts are gone."""
+    _known: set[str] = field(default_factory=set[str])
+    _waiting: deque[PlannedWindow] = field(default_factory=deque[PlannedWindow])
+    _fed: dict[str, PlannedWindow] = field(default_factory=dict[str, PlannedWindow])
+    _new: list[PlannedWindow] = field(default_factory=list[PlannedWindow])
+
+    @property
+    def whole(self) -> int:
+        """Windows known."""
+        return len(self._known)
+
+    async def know(self, windows: AsyncIterable[FormationRequested], times: Mapping[str, datetime]) -> None:
+        """All there are; those that are formed already are looked up. `times`: when live asked for them."""
+        async for one in windows:
+            self.offer(one, times.get(one.formation_id))
+        found, self._new = in_order(self._new), []
+        for start in range(0, len(found), TOGETHER):
+            some = found[start : start + TOGETHER]
+            done = await self._complete([one.formation_id for one in some])
+            for one in some:
+                if one.formation_id in done:
+                    self._formed(one)
+                else:
+                    self._waiting.append(one)
+
+    def offer(self, window: FormationRequested, at: datetime | None = None) -> None:
+        """A window that has closed: to be formed if it is selected, once."""
+        if takes(self.asked, window) and window.formation_id not in self._known:
+            self._known.add(window.formation_id)
+            self._new.append(planned(window, at))
+
+    async def run(self) -> bool:
+        """Until nothing is left to be fed or to be completed; False: at the cap."""
+        if self.at_once == 1:
+            await self.settled()
+        while True:
+            self._take_new()
+            capped = await self._feed()
+            if not self._fed:
+                if capped:
+                    return False
+                if not self._waiting and not self._new:
+                    return True
+                continue
+            await self._look()
+
+    def _take_new(self) -> None:
+        self._waiting.extend(in_order(self._new))
+        self._new = []
+
+    async def _feed(self) -> bool:
+        """Feed what there is room for; whether the cap stands in the way of the next."""
+        some: list[PlannedWindow] = []
+        while self._waiting and len(self._fed) < self.at_once:
+            if not self.money.allows(self._fed.values(), self._waiting[0]):
+                break
+            one = self._waiting.popleft()
+            self._fed[one.formation_id] = one
+            some.append(one)
+        await self._publish(some)
+        return bool(self._waiting) and len(self._fed) < self.at_once
+
+    async def _publish(self, windows: Sequence[PlannedWindow]) -> None:
+        if not windows:
+            return
+        found = await until_done(lambda: self.stored.windows([one.formation_id for one in windows]))
+        for one in windows:
+            if one.formation_id not in found:
+                self.missing += 1
+                del self._fed[one.formation_id]
+                log.warning("a window is left out: its texts are gone", formation_id=one.formation_id)
+        there = [found[one.formation_id] for one in windows if one.formation_id in found]
+        records = [self._record(one) for one in there]
+        await until_done(lambda: self.publisher.publish(records))
+
+    async def _look(self) -> None:
+        """Find out which of those fed are complete, after a while."""
+        done = await self._complete(list(self._fed))
+        for name in done:
+            self._formed(self._fed.pop(name))
+        if done and self.at_once == 1:
+            await self.settled()
+        elif not done:
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _complete(self, formation_ids: Sequence[str]) -> set[str]:
+        return await until_done(lambda: complete(self.ledger, formation_ids))
+
+    def _formed(self, one: PlannedWindow) -> None:
+        self.money.formed += 1
+        self.money.characters += one.characters
+
+    def _record(self, window: StoredWindow) -> StoredRecord:
+        """As formation-trigger publishes it."""
+        assert window.requested is not None
+        asked = self.written(window.requested)
+        envelope = Envelope(
+            id=f"formation/{window.formation_id}",
+            name=asked.NAME,
+            version=asked.VERSION,
+            source="formation-trigger",
+            time=window.closed.at,
+            subject=asked.subject(),
+            ordering_key=asked.ordering_key(),
+            traceparent=window.traceparent,
+        )
+        value = window.value if asked is window.requested else asked.json_bytes()
+        ordering = envelope.ordering_key.encode()
+        headers = tuple(envelope.headers())
+        return StoredRecord(self.topic_of(FormationRequested), ordering, asked.key().encode(), value, headers)

@@ -1,0 +1,65 @@
+"""What a reform's stages publish, on its way: calls are counted at once, closed windows wait until they are fed."""
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Protocol
+
+from eden_memory.domain.outcome import StoredRecord
+from eden_memory.runtime.stages.codec import TopicOf
+from eden_memory.runtime.stages.tools import Publishing
+from schemas.envelope import Envelope
+from schemas.events import FormationRequested, ModelCalled, decode
+
+
+class Counting(Protocol):
+    """The totals of model calls."""
+
+    async def count(self, calls: Sequence[ModelCalled]) -> Sequence[ModelCalled]:
+        """Add calls; those that were not in the totals yet."""
+        ...
+
+
+class KeepingBack:
+    """In the place of the publisher; `offer` is told of each window that formation-trigger would ask for.
+
+    Calls are in the totals before anybody reads of them, so that a cap holds whether or not the usage stage runs.
+    """
+
+    def __init__(
+        self,
+        publisher: Publishing,
+        usage: Counting,
+        topic_of: TopicOf,
+        *,
+        spent: Decimal = Decimal(0),
+        paid: int = 0,
+    ) -> None:
+        self._publisher, self._usage = publisher, usage
+        self.offer: Callable[[FormationRequested], None] = _nobody
+        self._calls, self._windows = topic_of(ModelCalled), topic_of(FormationRequested)
+        self.spent, self.paid = spent, paid
+        """By this reform: US dollars, and calls that were charged for or failed."""
+
+    async def publish(self, records: Sequence[StoredRecord]) -> None:
+        """Publish, count or keep back."""
+        calls = [_event(one) for one in records if one.topic == self._calls and one.value is not None]
+        await self._count([one for one in calls if isinstance(one, ModelCalled)])
+        await self._publisher.publish([one for one in records if one.topic != self._windows])
+        for one in records:
+            if one.topic == self._windows and isinstance(window := _event(one), FormationRequested):
+                self.offer(window)
+
+    async def _count(self, calls: Sequence[ModelCalled]) -> None:
+        for one in await self._usage.count(calls) if calls else ():
+            self.spent += one.cost_usd or 0
+            self.paid += 1
+
+
+def _nobody(window: FormationRequested) -> None:
+    """Nobody waits for windows yet."""
+    raise RuntimeError(f"nobody takes {window.formation_id}")
+
+
+def _event(record: StoredRecord) -> object:
+    envelope = Envelope.of_headers(record.headers)
+    return decode(envelope.name, envelope.version, record.value or b"")
