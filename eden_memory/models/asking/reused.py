@@ -20,7 +20,11 @@ class CountedReuse:
     async def of_unit(self, unit: str, answer_id: str | None = None) -> Mapping[str, Answer]:
         """As the store; an answer of another's that will do is counted."""
         found = await self._answers.of_unit(unit, answer_id)
-        if answer_id is not None and answer_id in found and not any(one.unit == unit for one in found.values()):
+        if (
+            answer_id is not None
+            and answer_id in found
+            and not any(one.unit == unit for one in found.values())
+        ):
             self._count([found[answer_id]])
         return found
 

@@ -102,5 +102,3 @@ def expected(said: str) -> Decimal:
     found = re.search(r"expected: (?:at most )?([0-9.]+) USD", said)
     assert found is not None, said
     return Decimal(found[1])
-
-
