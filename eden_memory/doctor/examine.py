@@ -71,6 +71,7 @@ async def _mongodb(settings: Settings, uri: str) -> list[Finding]:
         ("messages collection", lambda: source.messages_collection(database, messages)),
         ("field mapping", lambda: mapping.field_mapping(database, settings)),
         ("backfill index", lambda: source.backfill_index(database, messages)),
+        ("session index", lambda: source.session_index(database, settings)),
         ("TTL index", lambda: source.ttl_index(database, messages)),
         ("pre-images", lambda: source.pre_images(database, messages)),
     ]

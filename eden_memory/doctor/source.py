@@ -6,7 +6,8 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.doctor.finding import Finding
-from eden_memory.settings import MessagesSettings
+from eden_memory.settings import MessagesSettings, Settings
+from schemas.documents import ApiKey
 
 Database = AsyncDatabase[dict[str, Any]]
 Indexes = Mapping[str, Mapping[str, Any]]
@@ -73,13 +74,43 @@ def judge_index(indexes: Indexes, messages: MessagesSettings) -> Finding:
     whole = (
         one for one in indexes.values() if "partialFilterExpression" not in one and not one.get("sparse")
     )
-    if any([(field, int(order)) for field, order in one["key"]] == wanted for one in whole):
+    if any([(field, order) for field, order in one["key"]] == wanted for one in whole):
         return Finding("backfill index", "ok", f"{{{messages.created_at}: 1, _id: 1}}")
     return Finding(
         "backfill index",
         "warn",
         f"none on {{{messages.created_at}: 1, _id: 1}}: the first start sorts the whole collection",
         f'db.{messages.collection}.createIndex({{"{messages.created_at}": 1, "_id": 1}})',
+    )
+
+
+async def session_index(database: Database, settings: Settings) -> Finding:
+    """Where no document lists a session's users, its messages are asked for others than the key's, with each chat."""
+    mapped, messages = settings.sessions.collection, settings.messages
+    if mapped is not None:
+        return Finding("session index", "ok", f"not needed while {mapped} lists who is in a session")
+    keys = database.client[settings.mongodb.database][settings.names[ApiKey.COLLECTION]]
+    asked = settings.gateway.upstream is not None or await keys.find_one(
+        {"users": {"$type": "array"}, "revoked_at": None}, {"_id": 1}
+    )
+    if not asked:
+        return Finding("session index", "ok", "not needed: no gateway is set up, no key is bound to users")
+    return judge_session_index(await database[messages.collection].index_information(), messages)
+
+
+def judge_session_index(indexes: Indexes, messages: MessagesSettings) -> Finding:
+    """Of the collection's indexes: one that begins with the session and holds every message."""
+    field = messages.session_id
+    for index in indexes.values():
+        first, order = next(iter(index["key"]))
+        if first == field and order in (1, -1, "hashed") and "partialFilterExpression" not in index:
+            return Finding("session index", "ok", f"{{{field}: {order}}}")
+    return Finding(
+        "session index",
+        "warn",
+        f"none on {{{field}: 1}}: for a key bound to users the gateway and the API search the whole collection, and "
+        "refuse the key after two seconds",
+        f'db.{messages.collection}.createIndex({{"{field}": 1}})',
     )
 
 

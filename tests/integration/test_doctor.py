@@ -15,11 +15,13 @@ from pydantic import SecretStr
 from pymongo import AsyncMongoClient
 from typer.testing import CliRunner
 
+from eden_memory.api.access import ApiKeys
 from eden_memory.app import tailing
 from eden_memory.cli.main import app
 from eden_memory.doctor.examine import Examination, examine
 from eden_memory.doctor.finding import Finding
 from eden_memory.doctor.privileges import OPLOG, needed
+from eden_memory.doctor.source import session_index
 from eden_memory.local.kafka import LocalKafka
 from eden_memory.local.mongo import LocalMongo
 from eden_memory.mongo.client import connect
@@ -66,7 +68,7 @@ def of(examination: Examination, check: str) -> Finding:
 async def test_a_healthy_installation_has_nothing_to_put_right(healthy: Settings) -> None:
     examination = await examine(healthy)
     assert {one.check for one in examination.findings if one.state != "ok"} == {"MongoDB permissions"}
-    assert len(examination.findings) == 19
+    assert len(examination.findings) == 20
 
 
 async def test_a_new_installation_is_told_what_is_missing(settings: Settings) -> None:
@@ -95,6 +97,25 @@ async def test_what_is_wrong_with_the_collection_is_found(
     assert of(examination, "pre-images").state == "warn"
     assert "1 of the newest 4" in of(examination, "field mapping").what
     assert "'bot' (3)" in of(examination, "roles").what
+
+
+async def test_keys_bound_to_users_ask_for_an_index_by_session(
+    healthy: Settings, client: AsyncMongoClient[dict[str, Any]]
+) -> None:
+    source = client[healthy.source_database]
+    keys = ApiKeys(client[healthy.mongodb.database], healthy.names)
+    await keys.create("everybody")
+    assert (await session_index(source, healthy)).state == "ok"
+    await keys.create("ada", users=["s.ada"])
+    found = await session_index(source, healthy)
+    assert (found.state, "createIndex" in found.hint) == ("warn", True)
+    await keys.revoke("ada")
+    assert (await session_index(source, healthy)).state == "ok"
+    gateway = healthy.gateway.model_copy(update={"upstream": "http://127.0.0.1:1/v1"})
+    with_gateway = healthy.model_copy(update={"gateway": gateway})
+    assert (await session_index(source, with_gateway)).state == "warn"
+    await source["messages"].create_index("session_id")
+    assert (await session_index(source, with_gateway)).what == "{session_id: 1}"
 
 
 async def test_the_commands_of_the_hints_put_it_right(

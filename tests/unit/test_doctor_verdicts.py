@@ -161,6 +161,23 @@ def test_an_index_that_hides_messages_does_not_count() -> None:
         source.judge_index({"a": {**keys, "partialFilterExpression": {}}}, MessagesSettings()).state == "warn"
     )
     assert source.judge_index({"a": {"key": [("created_at", 1)]}}, MessagesSettings()).state == "warn"
+    assert source.judge_index({"a": {"key": [("_fts", "text")]}}, MessagesSettings()).state == "warn"
+
+
+@pytest.mark.parametrize(
+    ("index", "state"),
+    [
+        ({"key": [("session_id", 1)]}, "ok"),
+        ({"key": [("session_id", "hashed")], "sparse": True}, "ok"),
+        ({"key": [("session_id", -1), ("created_at", 1)]}, "ok"),
+        ({"key": [("created_at", 1), ("session_id", 1)]}, "warn"),
+        ({"key": [("session_id", 1)], "partialFilterExpression": {}}, "warn"),
+        ({"key": [("session_id", "text")]}, "warn"),
+    ],
+)
+def test_an_index_that_begins_with_the_session_finds_its_messages(index: dict[str, Any], state: str) -> None:
+    found = source.judge_session_index({"_id_": {"key": [("_id", 1)]}, "a": index}, MessagesSettings())
+    assert found.state == state
 
 
 def message(**other: Any) -> dict[str, Any]:
