@@ -5,10 +5,12 @@ its `stop` raises the error before it has closed the connections.
 """
 
 import asyncio
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiokafka.errors import KafkaError
+
+from eden_memory.runtime.ending import Deadline, end
 
 CLOSE_SECONDS = 5.0
 FAILURES = (KafkaError, OSError, RuntimeError, TimeoutError)
@@ -19,13 +21,31 @@ def consumer_broken(consumer: Any) -> bool:
     return consumer._fetcher.error_future.done() or consumer._coordinator._coordination_task.done()
 
 
-async def close_consumer(consumer: Any) -> None:
+async def closed(close: Callable[[], Awaitable[object]], seconds: float = CLOSE_SECONDS) -> bool:
+    """Whether closing came to its end; in time, and without an error.
+
+    aiokafka's fetcher awaits the requests that it has cancelled: of one that waited for its next attempt the
+    cancellation comes out of `stop`, and would pass for our own.
+    """
+    task = asyncio.current_task()
+    before = task.cancelling() if task else 0
+    try:
+        async with Deadline(seconds):
+            await close()
+    except FAILURES:
+        return False
+    except asyncio.CancelledError:
+        if task is None or task.cancelling() > before:
+            raise
+        return False
+    return True
+
+
+async def close_consumer(consumer: Any, seconds: float = CLOSE_SECONDS) -> None:
     """Leave the group if that is possible, and close the connections whatever happens."""
     consumer._closed = True
     for part in (consumer._coordinator, consumer._fetcher, consumer._client):
-        with suppress(*FAILURES):
-            async with asyncio.timeout(CLOSE_SECONDS):
-                await part.close()
+        await closed(part.close, seconds)
 
 
 def sending(producer: Any) -> "asyncio.Task[None]":
@@ -33,9 +53,8 @@ def sending(producer: Any) -> "asyncio.Task[None]":
     return producer._sender.sender_task
 
 
-async def close_producer(producer: Any) -> None:
-    """Stop a producer that has failed, and close its connections whatever happens."""
+async def close_producer(producer: Any, seconds: float = CLOSE_SECONDS) -> None:
+    """Stop a producer that may have failed, and close its connections and end its task whatever happens."""
     for close in (producer.stop, producer.client.close):
-        with suppress(*FAILURES):
-            async with asyncio.timeout(CLOSE_SECONDS):
-                await close()
+        await closed(close, seconds)
+    await end([sending(producer)])

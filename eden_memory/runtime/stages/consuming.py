@@ -28,7 +28,7 @@ from aiokafka.structs import ConsumerRecord
 from eden_memory.domain.control import GroupNotes
 from eden_memory.domain.errors import EdenError
 from eden_memory.runtime.group_errors import heeding_group_errors
-from eden_memory.runtime.stages.broken import close_consumer, consumer_broken
+from eden_memory.runtime.stages.broken import close_consumer, closed, consumer_broken
 from eden_memory.runtime.stages.failures import Kind, classify, connection_lost
 from eden_memory.runtime.stages.offsets import AssignedPartition
 from eden_memory.runtime.stages.patience import until_done
@@ -41,7 +41,8 @@ SESSION_MS = 10_000
 FETCH_BYTES = 1_048_576
 ERROR_PAUSE = 0.5
 POSITION_SECONDS = 0.5
-LEAVE_SECONDS = 10.0
+LEAVE_SECONDS, LAST_SECONDS = 10.0, 1.0
+"""For leaving a group; and for closing each part of the client when that was not enough."""
 
 Fetched = Sequence["ConsumerRecord[bytes, bytes]"]
 
@@ -107,16 +108,17 @@ class Membership(ConsumerRebalanceListener):
             await self._consumer.stop()
             raise
 
-    async def leave(self) -> None:
+    async def leave(self, seconds: float = LEAVE_SECONDS) -> None:
         """Commit, let go and leave the group at once; the others take over without waiting for a timeout."""
         if self._consumer is None:
             return
-        try:
-            async with asyncio.timeout(LEAVE_SECONDS):
-                await self._let_go()
-                await self._consumer.stop()
-        except TimeoutError:
-            log.warning("the group could not be left in time", group=self._group)
+        if not await closed(self._leave, seconds):
+            log.warning("the group was not left as it should be", group=self._group)
+            await close_consumer(self._consumer, LAST_SECONDS)
+
+    async def _leave(self) -> None:
+        await self._let_go()
+        await self._consumer.stop()
 
     async def on_partitions_revoked(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, revoked: Iterable[TopicPartition]

@@ -11,15 +11,18 @@ from functools import lru_cache
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaConnectionError, MessageSizeTooLargeError
+from aiokafka.errors import KafkaConnectionError, MessageSizeTooLargeError, ProducerClosed
 from aiokafka.partitioner import murmur2  # pyright: ignore[reportUnknownVariableType]
 
 from eden_memory.domain.outcome import StoredRecord
+from eden_memory.runtime.ending import end
 from eden_memory.runtime.stages.broken import close_producer, sending
 
 MAX_BATCH_BYTES = 1_000_000
 MAX_RECORD_BYTES = 5_000_000
 """A dead letter holds a record of up to 4 MB and its headers."""
+STOP_SECONDS = 3.0
+"""What is on its way at a stop has so long to be confirmed."""
 
 Producers = Callable[[], Any]
 """Makes an AIOKafkaProducer, not yet started (untyped: the library has no annotations)."""
@@ -61,20 +64,28 @@ class Publisher:
         self._producers = producers
         self._producer: Any = None
         self._starting = asyncio.Lock()
+        self._stopped = False
         self._stopping: set[asyncio.Task[None]] = set()
         self._senders: dict[tuple[str, int], _Sender] = {}
 
     async def start(self) -> None:
         """Connect."""
+        self._stopped = False
         await self.producer()
 
-    async def stop(self) -> None:
-        """Let what is under way finish, then disconnect."""
-        tasks = [sender.task for sender in self._senders.values() if sender.task is not None]
-        await asyncio.gather(*tasks, *self._stopping, return_exceptions=True)
-        if self._producer is not None:
-            await self._producer.stop()
+    async def stop(self, seconds: float = STOP_SECONDS) -> None:
+        """Let what is under way finish, but not for ever, then disconnect.
+
+        Whoever waits for more is refused: what counts is stored, and published by the next that reads its record.
+        """
+        self._stopped = True
+        tasks = {sender.task for sender in self._senders.values() if sender.task is not None}
+        tasks |= self._stopping
+        late = (await asyncio.wait(tasks, timeout=seconds))[1] if tasks else ()
+        await end(late)
+        if (producer := self._producer) is not None:
             self._producer = None
+            await close_producer(producer, 1.0 if late else seconds)
 
     async def publish(self, records: Sequence[StoredRecord]) -> None:
         """Send in order per partition and wait for the confirmations; a KafkaError if one is refused."""
@@ -94,6 +105,8 @@ class Publisher:
     async def producer(self) -> Any:
         """The producer in use, started; a new one after the last one failed."""
         async with self._starting:
+            if self._stopped:
+                raise ProducerClosed
             if self._producer is None:
                 producer = self._producers()
                 try:
@@ -140,6 +153,9 @@ class _Sender:
             try:
                 producer = await self._publisher.producer()
                 await self._send(producer, taken)
+            except asyncio.CancelledError:
+                _refuse([*taken, *self._queue], ProducerClosed())
+                raise
             except Exception as error:  # noqa: BLE001 - handed to those who wait for the confirmation
                 _refuse(taken or self._queue, error)
                 if not taken:

@@ -32,8 +32,11 @@ class Waking:
         publisher: Publishing,
         topic_of: TopicOf,
         source: str,
+        memory: str = "",
     ) -> None:
+        """`memory` stands before the revision in what is announced: that of another memory says nothing of it."""
         self._due, self._publisher, self._topic_of, self._source = due, publisher, topic_of, source
+        self._memory = memory
         self._stopping = asyncio.Event()
         self._announced: int | None = None
 
@@ -56,14 +59,20 @@ class Waking:
         while self._announced is None:
             try:
                 changes = (change_of(one) async for one in self._due())
-                self._announced = await announce(changes, self._publisher, self._topic_of, self._source)
+                self._announced = await announce(
+                    changes, self._publisher, self._topic_of, self._source, self._memory
+                )
             except Exception as error:  # noqa: BLE001 - the edge of a task of its own: it tries again
                 log.warning("scopes that are due not found", reason=f"{type(error).__name__}: {error}")
                 await asyncio.sleep(AGAIN_SECONDS)
 
 
 async def announce(
-    changes: AsyncIterable[ScopeChanged], publisher: Publishing, topic_of: TopicOf, source: str
+    changes: AsyncIterable[ScopeChanged],
+    publisher: Publishing,
+    topic_of: TopicOf,
+    source: str,
+    memory: str = "",
 ) -> int:
     """Publish a ScopeChanged for each; how many there were.
 
@@ -72,7 +81,7 @@ async def announce(
     waiting: list[StoredRecord] = []
     announced = 0
     async for change in changes:
-        waiting.append(_record(change, topic_of, source))
+        waiting.append(_record(change, topic_of, source, memory))
         announced += 1
         if len(waiting) == TOGETHER:
             await publisher.publish(waiting)
@@ -82,8 +91,8 @@ async def announce(
     return announced
 
 
-def _record(change: ScopeChanged, topic_of: TopicOf, source: str) -> StoredRecord:
-    event_id = f"due/{change.scope.key}@{change.revision}"
+def _record(change: ScopeChanged, topic_of: TopicOf, source: str, memory: str) -> StoredRecord:
+    event_id = f"due/{memory}{change.scope.key}@{change.revision}"
     envelope = Envelope(
         id=event_id,
         name=change.NAME,

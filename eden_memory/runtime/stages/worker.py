@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -19,7 +18,7 @@ from eden_memory.runtime.dead.dead_retries import DeadRetries
 from eden_memory.runtime.ending import end
 from eden_memory.runtime.process import State
 from eden_memory.runtime.stages.codec import TopicOf
-from eden_memory.runtime.stages.consuming import Fetched, Membership
+from eden_memory.runtime.stages.consuming import LEAVE_SECONDS, Fetched, Membership
 from eden_memory.runtime.stages.deciding import Deciding
 from eden_memory.runtime.stages.failures import Kind, classify
 from eden_memory.runtime.stages.lanes import Lanes, Queued
@@ -30,6 +29,8 @@ from eden_memory.runtime.stages.tools import Publishing, Tools
 from schemas.registry import Registry
 
 log = structlog.get_logger()
+LAST_SECONDS = 2.0
+"""For leaving a group, however short the deadline is, and for what a stage says to its other copies as it ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +127,15 @@ class Worker:
         return State(held > 0, f"{held} partitions, {waiting}" if held else "no partition assigned")
 
     async def _end(self, deadline: float) -> None:
-        with suppress(KafkaError):
-            await self.membership.leave()
-        finished = await self.lanes.stop(deadline)
+        """Leaving the group and finishing what runs take `deadline` seconds together, whoever is away."""
+        clock = asyncio.get_running_loop().time
+        until = clock() + deadline
+        await self.membership.leave(min(LEAVE_SECONDS, max(deadline, LAST_SECONDS)))
+        finished = await self.lanes.stop(max(0.0, until - clock()))
         await self.standing.stop()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=LAST_SECONDS)
+        await end(self._tasks)
         log.info("stage stopped", stage=self.stage.name, all_finished=finished)
 
     async def _poll(self) -> None:
