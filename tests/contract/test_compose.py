@@ -195,7 +195,7 @@ def test_whatever_runs_on_is_asked_whether_it_is_alive() -> None:
 
 
 LETTING_GO = 10
-"""Seconds beyond its drain that a process may need where Kafka is away (tests/integration/runtime/test_stopping.py)."""
+"""Seconds beyond its drain that a process may need where Kafka is away (integration/runtime/test_stopping.py)."""
 
 
 def test_a_stop_is_given_the_time_that_the_program_takes() -> None:
