@@ -37,7 +37,10 @@ class Part(BaseModel):
 
 
 def _to_the_millisecond(moment: datetime) -> datetime:
-    if over := moment.microsecond % 1000:
+    over = moment.microsecond % 1000
+    if not over and moment.tzinfo is UTC:
+        return moment
+    if over:
         moment = moment.replace(microsecond=moment.microsecond - over)
     return moment.astimezone(UTC) if moment.utcoffset() else moment.replace(tzinfo=UTC)
 

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from bson import Binary
 from pymongo import ASCENDING, ReadPreference
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
@@ -99,7 +98,7 @@ def _document(outcome: Outcome) -> Document:
 
 
 def _packed(record: StoredRecord) -> Document:
-    headers = [[name, Binary(value)] for name, value in record.headers]
+    headers = [[name, value] for name, value in record.headers]
     return {
         "t": record.topic,
         "o": record.ordering_key,

@@ -219,6 +219,7 @@ async def run(
     with tempfile.TemporaryDirectory() as folder:
         async with stand(servers, models, more) as made:
             with running(made, Path(folder) / "run.log") as process:
+                await _until_followed(made)
                 models.change(reset=True)
                 before = process.cpu_times()
                 async with _watching(made, formed):
@@ -237,6 +238,15 @@ async def _write(made: Stand, load: Sequence[dict[str, Any]], pace: float | None
         written += len(batch)
         if pace is not None:
             await asyncio.sleep(max(0.0, began + written / pace - time.monotonic()))
+
+
+async def _until_followed(made: Stand) -> None:
+    """Until the tailer follows: what it reads in before has other times, and so other windows."""
+    until = time.monotonic() + MOST_SECONDS
+    while await made.database[made.settings.names["positions"]].find_one({"phase": "stream"}) is None:
+        if time.monotonic() > until:
+            raise SystemExit("the tailer does not follow")
+        await asyncio.sleep(0.1)
 
 
 async def _until_formed(formed: Formed) -> None:

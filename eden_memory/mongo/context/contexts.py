@@ -3,7 +3,7 @@
 An index with a time to live removes those whose session is no longer active (memory_indexes).
 """
 
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -39,11 +39,18 @@ class MongoContexts:
     async def concerned(
         self, scope_keys: Iterable[str], now: datetime, most: int
     ) -> dict[str, Sequence[Ready]]:
-        """By scope key, up to `most` active contexts that it went into."""
-        return {
-            key: [_ready(row) for row in await self._find({"scope_keys": key}, now).limit(most).to_list()]
-            for key in scope_keys
-        }
+        """By scope key, up to `most` active contexts that it went into: one query where they are few."""
+        wanted = list(dict.fromkeys(scope_keys))
+        named = {**FIELDS, "scope_keys": 1}
+        rows = await self._find({"scope_keys": {"$in": wanted}}, now, named).limit(most).to_list()
+        if len(rows) == most and len(wanted) > 1:
+            return {key: (await self.concerned([key], now, most))[key] for key in wanted}
+        found: dict[str, list[Ready]] = {key: [] for key in wanted}
+        for row in rows:
+            ready = _ready(row)
+            for key in found.keys() & set(row["scope_keys"]):
+                found[key].append(ready)
+        return dict(found)
 
     async def active(
         self, scope_keys: Iterable[str] | None, now: datetime
@@ -93,8 +100,8 @@ class MongoContexts:
         if gone:
             await self._contexts.bulk_write([DeleteOne({"_id": one.name}) for one in gone], ordered=False)
 
-    def _find(self, of: Row, now: datetime) -> Any:
-        return self._contexts.find({**of, "active_until": {"$gt": now}}, FIELDS)
+    def _find(self, of: Row, now: datetime, fields: Mapping[str, int] = FIELDS) -> Any:
+        return self._contexts.find({**of, "active_until": {"$gt": now}}, fields)
 
 
 def _ready(row: Row) -> Ready:

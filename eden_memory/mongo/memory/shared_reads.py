@@ -2,54 +2,60 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
 MOST = 1_000
 
 
+class _Round(Generic[K, V]):
+    """What is asked for together, and what is found of it."""
+
+    def __init__(self) -> None:
+        self.keys: dict[K, None] = {}
+        self.found: asyncio.Future[Mapping[K, V]] = asyncio.get_running_loop().create_future()
+        self.found.add_done_callback(_heard)
+
+
 class SharedReads(Generic[K, V]):
-    """`read` finds those of some keys that exist; it always begins after the keys were asked for."""
+    """`read` finds those of some keys (at most 1,000) that exist; it always begins after the keys were asked for."""
 
     def __init__(self, read: Callable[[list[K]], Awaitable[Mapping[K, V]]]) -> None:
         self._read = read
-        self._waiting: dict[K, asyncio.Future[V | None]] = {}
+        self._next: _Round[K, V] | None = None
         self._reading: asyncio.Task[None] | None = None
 
     async def get(self, keys: Iterable[K]) -> dict[K, V]:
         """What is found of these keys; what the read raises is raised."""
-        asked = {key: self._ask(key) for key in keys}
+        asked = dict.fromkeys(keys)
         if not asked:
             return {}
+        if self._next is None:
+            self._next = _Round()
+        together = self._next
+        together.keys.update(asked)
         if self._reading is None or self._reading.done():
             self._reading = asyncio.create_task(self._work())
-        await asyncio.wait(asked.values())
-        found = {key: future.result() for key, future in asked.items()}
-        return {key: value for key, value in found.items() if value is not None}
-
-    def _ask(self, key: K) -> "asyncio.Future[V | None]":
-        future = self._waiting.get(key)
-        if future is None:
-            future = self._waiting[key] = asyncio.get_running_loop().create_future()
-            future.add_done_callback(_heard)
-        return future
+        found = await asyncio.shield(together.found)  # it is others' too
+        return {key: found[key] for key in asked if key in found}
 
     async def _work(self) -> None:
-        while self._waiting:
-            keys = list(self._waiting)[:MOST]
-            asked = {key: self._waiting.pop(key) for key in keys}
+        while (together := self._next) is not None:
+            self._next = None
             try:
-                found = await self._read(keys)
+                together.found.set_result(await self._all(list(together.keys)))
             except Exception as error:  # noqa: BLE001 - handed to all who asked
-                for future in asked.values():
-                    future.set_exception(error)
-            else:
-                for key, future in asked.items():
-                    future.set_result(found.get(key))
+                together.found.set_exception(error)
+
+    async def _all(self, keys: list[K]) -> Mapping[K, V]:
+        found: dict[K, V] = {}
+        for start in range(0, len(keys), MOST):
+            found.update(await self._read(keys[start : start + MOST]))
+        return found
 
 
-def _heard(future: "asyncio.Future[object]") -> None:
+def _heard(future: "asyncio.Future[Any]") -> None:
     """Nobody may be left who waits: an error is not to be reported then."""
     if not future.cancelled():
         future.exception()

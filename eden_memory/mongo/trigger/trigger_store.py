@@ -12,7 +12,6 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError
 
-from eden_memory.domain.budgets.budgets import HELD
 from eden_memory.domain.names import Names
 from eden_memory.domain.windows.trigger import Session, StoredMessage
 from eden_memory.domain.windows.window_request import BatchWrite, SessionWrite, StoredWindow
@@ -20,6 +19,7 @@ from eden_memory.domain.windows.windows import Limits
 from eden_memory.mongo.transactions import Transactions
 from eden_memory.mongo.trigger import trigger_documents as documents
 from eden_memory.mongo.trigger.trigger_documents import Row
+from eden_memory.mongo.trigger.watermark_reads import WatermarkReads
 
 DUPLICATE_KEY = 11_000
 TOGETHER = 500
@@ -101,6 +101,7 @@ class MongoTriggerStore:
         self._windows: AsyncCollection[Row] = database[names["windows"]]
         self._partitions: AsyncCollection[Row] = database[names["partitions"]]
         self._limits = limits
+        self._reads = WatermarkReads(self._sessions)
 
     async def create_indexes(self) -> None:
         """What is looked up: sessions by when they go cold, those with something unpublished; what is forgotten."""
@@ -150,25 +151,15 @@ class MongoTriggerStore:
 
     async def due(self, partition: int, time: datetime, most: int) -> list[str]:
         """Sessions of a partition that have gone cold or stale by `time`, the longest ago first."""
-        cold = {"partition": partition, "due_at": {"$lte": time}}
-        rows = await self._sessions.find(cold, {"_id": 1}, sort={"due_at": 1}, limit=most).to_list()
-        return [row["_id"] for row in rows]
+        return await self._reads.due(partition, time, most)
 
     async def unpublished(self, partition: int, after: str, most: int) -> list[str]:
         """Sessions of a partition with something in the outbox, by id, from behind the id `after` on."""
-        left = {"partition": partition, "unpublished": True, "_id": {"$gt": after}}
-        rows = await self._sessions.find(left, {"_id": 1}, sort={"_id": 1}, limit=most).to_list()
-        return [row["_id"] for row in rows]
+        return await self._reads.unpublished(partition, after, most)
 
     async def waiting(self, partition: int) -> int:
         """How many sessions of a partition wait for a document."""
-        return await self._sessions.count_documents(
-            {
-                "partition": partition,
-                "unpublished": True,
-                "waits_for": {"$ne": None, "$not": {"$regex": f"^{HELD}"}},
-            }
-        )
+        return await self._reads.waiting(partition)
 
     async def messages(self, ids: Iterable[str]) -> dict[str, StoredMessage]:
         """Those of the messages that are known."""
