@@ -1,12 +1,14 @@
 """Facts as documents: the highest version of each, its history, and which of those alike is active. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 
 from eden_memory.domain.projection.memory_batch import ScopeBatch
 from eden_memory.domain.projection.stored_memory import StoredScope, scope_fields
 from schemas.documents import HISTORY, Fact, FactVersion
 from schemas.events import FactChanged
 from schemas.provenance import SourceMessage
+
+NONE: Set[int] = frozenset()
 
 
 def facts_after(batch: ScopeBatch, stored: StoredScope) -> dict[str, Fact]:
@@ -19,7 +21,10 @@ def facts_after(batch: ScopeBatch, stored: StoredScope) -> dict[str, Fact]:
         gone.setdefault(fact_id, set()).add(version)
     names = dict.fromkeys([*stored.facts, *coming])
     merged = {
-        name: _merged(stored.facts.get(name), coming.get(name, ()), gone.get(name, set())) for name in names
+        name: _merged(
+            stored.facts.get(name), coming.get(name, ()), gone.get(name, NONE), stored.next_revision
+        )
+        for name in names
     }
     return _one_active({name: fact for name, fact in merged.items() if fact is not None})
 
@@ -29,30 +34,32 @@ def duplicates_among(facts: Iterable[Fact]) -> tuple[Fact, ...]:
     return tuple(fact for fact in facts if fact.retired_at is None and not fact.active)
 
 
-def _merged(stored: Fact | None, events: Iterable[FactChanged], gone: set[int]) -> Fact | None:
+def _merged(stored: Fact | None, events: Iterable[FactChanged], gone: Set[int], revision: int) -> Fact | None:
     """One fact out of what is stored and what comes; None if its newest version is gone and none comes."""
     known = {event.version: event for event in events}
     if stored is not None and stored.version not in gone and stored.version >= max(known, default=0):
         newest = stored
     elif known:
-        newest = _fact(known[max(known)])
+        newest = _fact(known[max(known)], revision)
     else:
         return None
     return _with_history(newest, _history(newest.version, stored, known, gone))
 
 
 def _history(
-    newest: int, stored: Fact | None, known: Mapping[int, FactChanged], gone: set[int]
+    newest: int, stored: Fact | None, known: Mapping[int, FactChanged], gone: Set[int]
 ) -> tuple[FactVersion, ...]:
-    versions = {number: _version_of(event) for number, event in known.items()}
+    kept: dict[int, Fact | FactVersion] = {}
     if stored is not None:
-        versions |= {stored.version: _as_version(stored)} | {one.version: one for one in stored.history}
-    earlier = sorted((number for number in versions if number < newest and number not in gone), reverse=True)
-    return tuple(versions[number] for number in earlier[:HISTORY])
+        kept = {stored.version: stored} | {one.version: one for one in stored.history}
+    earlier = sorted(
+        (number for number in {*known, *kept} if number < newest and number not in gone), reverse=True
+    )
+    return tuple(_as_version(kept.get(number) or known[number]) for number in earlier[:HISTORY])
 
 
 def _with_history(fact: Fact, history: tuple[FactVersion, ...]) -> Fact:
-    if fact.history == history and history:
+    if fact.history == history and (history or fact.previous_content is None):
         return fact
     previous = next((one.content for one in history if one.content != fact.content), None)
     return fact.model_copy(update={"history": history, "previous_content": previous})
@@ -77,7 +84,7 @@ def _active(fact: Fact, *, active: bool) -> Fact:
     return fact if fact.active == active else fact.model_copy(update={"active": active})
 
 
-def _fact(event: FactChanged) -> Fact:
+def _fact(event: FactChanged, revision: int) -> Fact:
     return Fact(
         _id=event.fact_id,
         **scope_fields(event.scope),
@@ -101,6 +108,7 @@ def _fact(event: FactChanged) -> Fact:
         retired_because=event.retired_because,
         replaces=event.replaces,
         replaced_by=event.replaced_by,
+        revision=revision,
     )
 
 
@@ -114,25 +122,15 @@ def messages_of(sources: Iterable[SourceMessage]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one.message_id for one in sources))
 
 
-def _version_of(event: FactChanged) -> FactVersion:
+def _as_version(one: Fact | FactVersion | FactChanged) -> FactVersion:
+    if isinstance(one, FactVersion):
+        return one
     return FactVersion(
-        version=event.version,
-        content=event.text,
-        decision=event.decision,
-        reason=event.reason,
-        valid_from=event.valid_from,
-        command=event.command,
-        call=event.call,
-    )
-
-
-def _as_version(fact: Fact) -> FactVersion:
-    return FactVersion(
-        version=fact.version,
-        content=fact.content,
-        decision=fact.decision,
-        reason=fact.reason,
-        valid_from=fact.valid_from,
-        command=fact.command,
-        call=fact.call,
+        version=one.version,
+        content=one.text if isinstance(one, FactChanged) else one.content,
+        decision=one.decision,
+        reason=one.reason,
+        valid_from=one.valid_from,
+        command=one.command,
+        call=one.call,
     )

@@ -11,7 +11,7 @@ from typing import TypeVar
 from eden_memory.domain.projection.blob_projection import blob_after, reflections_after, versions_after
 from eden_memory.domain.projection.fact_projection import duplicates_among, facts_after
 from eden_memory.domain.projection.memory_batch import ScopeBatch
-from eden_memory.domain.projection.snapshot_projection import snapshot_after
+from eden_memory.domain.projection.snapshot_projection import KEPT, snapshot_after
 from eden_memory.domain.projection.stored_memory import Change, Part, Projected, StoredScope
 from schemas.documents import Fact, Reflection, Snapshot
 
@@ -25,9 +25,7 @@ def project(batch: ScopeBatch, stored: StoredScope) -> Projected:
     reflections = reflections_after(batch, stored, versions)
     touched = bool(batch.blobs or batch.gone_blobs)
     blob = blob_after(batch, stored, versions) if touched else stored.blob
-    after = snapshot_after(batch, stored, facts, reflections, blob)
-    if not touched and after is not None:
-        after = _with_blob_of(stored.snapshot, after)
+    after = snapshot_after(batch, stored, facts, reflections, blob if touched else KEPT)
     before = stored.snapshot
     change = Change(
         snapshot=after,
@@ -45,16 +43,8 @@ def project(batch: ScopeBatch, stored: StoredScope) -> Projected:
     duplicates = duplicates_among(facts.values())
     if not change.parts:
         return Projected(before, None, duplicates)
-    _number(change, batch)
+    _number(change, stored, batch)
     return Projected(change.snapshot, change, duplicates)
-
-
-def _with_blob_of(before: Snapshot | None, after: Snapshot) -> Snapshot:
-    """The blob was not read: what the snapshot says of it stays."""
-    if before is None:
-        return after
-    kept = {name: getattr(before, name) for name in ("blob", "blob_version", "consolidated_at")}
-    return after.model_copy(update=kept)
 
 
 def _changed(before: Mapping[str, D], after: Mapping[str, D]) -> tuple[D, ...]:
@@ -83,15 +73,19 @@ def _closing(snapshot: Snapshot | None) -> tuple[object, bool]:
     return (None, False) if snapshot is None else (snapshot.closed_at, snapshot.closed)
 
 
-def _number(change: Change, batch: ScopeBatch) -> None:
+def _number(change: Change, stored: StoredScope, batch: ScopeBatch) -> None:
     """Give the snapshot and the facts that change the next revision."""
     if change.snapshot is None:
         return
-    revision = (change.based_on or 0) + 1
+    revision = stored.next_revision
     update: dict[str, object] = {"revision": revision, "changed_at": batch.time}
     if change.based_on is not None:
         update["changed_at"] = max(change.snapshot.changed_at, batch.time)
     if change.gone_facts or change.gone_reflections or change.blob_gone:
         update["reset_revision"] = revision
     change.snapshot = change.snapshot.model_copy(update=update)
-    change.facts = tuple(fact.model_copy(update={"revision": revision}) for fact in change.facts)
+    change.facts = tuple(_numbered(fact, revision) for fact in change.facts)
+
+
+def _numbered(fact: Fact, revision: int) -> Fact:
+    return fact if fact.revision == revision else fact.model_copy(update={"revision": revision})

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from operator import itemgetter
+from typing import Final
 
 from eden_memory.domain.projection.memory_batch import ScopeBatch
 from eden_memory.domain.projection.stored_memory import StoredScope, scope_fields
@@ -17,12 +19,19 @@ from schemas.documents import (
 )
 
 
+class Kept:
+    """In the place of a blob that was not read: what the snapshot says of it stays."""
+
+
+KEPT: Final = Kept()
+
+
 def snapshot_after(
     batch: ScopeBatch,
     stored: StoredScope,
     facts: Mapping[str, Fact],
     reflections: Mapping[str, Reflection],
-    blob: Consolidated | None,
+    blob: Consolidated | Kept | None,
 ) -> Snapshot | None:
     """The snapshot but for its revision and time; None if nothing is known of the scope."""
     before = stored.snapshot
@@ -33,9 +42,7 @@ def snapshot_after(
     buffer = _buffer(base, stored, reflections)
     return base.model_copy(
         update={
-            "blob": blob.content if blob else None,
-            "blob_version": blob.version if blob else 0,
-            "consolidated_at": blob.last_consolidated_at if blob else None,
+            **_blob(blob),
             "buffer": buffer,
             "recent_facts": _recent(base, stored, facts),
             "active_facts": base.active_facts + _active(facts.values()) - _active(stored.facts.values()),
@@ -47,6 +54,16 @@ def snapshot_after(
             "closed": _closed(closed_at, buffer),
         }
     )
+
+
+def _blob(blob: Consolidated | Kept | None) -> dict[str, object]:
+    if isinstance(blob, Kept):
+        return {}
+    return {
+        "blob": blob.content if blob else None,
+        "blob_version": blob.version if blob else 0,
+        "consolidated_at": blob.last_consolidated_at if blob else None,
+    }
 
 
 def recent_fact(fact: Fact) -> RecentFact:
@@ -81,11 +98,14 @@ def _first(batch: ScopeBatch) -> Snapshot:
 def _recent(base: Snapshot, stored: StoredScope, facts: Mapping[str, Fact]) -> tuple[RecentFact, ...]:
     touched = {*facts, *stored.facts}
     known = {one.fact_id: one for one in (*base.recent_facts, *stored.other_facts)}
-    found = [one for name, one in known.items() if name not in touched]
-    found += [recent_fact(fact) for fact in facts.values() if fact.active]
-    found.sort(key=lambda one: one.fact_id)
-    found.sort(key=lambda one: one.formed_at, reverse=True)
-    return tuple(found[:RECENT_FACTS])
+    found: list[tuple[str, datetime, RecentFact | Fact]] = [
+        (one.fact_id, one.formed_at, one) for name, one in known.items() if name not in touched
+    ]
+    found += [(fact.id, fact.formed_at, fact) for fact in facts.values() if fact.active]
+    found.sort(key=itemgetter(0))
+    found.sort(key=itemgetter(1), reverse=True)
+    newest = (one for _, _, one in found[:RECENT_FACTS])
+    return tuple(recent_fact(one) if isinstance(one, Fact) else one for one in newest)
 
 
 def _buffer(

@@ -41,6 +41,11 @@ class StoredScope:
     other_reflections: tuple[BufferedReflection, ...] = ()
     """The oldest buffered reflections beside `reflections`, if the snapshot's buffer is full."""
 
+    @property
+    def next_revision(self) -> int:
+        """Of the commit that changes something."""
+        return 1 if self.snapshot is None else self.snapshot.revision + 1
+
 
 @dataclass(slots=True)
 class Change:

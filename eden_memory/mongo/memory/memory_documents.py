@@ -17,6 +17,8 @@ FLOAT32_HEADER = b"\x27\x00"
 """Type float32, no padding, then the numbers in little-endian: what `pack_vector` makes."""
 WITH_MONEY = ("call", "history")
 """Fields in which an amount may stand."""
+HOLDS_MONEY = (dict, list, tuple, Decimal)
+HOLDS_STORED_MONEY = (dict, list, Decimal128)
 
 
 def row_of(document: Document) -> Row:
@@ -52,7 +54,8 @@ def packed_of(value: object) -> bytes | None:
 
 def _encoded(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _encoded(one) for key, one in cast("Row", value).items()}
+        fields = cast("Row", value).items()
+        return {key: _encoded(one) if isinstance(one, HOLDS_MONEY) else one for key, one in fields}
     if isinstance(value, list | tuple):
         return [_encoded(one) for one in cast("Sequence[Any]", value)]
     return Decimal128(value) if isinstance(value, Decimal) else value
@@ -69,7 +72,8 @@ def _decoded(row: Row) -> Row:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _plain(one) for key, one in cast("Row", value).items()}
+        fields = cast("Row", value).items()
+        return {key: _plain(one) if isinstance(one, HOLDS_STORED_MONEY) else one for key, one in fields}
     if isinstance(value, list):
         return [_plain(one) for one in cast("list[Any]", value)]
     return value.to_decimal() if isinstance(value, Decimal128) else value
