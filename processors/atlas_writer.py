@@ -33,8 +33,10 @@ class AtlasWriter:
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        memory: str = "",
     ) -> None:
-        self._store, self._forgetting = store, forgetting
+        """`memory` tells two writers over the same topics apart in what they announce: their revisions differ."""
+        self._store, self._forgetting, self._memory = store, forgetting, memory
         self._clock, self._sleep = clock, sleep
         self._announced: dict[str, float] = {}
 
@@ -43,7 +45,9 @@ class AtlasWriter:
         batch, results, late = await self._write(deliveries)
         covers = _covered(batch, results, len(deliveries))
         written = {key: one for key, one in results.items() if isinstance(one, Applied)}
-        events = [event for key, one in written.items() for event in _events(one, batch.last[key])]
+        events = [
+            event for key, one in written.items() for event in _events(one, batch.last[key], self._memory)
+        ]
         await self._space_out(key for key, one in written.items() if one.snapshot is not None)
         return Decision([*late, *batch.erased, *events], covers=covers)
 
@@ -55,9 +59,10 @@ class AtlasWriter:
         batch = memory_batch(deliveries, await self._forgetting.among(named))
         results = await self._store.apply(list(batch.scopes.values()))
         late: list[Emit] = []
-        while gone := erased_since(
-            batch, again := memory_batch(deliveries, await self._forgetting.among(named))
-        ):
+        while marks := await self._forgetting.among(named):
+            again = memory_batch(deliveries, marks)
+            if not (gone := erased_since(batch, again)):
+                break
             batch, keys = again, {one.envelope.ordering_key for one in gone}
             taken_back = await self._store.apply([batch.scopes[key] for key in sorted(keys)])
             results = {**results, **{key: _both(results[key], one) for key, one in taken_back.items()}}
@@ -108,14 +113,14 @@ def _shown(delivery: Delivery) -> Emit:
     return Emit(forgotten, delivery, identity=f"derived/reflection/{event.reflection_id}/late")
 
 
-def _events(applied: Applied, last: Delivery) -> list[Emit]:
+def _events(applied: Applied, last: Delivery, memory: str) -> list[Emit]:
     """What is said of a scope, and what is asked of facts that say what an older one says."""
     asked = [_retire(fact, applied.snapshot) for fact in applied.duplicates if applied.snapshot]
     commands = [Emit(one, last, time=one.asked_at, identity=one.command_id) for one in asked]
-    return [*commands, *([_changed(applied, applied.snapshot, last)] if applied.snapshot else [])]
+    return [*commands, *([_changed(applied, applied.snapshot, last, memory)] if applied.snapshot else [])]
 
 
-def _changed(applied: Applied, snapshot: Snapshot, last: Delivery) -> Emit:
+def _changed(applied: Applied, snapshot: Snapshot, last: Delivery, memory: str) -> Emit:
     """The same record for the same revision, however often: consumers know it by its id."""
     event = ScopeChanged(
         scope=scope_of(snapshot),
@@ -130,7 +135,7 @@ def _changed(applied: Applied, snapshot: Snapshot, last: Delivery) -> Emit:
         closed=snapshot.closed,
         committed_at=snapshot.changed_at,
     )
-    identity = f"changed/{snapshot.scope_key}#{snapshot.revision}"
+    identity = f"changed/{memory}{snapshot.scope_key}#{snapshot.revision}"
     return Emit(event, last, time=snapshot.changed_at, identity=identity)
 
 
