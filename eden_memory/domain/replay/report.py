@@ -75,6 +75,8 @@ class Report:
     matched_by: set[str] = field(default_factory=set[str])
     spent: dict[str, tuple[Spent, Spent]] = field(default_factory=dict[str, tuple[Spent, Spent]])
     """By stage: live, shadow."""
+    reused: int = 0
+    """Answers that the shadow's formation found paid for already."""
     own: Applied | None = None
     """People's own changes; None: they were not looked at."""
     _scopes: list[tuple[int, int, ScopeDiffers]] = field(default_factory=list[tuple[int, int, ScopeDiffers]])
@@ -124,6 +126,7 @@ class Report:
         return {
             "live": _money(total[0]),
             "shadow": _money(total[1]),
+            "reused_answers": self.reused,
             "stages": {
                 stage: {"live": _money(live), "shadow": _money(shadow)}
                 for stage, (live, shadow) in sorted(self.spent.items())

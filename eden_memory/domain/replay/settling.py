@@ -38,7 +38,7 @@ class Settling:
     still: Mapping[str, Set[str]]
     """Hash → active facts of the memory that people changed."""
     done: Mapping[str, KnownFact]
-    """Changes that were applied before, and the fact that it was."""
+    """Changes that were applied before, by id, and commands by theirs; with the fact that each was applied to."""
     taken: set[str] = field(default_factory=set[str])
     """Facts of the other memory that a change was settled by; grows."""
 
@@ -46,7 +46,8 @@ class Settling:
         """What can be said without knowing what texts mean; None: nothing yet."""
         if change.outdated is not None:
             return Settled(change, "outdated", why=change.outdated)
-        if (known := self.done.get(change.id)) is not None:
+        known = self.done.get(change.id) or self.done.get(change.command.command_id)
+        if known is not None:
             return self._settled(change, "already", known)
         if change.kind == "retire" and self.said_elsewhere(change, change.before[0]):
             return Settled(change, "outdated", why=SAID_AGAIN)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from eden_memory.domain.replay.differing import Told
+from schemas.scopes import Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,10 +14,14 @@ class ScopeSeen:
 
     key: str
     agent_id: str
-    session_id: str | None = None
     audience: tuple[str, ...] = ()
     facts: int = 0
     """Active ones."""
+
+    @property
+    def scope(self) -> Scope:
+        """The scope itself."""
+        return Scope.of_key(self.key, self.agent_id, self.audience)
 
 
 @dataclass(slots=True)

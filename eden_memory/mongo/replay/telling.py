@@ -17,7 +17,7 @@ from schemas.documents import Consolidated, Fact, Reflection, Snapshot
 
 Row = dict[str, Any]
 AT_ONCE = 1_000
-OF_A_SCOPE = ("agent_id", "session_id", "audience", "active_facts")
+OF_A_SCOPE = ("agent_id", "audience", "active_facts")
 
 
 class MongoTelling:
@@ -37,9 +37,7 @@ class MongoTelling:
         )
         async for row in self._snapshots.find(query, OF_A_SCOPE, batch_size=AT_ONCE).sort("_id"):
             audience = tuple(row.get("audience", ()))
-            yield ScopeSeen(
-                row["_id"], row["agent_id"], row.get("session_id"), audience, row.get("active_facts", 0)
-            )
+            yield ScopeSeen(row["_id"], row["agent_id"], audience, row.get("active_facts", 0))
 
     async def facts(self, scope_keys: Sequence[str]) -> Mapping[str, Texts]:
         """Active ones, by scope key and hash."""

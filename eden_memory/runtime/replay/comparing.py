@@ -10,6 +10,7 @@ from eden_memory.domain.replay.matching import Held, Pair, best_first
 from eden_memory.domain.replay.report import Report, ScopeDiffers
 from eden_memory.domain.replay.told import ScopeSeen, Telling, Texts
 from eden_memory.runtime.replay.vector_file import VectorFile
+from schemas.scopes import Scope
 
 FACTS_OF_A_PAGE, SCOPES_OF_A_PAGE = 20_000, 200
 
@@ -26,7 +27,7 @@ class Comparing:
         self,
         report: Report,
         beginnings: Sequence[str] = (),
-        wanted: Callable[[ScopeSeen], bool] = lambda _: True,
+        wanted: Callable[[Scope], bool] = lambda _: True,
     ) -> None:
         """Compare all scopes whose key begins so; of those that only live memory has, the `wanted` ones."""
         page: list[str] = []
@@ -36,7 +37,7 @@ class Comparing:
         ):
             seen = live or shadow
             assert seen is not None
-            if shadow is None and not wanted(seen):
+            if shadow is None and not wanted(seen.scope):
                 continue
             page.append(seen.key)
             facts += sum(one.facts for one in (live, shadow) if one is not None)

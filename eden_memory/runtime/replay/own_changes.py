@@ -186,11 +186,10 @@ class _Work:
         return dict(still)
 
     async def _done(self, key: str) -> dict[str, KnownFact]:
-        """The changes that the shadow has had applied, and the facts that they were applied to."""
+        """What the shadow has had: by change where it was applied again, by id where it is the very command."""
         named = await self._shadow.own.commanded(key)
-        ours = {change: fact_id for one, fact_id in named.items() if (change := change_of(one)) is not None}
-        facts = await self._shadow.facts.facts(ours.values())
-        return {change: facts[fact_id] for change, fact_id in ours.items() if fact_id in facts}
+        facts = await self._shadow.facts.facts(named.values())
+        return {change_of(one) or one: facts[fact_id] for one, fact_id in named.items() if fact_id in facts}
 
     async def _command(self, commands: Sequence[FactCommanded]) -> None:
         if self._publisher is not None and commands:

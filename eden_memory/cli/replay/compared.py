@@ -1,0 +1,143 @@
+"""A namespace compared with another by meaning: settings and names in, a report out."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pymongo.asynchronous.database import AsyncDatabase
+
+from eden_memory.cli.replay.reform_settings import overridden
+from eden_memory.domain.errors import EdenError
+from eden_memory.domain.placement import ORIGINAL, Placement
+from eden_memory.domain.replay.applied import Applied
+from eden_memory.domain.replay.namespaces import checked, placement_of
+from eden_memory.domain.replay.report import Report, Spent
+from eden_memory.handlers import Account, models_of
+from eden_memory.mongo.reform.reforms import MongoReforms
+from eden_memory.mongo.replay.live import MongoLive
+from eden_memory.mongo.replay.namespaces import MongoNamespaces
+from eden_memory.mongo.replay.own_facts import side
+from eden_memory.mongo.replay.telling import MongoTelling
+from eden_memory.mongo.usage.totals import Asked, MongoTotals
+from eden_memory.mongo.usage.usage_store import LIVE
+from eden_memory.runtime.contract.topics import load_topics
+from eden_memory.runtime.replay.comparing import Comparing
+from eden_memory.runtime.replay.own_changes import apply_own_changes
+from eden_memory.settings import Settings
+from processors import pipeline
+from schemas.documents import Reform, ReformAsked
+from schemas.scopes import Scope
+
+Database = AsyncDatabase[dict[str, Any]]
+EVER = "0000-01-01", "9999-12-31"
+FORMING = (
+    pipeline.FACT_EXTRACTION,
+    pipeline.FACT_DEDUP,
+    pipeline.REFLECTION_EXTRACTION,
+    pipeline.CONSOLIDATION,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What of two memories is compared, and how much of it is kept to be shown."""
+
+    against: str | None = None
+    """The other namespace; None: the live one, or what was live before where this one is."""
+    beginnings: tuple[str, ...] = ()
+    """Of scope keys; none: all."""
+    most: int | None = 20
+    least: float | None = None
+    own: bool = True
+    """Whether people's own changes are looked at, where the namespace is a reform's."""
+
+
+async def compared(settings: Settings, database: Database, name: str, wanted: Wanted) -> Report:
+    """The report on a namespace."""
+    shadow = await _placed(settings, database, name)
+    live = await _other(settings, database, shadow, wanted.against)
+    if live == shadow:
+        raise EdenError(f"{name} cannot be compared with itself", "Name another with --against.")
+    reform = await MongoReforms(database, settings.mongodb.prefix).get(name)
+    asked = ReformAsked() if reform is None else reform.asked
+    report = Report(live.memory, shadow.memory, wanted.most)
+    telling = [MongoTelling(database, one.names(settings.mongodb.prefix)) for one in (live, shadow)]
+    comparing = Comparing(telling[0], telling[1], most=wanted.most, least=wanted.least)
+    await comparing.into(report, wanted.beginnings, formed_by(asked))
+    if reform is not None:
+        report.spent = await _spent(settings, database, live, shadow, asked)
+        report.reused = reform.reused
+        report.own = await _own(settings, database, live, shadow, reform) if wanted.own else None
+    return report
+
+
+def formed_by(asked: ReformAsked) -> Callable[[Scope], bool]:
+    """Whether a reform that was asked so forms a scope by itself: no others have told of it."""
+
+    def forms(scope: Scope) -> bool:
+        return (
+            asked.agent_id in (None, scope.agent_id)
+            and asked.session_id in (None, scope.session_id)
+            and (asked.user_id is None or asked.user_id in (scope.user_id, *scope.audience))
+        )
+
+    return forms
+
+
+async def _placed(settings: Settings, database: Database, name: str) -> Placement:
+    if name == ORIGINAL:
+        return Placement()
+    namespace = await MongoNamespaces(database, settings.mongodb.prefix).get(checked(name))
+    if namespace is None or namespace.state == "dropped":
+        raise EdenError(f"there is no namespace {name}", "eden namespace list")
+    return placement_of(namespace)
+
+
+async def _other(settings: Settings, database: Database, shadow: Placement, against: str | None) -> Placement:
+    if against is not None:
+        return await _placed(settings, database, against)
+    live = await MongoLive(database, settings.mongodb.prefix).read()
+    if live is None:
+        return Placement()
+    now = Placement(live.memory, live.pipeline)
+    if now != shadow or live.previous is None:
+        return now
+    return Placement(live.previous.memory, live.previous.pipeline)
+
+
+async def _spent(
+    settings: Settings, database: Database, live: Placement, shadow: Placement, asked: ReformAsked
+) -> dict[str, tuple[Spent, Spent]]:
+    """By stage, since ever: the totals of usage know agents and users, but no sessions."""
+    totals = MongoTotals(database, settings.names)
+
+    async def of(account: str) -> Mapping[str, Spent]:
+        query = Asked(*EVER, by="stage", agent_id=asked.agent_id, user_id=asked.user_id, namespace=account)
+        return {one.of or "": Spent(**one.counts, cost_usd=one.cost_usd) for one in await totals.sums(query)}
+
+    ours = await of(LIVE if live.pipeline == ORIGINAL else live.pipeline)
+    theirs = await of(shadow.pipeline)
+    return {
+        stage: (ours.get(stage, Spent()), theirs.get(stage, Spent()))
+        for stage in FORMING
+        if stage in ours or stage in theirs
+    }
+
+
+async def _own(
+    settings: Settings, database: Database, live: Placement, shadow: Placement, reform: Reform
+) -> Applied:
+    """What of people's own changes a switch would apply."""
+    theirs = overridden(settings, reform.asked.overrides).placed(shadow)
+    topics = load_topics(theirs.kafka, shadow)
+    models = await models_of(theirs, database.client, Account(reform.id))
+    try:
+        sides = [
+            side(database, one.names(settings.mongodb.prefix), models.embedder.model)
+            for one in (live, shadow)
+        ]
+        return await apply_own_changes(
+            sides[0], sides[1], models.embedder, None, topics.topic_of, wanted=formed_by(reform.asked)
+        )
+    finally:
+        await models.close()

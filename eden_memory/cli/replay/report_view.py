@@ -1,0 +1,164 @@
+"""A report on a terminal: the answer first, then counts and cost, people's own changes, the largest differences."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from eden_memory.cli.memory.terminal import line, moment, plain
+from eden_memory.domain.replay.applied import Applied, Settled
+from eden_memory.domain.replay.differing import Changed, Differing, Told
+from eden_memory.domain.replay.report import KINDS, Report, ScopeDiffers, Spent, total_of
+from eden_memory.domain.replay.word_diff import Run
+
+NAMES = {"facts": "fact", "reflections": "reflection", "blobs": "blob"}
+STYLES = {"same": "", "gone": "red strike", "new": "green", "left_out": "dim"}
+
+
+def show(console: Console, report: Report) -> None:
+    """All of it."""
+    console.print(_answer(report))
+    console.print(Padding(_counts(report), (1, 0, 0, 2)))
+    if report.spent:
+        console.print(Padding(_cost(report), (1, 0, 0, 2)))
+    if report.own is not None:
+        for part in _own(report.own, report.most):
+            console.print(part)
+    for scope in report.scopes:
+        console.print(Padding(_scope(scope), (1, 0, 0, 0)))
+    if (more := report.different - len(report.scopes)) > 0:
+        console.print(Text(f"\nand {more:,} scopes more that differ less (--most, --scope)", style="dim"))
+
+
+def _answer(report: Report) -> Text:
+    """One sentence."""
+    if report.equal:
+        return Text(f"{report.shadow} says what {report.live} says, in all {report.compared:,} scopes")
+    parts = [
+        f"{number:,} {kind} {how}"
+        for kind in KINDS
+        for how, number in (
+            ("in other words", report.counts[kind].changed),
+            ("added", report.counts[kind].added),
+            ("lost", report.counts[kind].lost),
+        )
+        if number
+    ]
+    where = f"in {report.different:,} of {report.compared:,} scopes"
+    return Text(f"{report.shadow} differs from {report.live} {where}: {', '.join(parts)}", style="bold")
+
+
+def _counts(report: Report) -> Table:
+    table = _table("", "same", "in other words", "added", "lost")
+    for kind in KINDS:
+        of = report.counts[kind]
+        table.add_row(kind, *(f"{one:,}" for one in (of.same, of.changed, of.added, of.lost)))
+    if report.matched_by:
+        table.caption = f"matched by {', '.join(sorted(report.matched_by))}"
+        table.caption_justify = "left"
+    return table
+
+
+def _cost(report: Report) -> Group:
+    table = _table("", f"{report.live}: calls", "tokens", "USD", f"{report.shadow}: calls", "tokens", "USD")
+    for stage, spent in sorted(report.spent.items()):
+        table.add_row(stage, *(cell for one in spent for cell in _money(one)))
+    table.add_row("together", *(cell for one in total_of(report.spent) for cell in _money(one)), style="bold")
+    reused = Text(f"{report.reused:,} answers were found paid for already", style="dim")
+    return Group(table, reused) if report.reused else Group(table)
+
+
+def _money(spent: Spent) -> tuple[str, str, str]:
+    unknown = " + ?" if spent.unpriced_calls else ""
+    return (
+        f"{spent.calls:,}",
+        f"{spent.input_tokens + spent.output_tokens:,}",
+        f"{spent.cost_usd:.4f}{unknown}",
+    )
+
+
+def _own(own: Applied, most: int | None) -> Iterator[RenderableType]:
+    counts = (
+        f"{len(own.applied):,} to be applied before a switch",
+        f"{len(own.already):,} there already",
+        f"{len(own.unmatched):,} match nothing",
+        f"{len(own.outdated):,} overtaken since",
+    )
+    if not any((own.applied, own.already, own.unmatched, own.outdated)):
+        return
+    yield Text(f"\nWhat people changed themselves: {', '.join(counts)}")
+    yield from _settled("matches nothing", own.unmatched, most)
+    yield from _settled("overtaken", own.outdated, most)
+
+
+def _settled(what: str, settled: Sequence[Settled], most: int | None) -> Iterator[RenderableType]:
+    for one in settled[:most]:
+        yield Padding(settled_line(what, one), (0, 0, 0, 2))
+    if most is not None and len(settled) > most:
+        yield Text(f"  and {len(settled) - most:,} more", style="dim")
+
+
+def settled_line(what: str, one: Settled) -> Text:
+    """One of people's changes, for people."""
+    change = one.change
+    said = Text(f"{what}: ", style="yellow")
+    said.append_text(Text(f"{change.kind} ", style="bold"))
+    texts = [*change.before[:1], *([change.after] if change.after is not None else [])]
+    said.append_text(Text(" → ").join(line(text) for text in texts))
+    told = f"  ({change.command.by}, {moment(change.at)}, {plain(change.scope.key)}{_why(one)})"
+    return said.append_text(Text(told, style="dim"))
+
+
+def _why(one: Settled) -> str:
+    if one.why is not None:
+        return f"; {one.why}"
+    if one.text is None:
+        return ""
+    return f"; nearest {one.similarity:.2f}: {line(one.text).plain}"
+
+
+def _scope(scope: ScopeDiffers) -> Group:
+    words = f"  {scope.words:,} words differ"
+    heading = Text(plain(scope.scope_key), style="bold").append_text(Text(words, style="dim"))
+    return Group(heading, *(Padding(part, (0, 0, 0, 2)) for kind in KINDS for part in _kind(scope, kind)))
+
+
+def _kind(scope: ScopeDiffers, kind: str) -> Iterator[Text]:
+    of, name = scope.of(kind), NAMES[kind]
+    for one in of.changed:
+        yield _changed(name, one)
+    yield from _told("+", "green", name, of.added)
+    yield from _told("-", "red", name, of.lost)
+    if (more := of.counts.differing - _listed(of)) > 0:
+        yield Text(f"  and {more:,} {kind} more that differ less", style="dim")
+
+
+def _listed(of: Differing) -> int:
+    return len(of.changed) + len(of.added) + len(of.lost)
+
+
+def _told(sign: str, style: str, name: str, told: Iterable[Told]) -> Iterator[Text]:
+    for one in told:
+        yield Text(f"{sign} {name}  ", style=style).append_text(Text(line(one.text).plain, style=""))
+
+
+def _changed(name: str, one: Changed) -> Text:
+    near = "" if one.similarity is None else f"{one.similarity:.2f} "
+    said = Text(f"~ {name}  ", style="yellow").append_text(Text(near, style="dim"))
+    return said.append_text(Text(" ").join(_run(run) for run in one.runs))
+
+
+def _run(run: Run) -> Text:
+    """In colours; and so that it can be read without them."""
+    words = line(run.text).plain
+    marks = {"gone": f"[-{words}-]", "new": f"{{+{words}+}}", "left_out": f"… {words} words …"}
+    return Text(marks.get(run.said, words), style=STYLES[run.said])
+
+
+def _table(first: str, *columns: str) -> Table:
+    table = Table(first, box=None, pad_edge=False, header_style="dim")
+    for one in columns:
+        table.add_column(one, justify="right")
+    return table
