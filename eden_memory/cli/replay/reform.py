@@ -18,6 +18,7 @@ from eden_memory.cli.replay import reform_shown as shown
 from eden_memory.cli.replay import reform_work
 from eden_memory.cli.replay.live import live_settings
 from eden_memory.cli.replay.reform_plan import Plan, plan, refuse_unpriced
+from eden_memory.cli.replay.reform_report import report
 from eden_memory.cli.replay.reform_settings import overridden, overrides_of, streams_of
 from eden_memory.cli.replay.reform_work import Work, own_settings
 from eden_memory.domain.errors import EdenError
@@ -60,6 +61,7 @@ app = typer.Typer(
     help="Form memory anew in a namespace: `eden reform NAME [OPTIONS]` (options: `eden reform run --help`).",
     no_args_is_help=True,
 )
+app.command("report")(report)
 
 
 @dataclass(frozen=True, slots=True)
