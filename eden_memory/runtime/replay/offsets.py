@@ -1,17 +1,18 @@
 """The committed offsets of consumer groups: read, and set where a group has none."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aiokafka import TopicPartition
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Offset
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVariableType]
 
 from eden_memory.domain.errors import EdenError
 
 SECONDS = 30
+GONE = KafkaError.GROUP_ID_NOT_FOUND  # pyright: ignore
 
 
 def places_in(topic: str, ends: Mapping[int, int]) -> dict[TopicPartition, int]:
@@ -63,3 +64,21 @@ def _commit(config: dict[str, Any], group: str, ends: Mapping[TopicPartition, in
     refused = [one for one in done.topic_partitions if one.error is not None]
     if refused:
         raise EdenError(f"the offsets of {group} cannot be set: {refused[0].error.str()}")
+
+
+async def members_of(config: dict[str, Any], groups: Sequence[str]) -> list[str]:
+    """Those of the groups that somebody is in."""
+    return await asyncio.to_thread(_members_of, config, groups)
+
+
+def _members_of(config: dict[str, Any], groups: Sequence[str]) -> list[str]:
+    admin: Any = AdminClient({**config, "log_level": 0})
+    found: list[str] = []
+    for group, asked in admin.describe_consumer_groups(list(groups), request_timeout=SECONDS).items():
+        try:
+            if asked.result(SECONDS).members:
+                found.append(group)
+        except KafkaException as error:
+            if error.args[0].code() != GONE:
+                raise
+    return found
