@@ -86,7 +86,8 @@ async def plain(
     settings: Settings, database: Database, *, followed: bool, **options: Any
 ) -> AsyncGenerator[Stand]:
     """A process of its own: `followed` by a change stream, or asking MongoDB each time."""
-    lists = PlainFactLists(database, NAMES, "test", embedder=WordEmbedder(), **options)
+    options.setdefault("embedder", WordEmbedder())
+    lists = PlainFactLists(database, NAMES, "test", **options)
     following = Following(database.client, settings, lists) if followed else None
     try:
         if following is not None:
