@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -18,38 +19,49 @@ pytestmark = pytest.mark.servers
 RETIRED = When(include_retired=True)
 
 
-class Together(WordEmbedder):
-    """Waits until so many are inside at once, and notes how many ever were."""
+class Held(WordEmbedder):
+    """Answers once the gate is open; `there` once so many wait for it."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
-        self._all_there = asyncio.Barrier(most)
-        self.inside = self.most = 0
+        self._most, self._waiting = most, 0
+        self.there, self.gate = asyncio.Event(), asyncio.Event()
 
     async def embed(self, texts: Sequence[str], asking: Asking | None = None) -> Sequence[Embedding]:
-        self.inside += 1
-        self.most = max(self.most, self.inside)
-        await self._all_there.wait()
-        self.inside -= 1
+        self._waiting += 1
+        if self._waiting == self._most:
+            self.there.set()
+        await self.gate.wait()
         return await super().embed(texts, asking)
 
 
 async def test_only_so_many_read_whole_scopes_at_the_same_time(
-    settings: Settings, database: Database
+    settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scopes = [Scope.of_user("s.agent", f"s.u{number}") for number in range(3 * known_then.READING)]
-    texts = [f"ana lived in town{number}" for number in range(len(scopes))]
-    for scope, text in zip(scopes, texts, strict=True):
+    texts = {scope: f"ana lived in town{number}" for number, scope in enumerate(scopes)}
+    for scope, text in texts.items():
         name = scope.user_id or ""
         await write(database, [fact(name, text, scope=scope)])
         await write(database, [retired(name, text, 2, scope=scope)])
-    embedder = Together(known_then.READING)
+    begun: list[Sequence[str]] = []
+    read: Any = known_then.KnownThen._known  # pyright: ignore[reportPrivateUsage]
+
+    async def noted(self: object, scope_keys: Sequence[str], when: When) -> object:
+        begun.append(scope_keys)
+        return await read(self, scope_keys, when)
+
+    monkeypatch.setattr(known_then.KnownThen, "_known", noted)
+    embedder = Held(known_then.READING)
     async with plain(settings, database, followed=False, embedder=embedder) as store, asyncio.timeout(30):
-        found = await asyncio.gather(
-            *(store.meant(text, scope, when=RETIRED) for scope, text in zip(scopes, texts, strict=True))
-        )
-    assert found == [[scope.user_id] for scope in scopes]
-    assert embedder.most == known_then.READING
+        searches = [
+            asyncio.create_task(store.meant(text, scope, when=RETIRED)) for scope, text in texts.items()
+        ]
+        await embedder.there.wait()
+        assert len(begun) == known_then.READING
+        embedder.gate.set()
+        assert await asyncio.gather(*searches) == [[scope.user_id] for scope in scopes]
+    assert len(begun) == len(scopes)
 
 
 async def test_texts_that_hold_no_longer_are_embedded_up_to_a_number_the_newest_first(
