@@ -1,8 +1,9 @@
 """The one place where things are wired together: settings in, running parts out."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
@@ -30,6 +31,7 @@ from eden_memory.mongo.leases import MongoLease
 from eden_memory.mongo.memory.blobs_decided import scopes_due
 from eden_memory.mongo.memory.streams import MongoStreams
 from eden_memory.mongo.outcomes import MongoLedger
+from eden_memory.mongo.replay.live import MongoLive
 from eden_memory.mongo.setup.setup import check
 from eden_memory.mongo.source.change_stream import ChangeStream
 from eden_memory.mongo.source.collection_reader import CollectionReader
@@ -40,6 +42,7 @@ from eden_memory.mongo.spent import spent
 from eden_memory.mongo.trigger.window_texts import MongoWindowTexts
 from eden_memory.mongo.usage.budgets import MongoBudgets
 from eden_memory.mongo.usage.formations import MongoFormations
+from eden_memory.namespaces.shadowing import shadowing
 from eden_memory.runtime import metrics
 from eden_memory.runtime.budget_keeping import BudgetKeeping
 from eden_memory.runtime.context_keeping import ContextKeeping
@@ -51,6 +54,7 @@ from eden_memory.runtime.kafka import admin_config, client_kwargs
 from eden_memory.runtime.lagging.exporting import Census, LagExport
 from eden_memory.runtime.lagging.reading import LagReader
 from eden_memory.runtime.metrics import BudgetMetrics
+from eden_memory.runtime.placed import Placed
 from eden_memory.runtime.preflight import topics_exist
 from eden_memory.runtime.process import Part, Process, ended_by_signals
 from eden_memory.runtime.stages.patience import until_there
@@ -136,12 +140,45 @@ async def run(settings: Settings, names: Sequence[str]) -> None:
     wanted = _wanted(names)
     async with AsyncExitStack() as stack:
         with ended_by_signals():
-            parts = await _parts(settings, wanted, stack)
-        await Process(parts, settings.run.drain_seconds + 5).run()
+            live = await until_there(
+                lambda: stack.enter_async_context(_live(settings)),
+                "MongoDB",
+                settings.run.start_seconds,
+                MONGODB_HINT,
+            )
+            placed = Placed(
+                lambda one: _parts(settings.placed(one), wanted), live.changes, settings.run.drain_seconds + 3
+            )
+            stack.push_async_callback(placed.close)
+            await placed.begin(await live.placement())
+            http = _http(settings, lambda: (placed, *placed.parts))
+        await Process([placed, *http], settings.run.drain_seconds + 5).run()
 
 
-async def _parts(settings: Settings, wanted: Collection[str], stack: AsyncExitStack) -> list[Part]:
-    """What is to run, once the servers are there and hold what it needs."""
+@asynccontextmanager
+async def _live(settings: Settings) -> AsyncGenerator[MongoLive]:
+    """The pointer to the namespace that is live, once it can be read."""
+    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
+        live = MongoLive(client[settings.mongodb.database], settings.mongodb.prefix)
+        await live.placement()
+        yield live
+
+
+def _http(settings: Settings, parts: Callable[[], Sequence[Part]]) -> list[Part]:
+    if settings.http.port is None:
+        return []
+    metrics.BUILD.info({"version": version("eden-memory")})
+    return [HealthServer(parts, settings.http.host, settings.http.port, namespace_of(settings))]
+
+
+@asynccontextmanager
+async def _parts(settings: Settings, wanted: Collection[str]) -> AsyncGenerator[list[Part]]:
+    """What is to run for a namespace, once the servers are there and hold what it needs."""
+    async with AsyncExitStack() as stack:
+        yield await _entered(settings, wanted, stack)
+
+
+async def _entered(settings: Settings, wanted: Collection[str], stack: AsyncExitStack) -> list[Part]:
     patience, topics = settings.run.start_seconds, load_topics(settings.kafka, settings.placement)
     config = admin_config(settings.kafka, endpoints(settings).kafka)
     await topics_exist(config, [topic.name for topic in topics], patience)
@@ -154,16 +191,14 @@ async def _parts(settings: Settings, wanted: Collection[str], stack: AsyncExitSt
         parts.append(await stack.enter_async_context(lag_export(settings)))
     if set(wanted) & set(pipeline.NAMES):
         await until_there(lambda: _collections_ready(settings), "MongoDB", patience, MONGODB_HINT)
-        stages = partial(_entered, stack, settings, wanted)
+        stages = partial(_stages, settings, wanted, stack)
         parts.extend(await until_there(stages, "MongoDB or Kafka", patience, SERVERS_HINT))
-    if settings.http.port is not None:
-        metrics.BUILD.info({"version": version("eden-memory")})
-        where = settings.http.host, settings.http.port
-        parts.append(HealthServer(tuple(parts), *where, namespace_of(settings)))
+    if WRITER in wanted:
+        parts.append(await stack.enter_async_context(shadowing(settings, stage_parts)))
     return parts
 
 
-async def _entered(stack: AsyncExitStack, settings: Settings, names: Collection[str]) -> list[Part]:
+async def _stages(settings: Settings, names: Collection[str], stack: AsyncExitStack) -> list[Part]:
     return await stack.enter_async_context(stage_parts(settings, names))
 
 
@@ -184,8 +219,10 @@ def _wanted(names: Sequence[str]) -> set[str]:
 
 
 @asynccontextmanager
-async def stage_parts(settings: Settings, names: Collection[str]) -> AsyncGenerator[list[Part]]:
-    """The stages named, ready to run; what they share is closed at the end."""
+async def stage_parts(
+    settings: Settings, names: Collection[str], *, group_of: Callable[[str], str] | None = None
+) -> AsyncGenerator[list[Part]]:
+    """The stages named, ready to run; what they share is closed at the end. `group_of`: other consumer groups."""
     servers = endpoints(settings)
     async with connect(settings.mongodb, servers.mongodb) as client:
         kafka = client_kwargs(settings.kafka, servers.kafka)
@@ -193,6 +230,7 @@ async def stage_parts(settings: Settings, names: Collection[str]) -> AsyncGenera
         await publisher.start()
         try:
             around = await _surroundings(settings, client, kafka, publisher)
+            around = around if group_of is None else replace(around, group_of=group_of)
             async with stage_handlers(settings, client, publisher, around.topic_of, names) as handlers:
                 workers: list[Part] = [Worker(stage, around) for stage in pipeline.stages(handlers)]
                 yield [*workers, *_beside(settings, client, around, handlers)]
@@ -210,7 +248,8 @@ def _beside(
     if pipeline.CONSOLIDATION in handlers:
         database, names = client[settings.mongodb.database], settings.names
         due = partial(scopes_due, database, names, MongoStreams(database, names))
-        parts.append(Waking(due, around.publisher, around.topic_of, pipeline.CONSOLIDATION))
+        memory = settings.placement.revisions
+        parts.append(Waking(due, around.publisher, around.topic_of, pipeline.CONSOLIDATION, memory))
     if pipeline.FORMATION_TRIGGER in handlers:
         parts.append(budget_keeping(settings, client))
     return parts

@@ -11,6 +11,7 @@ from pymongo import AsyncMongoClient
 
 from eden_memory import prompts
 from eden_memory.domain.fence import Fence
+from eden_memory.domain.forgetting.of_pipeline import of_pipeline
 from eden_memory.domain.stage import Handler
 from eden_memory.domain.windows.windows import Limits
 from eden_memory.models.asking.answers import AnswerStore
@@ -154,11 +155,21 @@ class Handlers:
         if {USAGE, FORMATION_TRIGGER} & set(names):
             await usage.prepare()
         database, called = self._database, self._names
+        pipeline = self._settings.placement.pipeline
         return {
             CONTEXT_CACHE: self.context_cache(),
             FORMATION_TRIGGER: self._formation_trigger(),
-            FORGETTING: Forgetting(MongoForgettingStore(database, called), self._forgotten),
-            ATLAS_WRITER: AtlasWriter(MongoMemoryStore(database, called), self._forgotten),
+            FORGETTING: of_pipeline(
+                Forgetting(MongoForgettingStore(database, called), self._forgotten), pipeline
+            ),
+            ATLAS_WRITER: of_pipeline(
+                AtlasWriter(
+                    MongoMemoryStore(database, called),
+                    self._forgotten,
+                    memory=self._settings.placement.revisions,
+                ),
+                pipeline,
+            ),
             USAGE: Usage(usage, UsageMetrics()),
         }
 

@@ -83,7 +83,9 @@ COMMANDS: Mapping[str, Entry] = {
         "replay.reform:app",
         "Form memory anew in a namespace: `eden reform NAME [OPTIONS]` (options: `eden reform run --help`).",
     ),
-    "namespace": Entry("replay.namespace:app", "Memory beside the live one: what `eden rebuild` fills."),
+    "namespace": Entry(
+        "replay.namespace:app", "Which memory there is, which is live, and another made live."
+    ),
     "tap": Entry("tap:tap", "Show the records of a topic, until Ctrl-C."),
     "watch": Entry(
         "watch:watch",

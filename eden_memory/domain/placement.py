@@ -28,6 +28,11 @@ class Placement:
         """Stands between the topics' prefix and the name of a topic that is not shared."""
         return "" if self.pipeline == ORIGINAL else f"ns.{self.pipeline}."
 
+    @property
+    def revisions(self) -> str:
+        """Stands before a scope's key where its revision names something: two memories of one pipeline have two."""
+        return "" if self.memory == self.pipeline else f"{self.memory}/"
+
     def group(self, program: str) -> str:
         """A program's consumer group, without the groups' prefix."""
         if program in SHARED_PROGRAMS:

@@ -27,9 +27,9 @@ class HealthServer:
 
     name = "http"
 
-    def __init__(self, parts: Sequence[Part], host: str, port: int, namespace: str) -> None:
+    def __init__(self, parts: Callable[[], Sequence[Part]], host: str, port: int, namespace: str) -> None:
         config = uvicorn.Config(
-            health_app(lambda: parts, namespace), host=host, port=port, log_config=None, lifespan="off"
+            health_app(parts, namespace), host=host, port=port, log_config=None, lifespan="off"
         )
         self._server = SignalLessServer(config)
         self._where = f"{host}:{port}"

@@ -68,6 +68,8 @@ class Live(Document):
     pipeline: KeyText
     previous: Placed | None = None
     """What was live before: `--rollback` returns to it."""
+    handover: KeyText | None = None
+    """A group at what the former writer had announced: what came since is announced again, by the new one."""
     revision: Count
     """One more at every switch."""
     switched_at: Moment

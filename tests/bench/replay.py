@@ -21,9 +21,9 @@ from uuid import uuid4
 
 from pymongo import InsertOne, UpdateOne
 
-from eden_memory.cli.replay.wiring import installation
 from eden_memory.domain.replay.namespaces import KINDS, prefix_of
 from eden_memory.domain.stage import Delivery
+from eden_memory.namespaces.wiring import installation
 from schemas.documents import Consolidated, Fact, Snapshot, StoredBlob
 from schemas.scopes import Scope
 from tests.bench.report import Report, Row

@@ -81,8 +81,9 @@ async def serving(settings: Settings, **options: Any) -> AsyncGenerator[list[Par
         app = create_app(memory, keys, Admission(keys, settings.serve), lambda: parts)
         parts.append(DoorsServer(app, memory))
         if settings.http.port is not None:
+            doors = tuple(parts)
             where = settings.http.host, settings.http.port
-            parts.append(HealthServer(tuple(parts), *where, namespace_of(settings)))
+            parts.append(HealthServer(lambda: doors, *where, namespace_of(settings)))
         yield parts
 
 

@@ -1,4 +1,4 @@
-"""`eden namespace`: what memory there is beside the live one, how large it is, and away with it."""
+"""`eden namespace`: which memory there is and which is live, how large it is, another made live, away with it."""
 
 import asyncio
 from typing import Annotated
@@ -7,11 +7,18 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from eden_memory.cli.replay.wiring import Installation, installation
+from eden_memory.domain.errors import EdenError
+from eden_memory.domain.placement import ORIGINAL
+from eden_memory.domain.replay.namespaces import placement_of
+from eden_memory.namespaces.dropping import drop as drop_namespace
+from eden_memory.namespaces.dropping import placement_named
+from eden_memory.namespaces.switching import original_of, switch
+from eden_memory.namespaces.switching import rollback as back
+from eden_memory.namespaces.wiring import Installation, installation
 from eden_memory.settings import Settings
 from schemas.documents import Namespace
 
-app = typer.Typer(help="Memory beside the live one: what `eden rebuild` fills.", no_args_is_help=True)
+app = typer.Typer(help="Which memory there is, which is live, and another made live.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(help="the namespace")]
 
 
@@ -29,18 +36,40 @@ def show(name: Name) -> None:
 
 @app.command()
 def drop(name: Name, yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False) -> None:
-    """Drop a namespace: its collections and its consumer group. Live memory and the topics stay."""
+    """Drop a namespace: its collections and groups, and with the last of its pipeline the topics. Live stays."""
     asyncio.run(_drop(Settings(), name, yes=yes))
 
 
+@app.command("switch")
+def switched(name: Name) -> None:
+    """Make a namespace live: everything that runs and reads follows at once, without a restart."""
+    asyncio.run(_switch(Settings(), name))
+
+
+@app.command()
+def rollback() -> None:
+    """Make live again what was live before."""
+    asyncio.run(rolled_back(Settings()))
+
+
 async def _list(settings: Settings) -> None:
-    table = Table("namespace", "state", "made", "documents", "size")
+    table = Table("namespace", "", "kind", "pipeline", "state", "made", "documents", "size")
     async with installation(settings) as at:
-        table.add_row("live", "live", "", *await _sizes(at, at.prefix))
-        for one in await at.namespaces.all():
-            made = f"{one.created_at:%Y-%m-%d %H:%M}"
-            table.add_row(one.id, one.state, made, *await _sizes(at, one.prefix))
+        live = await at.live.placement()
+        for one in await _all(at):
+            made = "" if one.kind == ORIGINAL else f"{one.created_at:%Y-%m-%d %H:%M}"
+            marked = "live" if placement_of(one) == live else ""
+            table.add_row(
+                one.id, marked, one.kind, one.pipeline, one.state, made, *await _sizes(at, one.prefix)
+            )
     Console().print(table)
+
+
+async def _all(at: Installation) -> list[Namespace]:
+    """The original first, also before it has a document."""
+    known = await at.namespaces.all()
+    original = next((one for one in known if one.id == ORIGINAL), None) or original_of(at)
+    return [original, *(one for one in known if one.id != ORIGINAL)]
 
 
 async def _sizes(at: Installation, prefix: str) -> tuple[str, str]:
@@ -51,11 +80,12 @@ async def _sizes(at: Installation, prefix: str) -> tuple[str, str]:
 async def _show(settings: Settings, name: str) -> None:
     console = Console(highlight=False)
     async with installation(settings) as at:
-        one = await at.named(name)
+        one = original_of(at) if name == ORIGINAL else await at.named(name)
+        live = placement_of(one) == await at.live.placement()
         table = Table("collection", "documents", "size")
         for short, (count, size) in (await at.namespaces.sizes(one.prefix)).items():
             table.add_row(one.prefix + short, f"{count:,}", megabytes(size))
-    for line in _said(one):
+    for line in [*_said(one), *(["live"] if live else [])]:
         console.print(line)
     console.print(table)
 
@@ -74,12 +104,27 @@ def _said(one: Namespace) -> list[str]:
 
 async def _drop(settings: Settings, name: str, *, yes: bool) -> None:
     async with installation(settings) as at:
-        one = await at.named(name)
+        placement = await placement_named(at, name)
+        if placement == await at.live.placement():
+            raise EdenError(f"{name} is live and stays", "Switch to another namespace first.")
         if not yes:
-            documents, size = await _sizes(at, one.prefix)
+            documents, size = await _sizes(at, at.memory_prefix(placement))
             typer.confirm(f"{name} has {documents} documents, {size}; drop it?", abort=True)
-        await at.drop(one)
+        await drop_namespace(at, name)
     typer.echo(f"{name} is dropped")
+
+
+async def _switch(settings: Settings, name: str) -> None:
+    async with installation(settings) as at:
+        was = await switch(at, name)
+    typer.echo(f"{name} is live now, in the place of {was.memory}")
+
+
+async def rolled_back(settings: Settings) -> None:
+    """Make live what was live before, and say so."""
+    async with installation(settings) as at:
+        was, now = await back(at)
+    typer.echo(f"{now.memory} is live again, in the place of {was.memory}")
 
 
 def megabytes(size: int) -> str:

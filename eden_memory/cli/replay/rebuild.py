@@ -3,46 +3,98 @@
 import asyncio
 import gc
 import sys
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
+from eden_memory.cli.replay.from_nothing import from_nothing
+from eden_memory.cli.replay.namespace import rolled_back
 from eden_memory.cli.replay.progress import Shown
-from eden_memory.cli.replay.verifying import SHOWN, Verdict, verify
-from eden_memory.cli.replay.wiring import Installation, installation, rebuilding
+from eden_memory.domain.errors import EdenError
 from eden_memory.domain.replay.namespaces import checked
 from eden_memory.logs import warnings_only
+from eden_memory.namespaces.switching import switch
+from eden_memory.namespaces.verifying import SHOWN, Verdict, verify
+from eden_memory.namespaces.wiring import Installation, installation, rebuilding
+from eden_memory.runtime.ending import end
 from eden_memory.settings import Settings
 
-Name = Annotated[str, typer.Argument(help="the namespace; made if there is none")]
+Name = Annotated[str | None, typer.Argument(help="the namespace; made if there is none")]
 Follow = Annotated[bool, typer.Option("--follow", help="go on with what is published, until Ctrl-C")]
 Verify = Annotated[
     bool, typer.Option("--verify", help="then compare with live memory; exit code 1: different")
 ]
+Switch = Annotated[
+    bool, typer.Option("--switch", help="then make it live: with --verify, where it is equal to live")
+]
+Accept = Annotated[
+    bool, typer.Option("--accept", help="with --verify --switch: make it live in spite of differences")
+]
+Rollback = Annotated[bool, typer.Option("--rollback", help="make live again what was live before; no NAME")]
+Nothing = Annotated[
+    bool,
+    typer.Option(
+        "--from-nothing", help="MongoDB has lost our collections: restore what the topics hold; no NAME"
+    ),
+]
 Most = Annotated[int, typer.Option("--show", min=0, help="how many differences are listed")]
 
+LOOK_SECONDS = 1.0
 COLLECTED_EVERY = (20_000, 20, 10)
 """Records and documents hold no cycles: looking for these as often as Python does takes a fifth of the CPU."""
 
 
-def rebuild(name: Name, follow: Follow = False, compare: Verify = False, show: Most = SHOWN) -> None:
+def rebuild(
+    name: Name = None,
+    follow: Follow = False,
+    compare: Verify = False,
+    then_switch: Switch = False,
+    accept: Accept = False,
+    back: Rollback = False,
+    nothing: Nothing = False,
+    show: Most = SHOWN,
+) -> None:
     """Rebuild memory from the memory topics into a namespace, without any model; safe to stop and to repeat.
 
     Live memory is not touched, and nothing is published.
     """
+    if back:
+        asyncio.run(rolled_back(Settings()))
+        return
+    if nothing:
+        gc.set_threshold(*COLLECTED_EVERY)
+        with warnings_only(), suppress(KeyboardInterrupt):
+            asyncio.run(from_nothing(Settings(), Console(highlight=False, soft_wrap=True)))
+        return
+    if name is None:
+        raise EdenError("no namespace is named", "eden rebuild NAME")
     gc.set_threshold(*COLLECTED_EVERY)
-    equal = True
+    equal, asked = True, Asked(checked(name), follow, show if compare else None, then_switch, accept)
     with warnings_only(), suppress(KeyboardInterrupt):
-        equal = asyncio.run(_work(Settings(), checked(name), follow=follow, most=show if compare else None))
+        equal = asyncio.run(_work(Settings(), asked))
     if not equal:
         sys.exit(1)
 
 
-async def _work(settings: Settings, name: str, *, follow: bool, most: int | None) -> bool:
-    console = Console(highlight=False, soft_wrap=True)
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the command is to do; `most` differences are shown, None: nothing is compared."""
+
+    name: str
+    follow: bool
+    most: int | None
+    switch: bool
+    accept: bool
+
+
+async def _work(settings: Settings, asked: Asked) -> bool:
+    """Whether it is equal to live, or that was not asked, or does not matter."""
+    console, name = Console(highlight=False, soft_wrap=True), asked.name
     verdicts: list[Verdict] = []
     async with installation(settings) as at:
         with Shown(console) as shown:
@@ -51,12 +103,42 @@ async def _work(settings: Settings, name: str, *, follow: bool, most: int | None
                 async def once_in() -> None:
                     counts = await at.namespaces.counts(work.namespace.prefix)
                     console.print(f"{name} has all that was there: {_said(counts)}")
-                    if most is not None:
-                        verdicts.append(await verify(at, work, most))
+                    if asked.most is not None:
+                        verdicts.append(await verify(at, work, asked.most))
                         await _told(console, at, name, verdicts[0])
+                    if asked.switch and _may_switch(asked, verdicts):
+                        was = await switch(at, name)
+                        console.print(f"{name} is live now, in the place of {was.memory}")
 
-                await work.run(worker, once_in, follow=follow)
-    return all(one.equal for one in verdicts)
+                running = work.run(worker, once_in, follow=asked.follow and not asked.switch)
+                await _while_ours(running, at, name, own=asked.switch)
+    return all(one.equal for one in verdicts) or (asked.switch and asked.accept)
+
+
+def _may_switch(asked: Asked, verdicts: Sequence[Verdict]) -> bool:
+    return asked.accept or all(one.equal for one in verdicts)
+
+
+async def _while_ours(running: Coroutine[Any, Any, None], at: Installation, name: str, *, own: bool) -> None:
+    """Until it has ended; an EdenError once somebody drops the namespace, or (unless it is our `own` doing) makes it
+    live: it has a writer then."""
+    work = asyncio.create_task(running)
+    taken = asyncio.create_task(_taken(at, name, own=own))
+    try:
+        await asyncio.wait([work, taken], return_when=asyncio.FIRST_COMPLETED)
+        (work if work.done() else taken).result()
+    finally:
+        await end([work, taken])
+
+
+async def _taken(at: Installation, name: str, *, own: bool) -> None:
+    while True:
+        found, live = await at.namespaces.get(name), await at.live.placement()
+        if found is None or found.state == "dropped":
+            raise EdenError(f"{name} is being dropped")
+        if live.memory == name and not own:
+            raise EdenError(f"{name} was made live: `eden run` goes on with it")
+        await asyncio.sleep(LOOK_SECONDS)
 
 
 def _said(counts: dict[str, int]) -> str:

@@ -1,6 +1,8 @@
 """How a namespace is named, and what belongs to it. Pure."""
 
 import re
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.names import MEMORY
@@ -14,6 +16,8 @@ COLLECTIONS = (*sorted(MEMORY), "controls")
 WRITER = "atlas-writer"
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
 RESERVED = ("live", ORIGINAL)
+READY = ("caught_up", "verified")
+"""States in which a namespace may become live, and is kept true."""
 
 
 def checked(name: str) -> str:
@@ -34,6 +38,32 @@ def prefix_of(live: str, name: str) -> str:
 def stage_of(name: str) -> str:
     """The name of the writer that fills a namespace; its group is this behind the groups' prefix."""
     return f"{WRITER}.{checked(name)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What is kept true while another namespace is live."""
+
+    silent: tuple[Placement, ...]
+    """A writer writes it; what it would announce, another says."""
+    forgetting: tuple[Placement, ...]
+    """Of other pipelines than live's, one each: its forgetting and its writer."""
+
+
+def beside(live: Placement, namespaces: Iterable[Namespace]) -> Beside:
+    """Every namespace that has caught up, also the original, which has a document only once another was live."""
+    known = list(namespaces)
+    there = [placement_of(one) for one in known if one.state in READY]
+    if all(one.id != ORIGINAL for one in known):
+        there.append(Placement())
+    others = sorted(
+        (one for one in there if one != live), key=lambda one: (one.memory != one.pipeline, one.memory)
+    )
+    first = {one.pipeline: one for one in reversed(others) if one.pipeline != live.pipeline}
+    return Beside(
+        silent=tuple(one for one in others if one not in first.values()),
+        forgetting=tuple(one for one in others if one in first.values()),
+    )
 
 
 def placement_of(namespace: Namespace) -> Placement:

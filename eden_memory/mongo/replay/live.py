@@ -15,6 +15,7 @@ from pymongo.write_concern import WriteConcern
 
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.placement import ORIGINAL, Placement
+from eden_memory.domain.replay.namespaces import READY
 from eden_memory.logs import LibraryLogger
 from schemas.documents import Live, Namespace
 
@@ -22,8 +23,6 @@ log = LibraryLogger()
 
 Row = dict[str, Any]
 KEY = "live"
-READY = ("caught_up", "verified")
-"""States in which a namespace may become live."""
 AWAIT_MS = 500
 SILENT_SECONDS = 3.0
 """A server that does not even say that nothing happened for so long is taken for gone."""
@@ -52,15 +51,35 @@ class MongoLive:
         """What is live."""
         return placed(await self.read())
 
-    async def switch(self, to: Placement, expected: Placement) -> None:
+    async def switch(self, to: Placement, expected: Placement, handover: str | None = None) -> None:
         """Make `to` live if `expected` still is: of several at once, one wins.
 
-        EdenError for the others, and where `to` is no namespace that has caught up.
+        `handover`: the group of schemas.documents.Live. EdenError for the others, and where `to` is no namespace
+        that has caught up.
         """
         async with self._client.start_session() as session:
-            await session.with_transaction(lambda one: self._switch(to, expected, one))
+            await session.with_transaction(lambda one: self._switch(to, expected, handover, one))
 
-    async def _switch(self, to: Placement, expected: Placement, session: AsyncClientSession) -> None:
+    async def handed_over(self, handover: str) -> None:
+        """All is announced that came with the switch."""
+        await self._live.update_one({"_id": KEY, "handover": handover}, {"$set": {"handover": None}})
+
+    async def give_up(self, placement: Placement) -> None:
+        """Note that a namespace is dropped from now on; an EdenError where it is live, or becomes so just now."""
+        async with self._client.start_session() as session:
+            await session.with_transaction(lambda one: self._give_up(placement, one))
+
+    async def _give_up(self, placement: Placement, session: AsyncClientSession) -> None:
+        """Its document is written by a switch, too: the two exclude each other."""
+        dropped = {"$set": {"state": "dropped"}}
+        await self._namespaces.update_one({"_id": placement.memory}, dropped, session=session)
+        row = await self._live.find_one({"_id": KEY}, session=session)
+        if (ORIGINAL if row is None else row["memory"]) == placement.memory:
+            raise EdenError(f"{placement.memory} is live and stays", "Switch to another namespace first.")
+
+    async def _switch(
+        self, to: Placement, expected: Placement, handover: str | None, session: AsyncClientSession
+    ) -> None:
         now = datetime.now(UTC)
         await self._claim(to, now, session)
         moved = {
@@ -69,6 +88,7 @@ class MongoLive:
                 "pipeline": to.pipeline,
                 "previous": {"memory": expected.memory, "pipeline": expected.pipeline},
                 "switched_at": now,
+                "handover": handover,
             },
             "$inc": {"revision": 1},
         }

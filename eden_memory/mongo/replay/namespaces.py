@@ -8,8 +8,8 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import CollectionInvalid, DuplicateKeyError, OperationFailure
 
-from eden_memory.domain.errors import EdenError
-from eden_memory.domain.replay.namespaces import COLLECTIONS, KINDS, prefix_of
+from eden_memory.domain.placement import collections_of
+from eden_memory.domain.replay.namespaces import KINDS
 from eden_memory.mongo.setup.memory_indexes import MEMORY_INDEXES
 from eden_memory.mongo.setup.validators import validator_of
 from schemas.documents import Namespace, Place
@@ -36,7 +36,7 @@ class MongoNamespaces:
 
     async def made(self, new: Namespace) -> Namespace:
         """The namespace of this name: `new`, or what was there before. Its collections are made too."""
-        if new.prefix != prefix_of(self._live, new.id):
+        if new.prefix != self._live + collections_of(new.id):
             raise ValueError(f"{new.prefix} is not the prefix of {new.id}")
         try:
             await self._namespaces.insert_one(new.stored())
@@ -91,17 +91,9 @@ class MongoNamespaces:
             found[kind.COLLECTION] = int(stats.get("count", 0)), size
         return found
 
-    async def drop(self, name: str) -> None:
-        """Remove a namespace whose group is gone; safe to repeat. Only collections under its own prefix are named."""
-        namespace = await self.get(name)
-        if namespace is None:
-            return
-        if namespace.prefix != prefix_of(self._live, name):
-            raise EdenError(f"{name} has the prefix {namespace.prefix}, which is not a namespace's")
-        await self._namespaces.update_one({"_id": name}, {"$set": {"state": "dropped"}})
-        for short in COLLECTIONS:
-            await self._database.drop_collection(namespace.prefix + short)
-        await self._namespaces.delete_one({"_id": name})
+    async def remove(self, name: str) -> None:
+        """The document of a namespace of which nothing is left."""
+        await self._namespaces.delete_one({"_id": name, "state": "dropped"})
 
     async def _collections(self, prefix: str) -> None:
         for kind in KINDS:

@@ -44,6 +44,17 @@ async def found(facts: AsyncCollection[Row]) -> Sequence[Mapping[str, Any]] | No
         raise
 
 
+def dimensions_of(there: Sequence[Mapping[str, Any]]) -> int | None:
+    """Numbers of a vector, as a vector index that is there has it; None without one."""
+    fields = [
+        field
+        for one in there
+        if one["name"] == VECTOR_INDEX
+        for field in one.get("latestDefinition", {}).get("fields", ())
+    ]
+    return next((int(one["numDimensions"]) for one in fields if "numDimensions" in one), None)
+
+
 async def make(facts: AsyncCollection[Row], dimensions: int) -> list[str] | None:
     """Create what is missing and put right what differs; the names of these, None where there is no search."""
     there = await found(facts)

@@ -72,6 +72,20 @@ def silent(writer: Handler, counted: Counted) -> Handler:
     return run
 
 
+def silent_worker(row: Stage, name: str, group: str, counted: Counted, around: Surroundings) -> Worker:
+    """The writer's row of the table under another name and in another group, without its events."""
+    stage = replace(
+        row,
+        name=name,
+        handler=silent(row.handler, counted),
+        writes=(),
+        at_once=HANDLERS,
+        batch=BATCH,
+        dead_share=1.0,
+    )
+    return Worker(stage, replace(around, publisher=counted, group_of=lambda _: group, bounds=BOUNDS))
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """How far a rebuild is, in offsets of the topics (compacted ones hold fewer records)."""
@@ -99,20 +113,7 @@ class Rebuilding:
 
     def worker(self, row: Stage, name: str, around: Surroundings) -> Worker:
         """The writer's row of the table under the namespace's name, with the namespace's group."""
-        stage = replace(
-            row,
-            name=name,
-            handler=silent(row.handler, self.counted),
-            writes=(),
-            at_once=HANDLERS,
-            batch=BATCH,
-            dead_share=1.0,
-        )
-        own = replace(around, publisher=self.counted, group_of=self._group, bounds=BOUNDS)
-        return Worker(stage, own)
-
-    def _group(self, _: str) -> str:
-        return self.namespace.group
+        return silent_worker(row, name, self.namespace.group, self.counted, around)
 
     async def run(
         self, worker: Worker, then: Callable[[], Awaitable[None]] | None = None, *, follow: bool

@@ -9,11 +9,11 @@ from random import Random
 
 from aiokafka import TopicPartition
 
-from eden_memory.cli.replay.verifying import Verdict, verify
-from eden_memory.cli.replay.wiring import Installation, installation, rebuilding
 from eden_memory.domain.forgetting.forgotten import Mark
 from eden_memory.domain.stage import Delivery
 from eden_memory.mongo.memory.forgetting_store import MongoForgettingStore
+from eden_memory.namespaces.verifying import Verdict, verify
+from eden_memory.namespaces.wiring import Installation, installation, rebuilding
 from eden_memory.runtime.replay.places import Places, behind
 from eden_memory.runtime.replay.rebuilding import Rebuilding
 from schemas.documents import Namespace, Place

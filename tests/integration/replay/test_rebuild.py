@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from eden_memory.cli.replay.wiring import installation
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.replay.namespaces import KINDS
+from eden_memory.namespaces.dropping import drop
+from eden_memory.namespaces.wiring import installation
 from tests.chaos.formation_rebuild import compacted
 from tests.integration.replay.replay_kit import NAME, WRITER, ReplayKit, told
 from tests.integration.runtime.harness import until
@@ -111,4 +112,4 @@ async def _has(kit: ReplayKit, least: int) -> bool:
 
 async def _drop(kit: ReplayKit) -> None:
     async with installation(kit.settings) as at:
-        await at.drop(await at.named(NAME))
+        await drop(at, NAME)

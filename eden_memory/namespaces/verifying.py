@@ -3,10 +3,10 @@
 import asyncio
 from dataclasses import dataclass
 
-from eden_memory.cli.replay.wiring import Installation
 from eden_memory.domain.replay.content import Difference
 from eden_memory.domain.replay.namespaces import KINDS
 from eden_memory.mongo.replay.comparing import Compared, MongoComparing
+from eden_memory.namespaces.wiring import Installation
 from eden_memory.runtime.replay.rebuilding import Rebuilding
 
 SHOWN = 50

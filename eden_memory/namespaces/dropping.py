@@ -1,0 +1,104 @@
+"""Drops a namespace: nothing uses it any more, then its groups, collections and, with its last one, topics go."""
+
+import asyncio
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVariableType]
+
+from eden_memory.domain.errors import EdenError
+from eden_memory.domain.names import FORMING, MEMORY
+from eden_memory.domain.placement import ORIGINAL, SHARED_PROGRAMS, WRITING, Placement
+from eden_memory.domain.replay.namespaces import checked, placement_of
+from eden_memory.mongo.controls import MongoGroupNotes
+from eden_memory.namespaces.switching import keep_original
+from eden_memory.namespaces.wiring import Installation
+from eden_memory.runtime.contract.topics import Topics
+from eden_memory.runtime.replay.places import remove_group
+
+LEAVE_SECONDS = 20.0
+"""Running processes notice within a second that they are to leave; one that was killed counts for ten more."""
+PAUSE_SECONDS = 0.5
+TOPIC_SECONDS = 30
+GONE = KafkaError.UNKNOWN_TOPIC_OR_PART  # pyright: ignore
+
+
+async def drop(at: Installation, name: str) -> None:
+    """Safe to repeat. EdenError where it is live, is not there, or somebody goes on reading for it."""
+    placement, found = await placement_named(at, name), await at.namespaces.get(name)
+    if found is not None and found.state == "filling":  # by a command, which is not to be interrupted
+        await asyncio.to_thread(remove_group, at.admin, found.group)
+    if placement.memory == ORIGINAL:
+        await keep_original(at)
+    await at.live.give_up(placement)
+    last = placement.pipeline not in await _pipelines(at, placement)
+    for group in _groups(at.topics(placement), last=last):
+        await _left(at, group)
+        await MongoGroupNotes(at.database, at.settings.names).forget(group)
+    if last:
+        await asyncio.to_thread(_remove_topics, at.admin, _own(at.topics(placement)))
+    names = placement.names(at.settings.mongodb.prefix)
+    for short in sorted({*MEMORY, *(FORMING if last else ())}):
+        await at.database.drop_collection(names[short])
+    # a rebuild of a namespace keeps its pauses under its own prefix
+    if placement.memory != placement.pipeline:
+        await at.database.drop_collection(at.memory_prefix(placement) + "controls")
+    if placement.memory != ORIGINAL:
+        await at.namespaces.remove(placement.memory)
+
+
+async def placement_named(at: Installation, name: str) -> Placement:
+    """Where it is; an EdenError where there is none of this name."""
+    if name == ORIGINAL:
+        return Placement()
+    found = await at.namespaces.get(checked(name))
+    if found is None:
+        raise EdenError(f"there is no namespace {name}", "eden namespace list")
+    return placement_of(found)
+
+
+async def _pipelines(at: Installation, without: Placement) -> set[str]:
+    """Of all other namespaces that are there, live among them."""
+    known = await at.namespaces.all()
+    there = {placement_of(one) for one in known if one.state != "dropped"} | {await at.live.placement()}
+    if all(one.id != ORIGINAL for one in known):
+        there.add(Placement())
+    return {one.pipeline for one in there if one != without}
+
+
+def _groups(topics: Topics, *, last: bool) -> list[str]:
+    """Its own: its writer's and its reader's; with the pipeline, all of that."""
+    programs = [one for one, program in topics.file.programs.items() if not program.later]
+    own = [one for one in programs if one in WRITING or (last and one not in SHARED_PROGRAMS)]
+    return [topics.group(one) for one in own]
+
+
+async def _left(at: Installation, group: str) -> None:
+    """Remove a group, once all have left it."""
+    clock = asyncio.get_running_loop().time
+    until = clock() + LEAVE_SECONDS
+    while True:
+        try:
+            await asyncio.to_thread(remove_group, at.admin, group)
+        except EdenError:
+            if clock() > until:
+                raise
+            await asyncio.sleep(PAUSE_SECONDS)
+        else:
+            return
+
+
+def _own(topics: Topics) -> list[str]:
+    """The topics that no other pipeline has, with their dead letters."""
+    shared = {topics.name(short) for short, one in topics.file.topics.items() if one.shared}
+    return [one.name for one in topics if one.name not in shared and one.dead_of not in shared]
+
+
+def _remove_topics(config: dict[str, Any], names: list[str]) -> None:
+    admin: Any = AdminClient({**config, "log_level": 0})
+    for removal in admin.delete_topics(names, operation_timeout=TOPIC_SECONDS).values():
+        try:
+            removal.result(TOPIC_SECONDS)
+        except KafkaException as error:
+            if error.args[0].code() != GONE:
+                raise

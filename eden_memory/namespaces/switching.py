@@ -1,0 +1,138 @@
+"""Makes another namespace live: ready in every respect first, then by one write that all who follow hear of."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from uuid import uuid4
+
+from aiokafka import TopicPartition
+
+from eden_memory.domain.errors import EdenError
+from eden_memory.domain.placement import ORIGINAL, Placement
+from eden_memory.domain.replay.namespaces import READY, WRITER, placement_of
+from eden_memory.mongo.setup import search_indexes
+from eden_memory.mongo.setup.setup import set_up
+from eden_memory.namespaces.wiring import Installation
+from eden_memory.runtime.replay import offsets
+from eden_memory.runtime.replay.places import Places, behind, remove_group
+from schemas.documents import Fact, Namespace, Place
+
+LEVEL_SECONDS = 0.3
+"""The writer has what was there so long ago: nothing is left at the moment of the switch."""
+BUSY_SECONDS, BUSY_LEVEL_SECONDS = 10.0, 2.0
+"""Where new records come all the time it is never quite so: after so long, so much is let pass."""
+PATIENCE_SECONDS = 30.0
+LOOK_SECONDS = 0.1
+INDEX_SECONDS = 600.0
+
+
+async def switch(at: Installation, name: str) -> Placement:
+    """Make a namespace live; what was live before. EdenError where it is filling, dropped, behind, or live already,
+    and where something else was made live meanwhile."""
+    expected = await at.live.placement()
+    to = await _usable(at, name, expected)
+    await keep_original(at)
+    await _prepare(at, expected, to)
+    handover = await _handover(at, expected, to)
+    try:
+        await _level(at, to)
+        await at.live.switch(to, expected, handover)
+    except BaseException:
+        if handover is not None:
+            await asyncio.to_thread(remove_group, at.admin, handover)
+        raise
+    return expected
+
+
+async def rollback(at: Installation) -> tuple[Placement, Placement]:
+    """Make live again what was live before: what was live until now, and what is. Errors as of :func:`switch`."""
+    live = await at.live.read()
+    if live is None or live.previous is None:
+        raise EdenError("nothing else was ever live", "eden namespace list")
+    was = await switch(at, live.previous.memory)
+    return was, await at.live.placement()
+
+
+async def keep_original(at: Installation) -> None:
+    """A document for the original: from now on it is a namespace like the others."""
+    await at.namespaces.made(original_of(at))
+
+
+def original_of(at: Installation) -> Namespace:
+    """As it is described while it is live, or was never left."""
+    prefix, placement = at.settings.mongodb.prefix, Placement()
+    return Namespace(
+        id=ORIGINAL,
+        kind="original",
+        prefix=prefix,
+        group=at.topics(placement).group(WRITER),
+        source=prefix,
+        places=(),
+        state="caught_up",
+        created_at=datetime.now(UTC),
+    )
+
+
+async def _usable(at: Installation, name: str, live: Placement) -> Placement:
+    found = await at.namespaces.get(name)
+    if found is None and name != ORIGINAL:
+        raise EdenError(f"there is no namespace {name}", "eden namespace list")
+    to = Placement() if found is None else placement_of(found)
+    if to == live:
+        raise EdenError(f"{name} is live already", "eden namespace list")
+    if found is not None and found.state not in READY:
+        raise EdenError(f"{name} is {found.state}", f"eden namespace show {name}")
+    return to
+
+
+async def _prepare(at: Installation, live: Placement, to: Placement) -> None:
+    """Collections, indexes and validators; search indexes where live has them."""
+    settings = at.settings.placed(to)
+    await set_up(at.database, settings.names)
+    theirs = await search_indexes.found(at.database[live.names(settings.mongodb.prefix)[Fact.COLLECTION]])
+    if dimensions := search_indexes.dimensions_of(theirs or ()):
+        facts = at.database[settings.names[Fact.COLLECTION]]
+        await search_indexes.make(facts, dimensions)
+        await search_indexes.wait_until_queryable(facts, INDEX_SECONDS)
+
+
+async def _handover(at: Installation, live: Placement, to: Placement) -> str | None:
+    """A group of its own at what live's writer has committed: all before that is announced. Else `to` is silent until
+    its processes have heard of the switch, and what it wrote until then would never be announced."""
+    if live.pipeline != to.pipeline:
+        return None  # its writer announces what it writes
+    topics = at.topics(live)
+    group = f"{topics.group(WRITER)}.until-{uuid4().hex[:8]}"
+    reached = await offsets.committed(at.admin, topics.group(WRITER))
+    async with Places(at.client, topics.read_by(WRITER), group) as places:
+        begun = {TopicPartition(one.topic, one.partition): one.begin for one in await places.all()}
+    await offsets.commit(at.admin, group, {tp: reached.get(tp, begin) for tp, begin in begun.items()})
+    return group
+
+
+async def _level(at: Installation, to: Placement) -> None:
+    """Until its writer has everything that is in its topics; an EdenError where it does not get there."""
+    topics = at.topics(to)
+    clock = asyncio.get_running_loop().time
+    begun_at, left = clock(), 0
+    async with Places(at.client, topics.read_by(WRITER), topics.group(WRITER)) as places:
+        begun = await places.all()
+        while clock() < begun_at + PATIENCE_SECONDS:
+            allowed = LEVEL_SECONDS if clock() < begun_at + BUSY_SECONDS else BUSY_LEVEL_SECONDS
+            left = await _left(places, begun, clock() + allowed)
+            if not left:
+                return
+    raise EdenError(
+        f"{to.memory} is behind its topics by {left:,} offsets: nothing was switched",
+        f"Have its writer run: `eden run`, or `eden rebuild {to.memory} --follow`.",
+    )
+
+
+async def _left(places: Places, begun: Sequence[Place], until: float) -> int:
+    """How much is still to be written, at `until` by the loop's clock, of what is there now."""
+    ends = await places.ends()
+    while True:
+        left = behind(await places.reached(), ends, begun)
+        if not left or asyncio.get_running_loop().time() > until:
+            return left
+        await asyncio.sleep(LOOK_SECONDS)

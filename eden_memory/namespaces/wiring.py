@@ -1,0 +1,160 @@
+"""What a rebuild is made of: settings in, a writer with its own collections and group out."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from pymongo.asynchronous.database import AsyncDatabase
+
+from eden_memory.domain.errors import EdenError
+from eden_memory.domain.names import Names
+from eden_memory.domain.placement import Placement, collections_of
+from eden_memory.domain.replay.namespaces import WRITER, checked, placement_of, prefix_of, stage_of
+from eden_memory.domain.stage import Stage
+from eden_memory.local.servers import endpoints
+from eden_memory.mongo.client import connect
+from eden_memory.mongo.controls import MongoControls, MongoGroupNotes
+from eden_memory.mongo.memory.memory_store import MongoMemoryStore
+from eden_memory.mongo.outcomes import MongoLedger
+from eden_memory.mongo.replay.live import MongoLive
+from eden_memory.mongo.replay.marks import MongoMarks
+from eden_memory.mongo.replay.namespaces import MongoNamespaces
+from eden_memory.runtime.contract.topics import Topics, load_topics
+from eden_memory.runtime.kafka import admin_config, client_kwargs
+from eden_memory.runtime.replay.places import Places
+from eden_memory.runtime.replay.rebuilding import Counted, Progress, Rebuilding
+from eden_memory.runtime.stages.slots import Slots
+from eden_memory.runtime.stages.worker import Surroundings, Worker
+from eden_memory.settings import Settings
+from processors import pipeline
+from processors.atlas_writer import AtlasWriter
+from schemas.documents import Namespace
+from schemas.events import REGISTRY
+
+Row = dict[str, Any]
+SLOTS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """The servers of one command; `settings` are those of what was live when it began."""
+
+    settings: Settings
+    database: AsyncDatabase[Row]
+    namespaces: MongoNamespaces
+    live: MongoLive
+
+    @property
+    def prefix(self) -> str:
+        """Of the live memory's collections."""
+        return self.memory_prefix(self.settings.placement)
+
+    def memory_prefix(self, placement: Placement) -> str:
+        """Of a memory's collections."""
+        return self.settings.mongodb.prefix + collections_of(placement.memory)
+
+    def topics(self, placement: Placement) -> Topics:
+        """Of a namespace."""
+        return load_topics(self.settings.kafka, placement)
+
+    @property
+    def client(self) -> dict[str, Any]:
+        """Connection arguments of aiokafka."""
+        return client_kwargs(self.settings.kafka, endpoints(self.settings).kafka)
+
+    @property
+    def admin(self) -> dict[str, Any]:
+        """Connection arguments of librdkafka."""
+        return admin_config(self.settings.kafka, endpoints(self.settings).kafka)
+
+    async def named(self, name: str) -> Namespace:
+        """The namespace; an EdenError where there is none of this name."""
+        found = await self.namespaces.get(name)
+        if found is None:
+            raise EdenError(f"there is no namespace {name}", "eden namespace list")
+        return found
+
+
+@asynccontextmanager
+async def installation(settings: Settings) -> AsyncGenerator[Installation]:
+    """A connection to MongoDB, closed at the end."""
+    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
+        database, prefix = client[settings.mongodb.database], settings.mongodb.prefix
+        live = MongoLive(database, prefix)
+        placed = settings.placed(await live.placement())
+        yield Installation(placed, database, MongoNamespaces(database, prefix), live)
+
+
+@asynccontextmanager
+async def rebuilding(
+    at: Installation, name: str, shown: Callable[[Progress], None]
+) -> AsyncGenerator[tuple[Rebuilding, Worker]]:
+    """The namespace, made if it is new, and the writer that fills it."""
+    known = await at.namespaces.get(checked(name))
+    placement = placement_of(known) if known is not None else Placement(name, at.settings.placement.pipeline)
+    if placement == at.settings.placement:
+        raise EdenError(f"{name} is live: its writer is part of `eden run`", "Give another name.")
+    topics, group = at.topics(placement), at.topics(placement).group(WRITER)
+    async with Places(at.client, topics.read_by(WRITER), group) as places:
+        namespace = known or await _new(at, placement, group, places)
+        if namespace.state == "dropped":
+            raise EdenError(f"{name} is being dropped", f"eden namespace drop {name}")
+        namespace = await at.namespaces.made(namespace)
+        work = Rebuilding(namespace, places, at.namespaces, shown)
+        around = silent_surroundings(at.settings, at.database, placement, at.client, work.counted)
+        yield work, work.worker(writer_row(at.settings, at.database, placement), stage_of(name), around)
+
+
+async def _new(at: Installation, placement: Placement, group: str, places: Places) -> Namespace:
+    found = await places.all()
+    if not found:
+        raise EdenError("there are no memory topics to rebuild from", "eden topics apply")
+    return Namespace(
+        id=placement.memory,
+        kind="rebuild",
+        prefix=prefix_of(at.settings.mongodb.prefix, placement.memory),
+        group=group,
+        source=at.prefix,
+        pipeline=placement.pipeline,
+        places=found,
+        state="filling",
+        created_at=datetime.now(UTC),
+    )
+
+
+def writer_row(settings: Settings, database: AsyncDatabase[Row], placement: Placement) -> Stage:
+    """The writer's row in the table of the system: its code, other collections, its pipeline's marks."""
+    names = placement.names(settings.mongodb.prefix)
+    writer = AtlasWriter(MongoMemoryStore(database, names), MongoMarks(database, names), sleep=_at_once)
+    (row,) = pipeline.stages({WRITER: writer})
+    return row
+
+
+async def _at_once(seconds: float) -> None:
+    """Nobody listens: announcements need no spacing."""
+    del seconds
+
+
+def silent_surroundings(
+    settings: Settings,
+    database: AsyncDatabase[Row],
+    placement: Placement,
+    client: dict[str, Any],
+    counted: Counted,
+) -> Surroundings:
+    """What a writer that publishes nothing stands on; `client`: connection arguments of aiokafka."""
+    topics, names = load_topics(settings.kafka, placement), placement.names(settings.mongodb.prefix)
+    own = Names(settings.mongodb.prefix + collections_of(placement.memory))
+    return Surroundings(
+        client=client,
+        topic_of=topics.topic_of,
+        group_of=topics.group,
+        registry=REGISTRY,
+        publisher=counted,
+        ledger=MongoLedger(database, names),
+        notes=MongoGroupNotes(database, names),
+        controls=MongoControls(database, own),
+        slots=Slots(SLOTS),
+    )

@@ -1,0 +1,110 @@
+"""Runs the parts of the namespace that is live; when another becomes live, its parts take their place."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
+
+import structlog
+
+from eden_memory.domain.placement import Placement
+from eden_memory.runtime.ending import end
+from eden_memory.runtime.process import Part, State
+from eden_memory.runtime.together import Together
+
+log = structlog.get_logger("eden.live")
+
+Made = Callable[[Placement], AbstractAsyncContextManager[Sequence[Part]]]
+
+
+class Placed:
+    """A part of a process that has parts itself: those that `made` makes, ready to run, for a placement.
+
+    `changes` tells what is live, and each time that something else is. The former parts have ended, and what they
+    stood on is closed, before the new ones are made.
+    """
+
+    name = "live"
+
+    def __init__(
+        self, made: Made, changes: Callable[[], AsyncGenerator[Placement]], drain_seconds: float
+    ) -> None:
+        self._made, self._changes, self._drain_seconds = made, changes, drain_seconds
+        self._stack = AsyncExitStack()
+        self._stopping, self._moved = asyncio.Event(), asyncio.Event()
+        self._now = self._wanted = Placement()
+        self.parts: tuple[Part, ...] = ()
+
+    async def begin(self, placement: Placement) -> None:
+        """Make the parts of a placement; what goes wrong is raised."""
+        parts = await self._stack.enter_async_context(self._made(placement))
+        self.parts, self._now = tuple(parts), placement
+
+    async def close(self) -> None:
+        """Close what the parts stand on."""
+        stack, self._stack = self._stack, AsyncExitStack()
+        self.parts = ()
+        await stack.aclose()
+
+    async def run(self) -> None:
+        """Until `stop`; raises what one of the parts raises."""
+        self._wanted = self._now
+        following = asyncio.create_task(self._follow())
+        try:
+            while not self._stopping.is_set():
+                await self._until_moved(following)
+        finally:
+            await end([following])
+            await self.close()
+
+    def stop(self) -> None:
+        """Drain the parts and end `run`."""
+        self._stopping.set()
+
+    def state(self) -> State:
+        """Ready while the parts of what is live run."""
+        moving = self._wanted != self._now or not self.parts
+        return State(not moving, f"moving to {self._wanted.memory}" if moving else self._now.memory)
+
+    async def _until_moved(self, following: asyncio.Task[None]) -> None:
+        """The parts of one placement, from begin to end, and those of the next made."""
+        together = Together(self.parts, self._drain_seconds)
+        running = asyncio.create_task(together.run())
+        try:
+            await self._first(running, following, self._moved, self._stopping)
+            together.stop()
+            await running
+        finally:
+            await end([running])
+        await self.close()
+        if following.done():
+            following.result()
+        if self._stopping.is_set():
+            return
+        self._moved.clear()
+        log.info("another namespace is live", was=self._now.memory, now=self._wanted.memory)
+        making = asyncio.create_task(self.begin(self._wanted))
+        try:
+            await self._first(making, self._stopping)
+        finally:
+            await end([making] if self._stopping.is_set() else [])
+        if not making.cancelled():
+            making.result()
+
+    async def _first(self, *these: "asyncio.Task[None] | asyncio.Event") -> None:
+        """Until one of them has ended or is set."""
+        jobs = [one if isinstance(one, asyncio.Task) else asyncio.create_task(_wait(one)) for one in these]
+        try:
+            await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await end([job for job, one in zip(jobs, these, strict=True) if job is not one])
+
+    async def _follow(self) -> None:
+        async with aclosing(self._changes()) as changes:
+            async for placement in changes:
+                self._wanted = placement
+                if placement != self._now:
+                    self._moved.set()
+
+
+async def _wait(event: asyncio.Event) -> None:
+    await event.wait()
