@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -61,6 +62,15 @@ async def _turns() -> None:
         await asyncio.sleep(0)
 
 
+@asynccontextmanager
+async def _stopped(lanes: Lanes) -> AsyncGenerator[Lanes]:
+    """Lanes that start nothing more after the block, however it ends: an example may be cut short."""
+    try:
+        yield lanes
+    finally:
+        await lanes.stop(0)
+
+
 KEYS = st.lists(st.integers(0, 4), min_size=1, max_size=30)
 
 
@@ -71,26 +81,26 @@ def test_each_key_is_in_order_and_nothing_is_lost(
 ) -> None:
     async def scenario() -> None:
         gates, homes = _Gates(), [AssignedPartition("t", number) for number in range(2)]
-        lanes = Lanes(gates.run, at_once=at_once, together=together)
-        expected: dict[int, list[int]] = defaultdict(list)
-        for number, key in enumerate(keys):
-            lanes.add(b"%d" % key, _queued(homes[key % 2], key, number))
-            expected[key].append(number)
-            if data.draw(st.booleans()):
-                await _turns()
-        results = st.sampled_from([None, None, Again(), Again(split=True)])
-        await _turns()
-        while gates.open:
-            running = [_name(unit.items[0])[0] for unit, _ in gates.open.values()]
-            assert len(set(running)) == len(running) <= at_once
-            keep = data.draw(st.none() | st.integers(1, 3))
-            await gates.end(lambda n: data.draw(st.integers(0, n - 1)), data.draw(results), keep)
-        done: dict[int, list[int]] = defaultdict(list)
-        for key, number in gates.finished:
-            done[key].append(number)
-        assert done == expected
-        assert [home.count for home in homes] == [0, 0]
-        assert lanes.queued == lanes.running == 0
+        async with _stopped(Lanes(gates.run, at_once=at_once, together=together)) as lanes:
+            expected: dict[int, list[int]] = defaultdict(list)
+            for number, key in enumerate(keys):
+                lanes.add(b"%d" % key, _queued(homes[key % 2], key, number))
+                expected[key].append(number)
+                if data.draw(st.booleans()):
+                    await _turns()
+            results = st.sampled_from([None, None, Again(), Again(split=True)])
+            await _turns()
+            while gates.open:
+                running = [_name(unit.items[0])[0] for unit, _ in gates.open.values()]
+                assert len(set(running)) == len(running) <= at_once
+                keep = data.draw(st.none() | st.integers(1, 3))
+                await gates.end(lambda n: data.draw(st.integers(0, n - 1)), data.draw(results), keep)
+            done: dict[int, list[int]] = defaultdict(list)
+            for key, number in gates.finished:
+                done[key].append(number)
+            assert done == expected
+            assert [home.count for home in homes] == [0, 0]
+            assert lanes.queued == lanes.running == 0
 
     asyncio.run(scenario())
 
@@ -100,26 +110,25 @@ def test_each_key_is_in_order_and_nothing_is_lost(
 def test_a_revoke_drops_what_waits_and_only_that(keys: list[int], at_once: int, data: st.DataObject) -> None:
     async def scenario() -> None:
         gates, homes = _Gates(), [AssignedPartition("t", number) for number in range(2)]
-        lanes = Lanes(gates.run, at_once=at_once, together=2)
-        for number, key in enumerate(keys):
-            lanes.add(b"%d" % key, _queued(homes[key % 2], key, number))
-        await _turns()
-        for _ in range(data.draw(st.integers(0, 5))):
-            if gates.open:
-                again = data.draw(st.sampled_from([None, Again(), Again(after=60)]))
-                await gates.end(lambda n: data.draw(st.integers(0, n - 1)), again)
-        running = {_name(item) for unit, _ in gates.open.values() for item in unit.items}
-        homes[0].revoked = True
-        lanes.drop_revoked()
-        await _turns()
-        while gates.open:
-            await gates.end(lambda n: 0, None)
-        started_after = {name for names in gates.started for name in names}
-        assert running <= set(gates.finished)
-        assert all(key % 2 == 1 or (key, number) in started_after for key, number in gates.finished)
-        parked = {number for number in range(len(keys)) if (keys[number], number) not in gates.finished}
-        assert all(keys[number] % 2 == 0 or lanes.queued for number in parked)
-        await lanes.stop(0)
+        async with _stopped(Lanes(gates.run, at_once=at_once, together=2)) as lanes:
+            for number, key in enumerate(keys):
+                lanes.add(b"%d" % key, _queued(homes[key % 2], key, number))
+            await _turns()
+            for _ in range(data.draw(st.integers(0, 5))):
+                if gates.open:
+                    again = data.draw(st.sampled_from([None, Again(), Again(after=60)]))
+                    await gates.end(lambda n: data.draw(st.integers(0, n - 1)), again)
+            running = {_name(item) for unit, _ in gates.open.values() for item in unit.items}
+            homes[0].revoked = True
+            lanes.drop_revoked()
+            await _turns()
+            while gates.open:
+                await gates.end(lambda n: 0, None)
+            started_after = {name for names in gates.started for name in names}
+            assert running <= set(gates.finished)
+            assert all(key % 2 == 1 or (key, number) in started_after for key, number in gates.finished)
+            parked = {number for number in range(len(keys)) if (keys[number], number) not in gates.finished}
+            assert all(keys[number] % 2 == 0 or lanes.queued for number in parked)
 
     asyncio.run(scenario())
 
