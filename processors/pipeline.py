@@ -98,6 +98,7 @@ def stages(handlers: Mapping[str, Handler]) -> tuple[Stage, ...]:
             _of(handlers, FORGETTING),
             reads=(Forgotten,),
             writes=(Forgotten,),
+            in_parts=True,
         ),
         Stage(
             ATLAS_WRITER,

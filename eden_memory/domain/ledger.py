@@ -16,6 +16,7 @@ class Ledger(Protocol):
     async def store(self, outcome: Outcome) -> Outcome:
         """Store an outcome, acknowledged by a majority, or return the one stored under its key before.
 
-        Raises Reread if another decision holds a member or write of it, OutcomeTooLarge beyond the limit.
+        Raises Reread if another decision holds a member or write of it, OutcomeTooLarge beyond the limit where the
+        outcome may not be stored in parts.
         """
         ...

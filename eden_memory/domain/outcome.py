@@ -44,6 +44,8 @@ class Outcome:
     """Why the input was given up, if it was."""
     removed: bool = False
     """Only the keys are left: consumed by everyone, nothing to publish."""
+    in_parts: bool = False
+    """Whether its records may be more than one stored document holds."""
 
     @property
     def size(self) -> int:

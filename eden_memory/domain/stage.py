@@ -140,6 +140,8 @@ class Stage:
     """Outcomes are stored before they are published; False for stages that may be repeated at will."""
     keeps_empty: bool = True
     """Whether a decision without events is stored too; False where asking again costs nothing."""
+    in_parts: bool = False
+    """Whether a decision may be larger than one stored document: it is stored in parts then."""
     timeout: float = 300.0
     """Seconds until a handler that does not return counts as failed."""
     retry: RetryPolicy = field(default_factory=RetryPolicy)

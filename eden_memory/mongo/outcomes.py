@@ -1,8 +1,10 @@
 """The ledger of outcomes: written once, acknowledged by a majority, one insert per decision."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
+from uuid import uuid4
 
 from pymongo import ASCENDING, ReadPreference
 from pymongo.asynchronous.collection import AsyncCollection
@@ -23,6 +25,7 @@ class MongoLedger:
     """The collection `outcomes`.
 
     `_id` is the decision key; `members` (`stage:event id`) and `writes` are each unique over all documents.
+    A decision too large for one document has further ones, named in its `parts`; they count once it is there.
     """
 
     def __init__(self, database: AsyncDatabase[Document], names: Names, limit: int = LIMIT_BYTES) -> None:
@@ -52,15 +55,29 @@ class MongoLedger:
 
     async def store(self, outcome: Outcome) -> Outcome:
         """Insert it, or return what is stored under its key; Reread if a member or write is another's."""
-        if outcome.dead is None and outcome.size > self._limit:
+        large = outcome.dead is None and outcome.size > self._limit
+        if large and not outcome.in_parts:
             raise OutcomeTooLarge(f"{outcome.key}: {outcome.size} bytes of events, {self._limit} are allowed")
-        taken = await self._inserts.insert(_document(outcome))
+        document = await self._in_parts(outcome) if large else _document(outcome)
+        taken = await self._inserts.insert(document)
         if taken is None:
             return outcome
+        if parts := document.get("parts"):
+            await self._outcomes.delete_many({"_id": {"$in": parts}})
         stored = await self._outcomes.find_one({"_id": outcome.key})
         if stored is None:
             raise Reread(f"{outcome.key}: {taken} belongs to another decision")
-        return _outcome(stored)
+        return (await self._whole([stored]))[0]
+
+    async def _in_parts(self, outcome: Outcome) -> Document:
+        """Insert all parts but the first, under names that no other attempt gives; the first names them."""
+        first, *more = _cut(outcome.records, self._limit // 2)  # stored, small records take twice their bytes
+        attempt = uuid4().hex
+        names = [f"{outcome.key}/{attempt}/{number}" for number in range(1, len(more) + 1)]
+        for name, records in zip(names, more, strict=True):
+            part = _document(replace(outcome, key=name, members=(), writes=(), kinds=(), records=records))
+            await self._outcomes.insert_one({**part, "members": [name]})
+        return {**_document(replace(outcome, records=first)), "parts": names}
 
     async def remove_consumed(self, stage: str, topic: str, partition: int, before: int) -> int:
         """Remove the records of outcomes whose input ends below an offset; keys stay. How many there were."""
@@ -71,11 +88,19 @@ class MongoLedger:
         return result.modified_count
 
     async def _read(self, members: list[str]) -> dict[str, Outcome]:
+        documents = await self._outcomes.find({"members": {"$in": members}}).to_list()
         found: dict[str, Outcome] = {}
-        async for document in self._outcomes.find({"members": {"$in": members}}):
-            outcome = _outcome(document)
+        for document, outcome in zip(documents, await self._whole(documents), strict=True):
             found.update(dict.fromkeys(document["members"], outcome))
         return found
+
+    async def _whole(self, documents: Sequence[Document]) -> list[Outcome]:
+        """The outcomes, those in parts put together."""
+        names = [name for one in documents for name in one.get("parts", ())]
+        parts = (
+            {row["_id"]: row async for row in self._outcomes.find({"_id": {"$in": names}})} if names else {}
+        )
+        return [_outcome(one, [parts.get(name, {}) for name in one.get("parts", ())]) for one in documents]
 
 
 def _document(outcome: Outcome) -> Document:
@@ -108,22 +133,38 @@ def _packed(record: StoredRecord) -> Document:
     }
 
 
-def _outcome(document: Mapping[str, Any]) -> Outcome:
+def _cut(records: Sequence[StoredRecord], limit: int) -> list[tuple[StoredRecord, ...]]:
+    """The records in order, in parts of about `limit` bytes at most."""
+    parts: list[list[StoredRecord]] = [[]]
+    size = 0
+    for record in records:
+        size += record.size
+        if size > limit and parts[-1]:
+            parts.append([])
+            size = record.size
+        parts[-1].append(record)
+    return [tuple(part) for part in parts]
+
+
+def _outcome(document: Mapping[str, Any], more: Sequence[Mapping[str, Any]]) -> Outcome:
+    """`more`: the documents of its further parts, in order."""
     stage: str = document["stage"]
     decided_at: datetime = document["at"]
+    whole = (document, *more)
     return Outcome(
         key=document["_id"],
         stage=stage,
         members=tuple(member.removeprefix(f"{stage}:") for member in document["members"]),
         writes=tuple(document.get("writes", ())),
-        records=tuple(_unpacked(record) for record in document.get("records", ())),
+        records=tuple(_unpacked(record) for one in whole for record in one.get("records", ())),
         topic=document["topic"],
         partition=document["partition"],
         offset=document["offset"],
         decided_at=decided_at,
         kinds=tuple(document["kinds"]),
         dead=document.get("dead"),
-        removed="records" not in document,
+        removed=any("records" not in one for one in whole),
+        in_parts=bool(more),
     )
 
 

@@ -44,6 +44,8 @@ class Outcome(Document):
     """Names of the events; they stay when the records are removed."""
     records: tuple[OutcomeRecord, ...] | None = None
     """Missing once every consumer is past them: only the keys stay."""
+    parts: tuple[str, ...] = ()
+    """The documents that hold its further records, in order, where one could not hold them all."""
     topic: str
     """With `partition` and `offset`: how far the stage's group must have committed to be past its input."""
     partition: Count

@@ -19,6 +19,8 @@ from schemas.provenance import SourceMessage
 from schemas.scopes import Scope
 
 Row = dict[str, Any]
+AT_ONCE = 1_000
+"""Messages whose texts one update erases: each is looked for in every window that holds one of them."""
 MEMORY_FIELDS = ("scope_key", "agent_id", "sources", "formed_at", "version")
 
 
@@ -131,15 +133,15 @@ class MongoForgettingStore:
 
     async def erase_texts(self, message_ids: Iterable[str]) -> None:
         """Erase the texts of messages that wait or stand in closed windows."""
-        named = list(message_ids)
-        if not named:
-            return
-        await self._messages.update_many({"_id": {"$in": named}}, {"$set": {"text": None}})
-        await self._windows.update_many(
-            {"messages.message_id": {"$in": named}},
-            {"$set": {"messages.$[one].text": None}},
-            array_filters=[{"one.message_id": {"$in": named}}],
-        )
+        left = list(message_ids)
+        while left:
+            named, left = left[:AT_ONCE], left[AT_ONCE:]
+            await self._messages.update_many({"_id": {"$in": named}}, {"$set": {"text": None}})
+            await self._windows.update_many(
+                {"messages.message_id": {"$in": named}},
+                {"$set": {"messages.$[one].text": None}},
+                array_filters=[{"one.message_id": {"$in": named}}],
+            )
 
 
 def _majority(database: AsyncDatabase[Row], name: str) -> AsyncCollection[Row]:

@@ -139,6 +139,7 @@ class Deciding:
             records=records,
             writes=decision.writes,
             kinds=tuple(dict.fromkeys(kind_of(one) for one in events)),
+            in_parts=self._stage.in_parts,
         )
 
     async def _acted_on(self, dead: Delivery) -> tuple[str, ...]:
