@@ -6,6 +6,7 @@ from schemas.documents import (
     Consolidated,
     Context,
     Fact,
+    ForgottenMark,
     Message,
     Outcome,
     PartitionState,
@@ -21,7 +22,7 @@ MEMORY = frozenset(
 )
 """Collections that every namespace has of its own."""
 FORMING = frozenset(
-    kind.COLLECTION for kind in (Message, SessionState, WindowTexts, PartitionState, Outcome)
+    kind.COLLECTION for kind in (Message, SessionState, WindowTexts, PartitionState, Outcome, ForgottenMark)
 ) | {"controls", "consumption"}
 """Collections that every pipeline has of its own: a rebuild's are its source's, a reform's are not."""
 

@@ -16,6 +16,7 @@ from aiokafka import TopicPartition
 
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.forgetting.forgetting import mark_of
+from eden_memory.domain.forgetting.of_pipeline import own
 from eden_memory.domain.names import Names
 from eden_memory.domain.replay.namespaces import WRITER
 from eden_memory.domain.replay.restored import Restored
@@ -111,12 +112,13 @@ class FromNothing:
 
     async def _marks(self) -> None:
         """What is forgotten, up to where forgetting had come: the rest comes again, and finds what it erases."""
-        done = self._committed["forgetting"]
+        done, pipeline = self._committed["forgetting"], self.at.settings.placement.pipeline
         store = MongoForgettingStore(self.at.database, self._names)
         count = 0
         async for batch in self._events(Forgotten):
-            for event, envelope, place, offset in batch:
-                if isinstance(event, Forgotten) and offset < done.get(place, 0):
+            for read, envelope, place, offset in batch:
+                event = own(read, pipeline) if isinstance(read, Forgotten) else None
+                if event is not None and offset < done.get(place, 0):
                     await store.mark([mark_of(event)], event.caused_by or envelope.id, event.forgotten_at)
                     count += 1
         self._say("forgotten", count, "marks of what is forgotten")

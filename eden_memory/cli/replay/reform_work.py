@@ -11,6 +11,7 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory.cli.replay.compared import formed_by
 from eden_memory.cli.replay.reform_plan import Plan
 from eden_memory.cli.setup import dimensions_of
 from eden_memory.domain.placement import Placement
@@ -168,8 +169,10 @@ async def reforming(
         formed = await stack.enter_async_context(
             Quiet(kafka, {topics.group(one): topics.read_by(one) for one in stages})
         )
-        cutting = {topics.group(pipeline.FORMATION_TRIGGER): topics.read_by(pipeline.FORMATION_TRIGGER)}
-        cut = await stack.enter_async_context(Quiet(kafka, cutting))
+        cut, forgotten = [
+            await stack.enter_async_context(Quiet(kafka, {topics.group(one): topics.read_by(one)}))
+            for one in (pipeline.FORMATION_TRIGGER, pipeline.FORGETTING)
+        ]
         feeding = Feeding(
             reform.asked,
             MongoTriggerStore(database, own.names, window_limits(own)),
@@ -193,6 +196,7 @@ async def reforming(
             [*others, waking],
             cut,
             formed,
+            forgotten,
             lambda: feeding.know(windows.requested(), plan.times),
             lambda: _own_changes(work, client, live, own, keeping, topics),
             lambda: tick(work),
@@ -210,7 +214,10 @@ async def _own_changes(
     try:
         model = models.embedder.model
         before, anew = side(database, live.names, model), side(database, own.names, model)
-        found = await apply_own_changes(before, anew, models.embedder, publisher, topics.topic_of)
+        wanted = formed_by(work.reform.asked)
+        found = await apply_own_changes(
+            before, anew, models.embedder, publisher, topics.topic_of, wanted=wanted
+        )
     finally:
         await models.close()
     work.own = [found]

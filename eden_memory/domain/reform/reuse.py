@@ -23,8 +23,10 @@ def reuse(changed: Set[str], *, one_at_a_time: bool, same_windows: bool) -> Reus
     Only one window at a time meets the same memory as before; several at once may find other candidates, blobs and
     buffers.
     """
-    if FACTS in changed or not same_windows:
+    if not same_windows:
         return Reuse()
+    if FACTS in changed:  # where no other facts are found, the rest is the same
+        return Reuse(some=frozenset(ALL - changed))
     same = set(ALL - changed)
     if changed & {REFLECTIONS, CONSOLIDATION}:
         same -= {REFLECTIONS, CONSOLIDATION}

@@ -8,6 +8,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.domain.forgetting.forgotten import Mark, Marks
+from eden_memory.domain.names import Names
 from schemas.documents import ForgottenMark
 
 Row = dict[str, Any]
@@ -18,9 +19,9 @@ AT_ONCE = 20_000
 class MongoMarks:
     """Port Forgetting, as MongoForgetting is, without its sharing of look-ups: a batch asks for tens of thousands."""
 
-    def __init__(self, database: AsyncDatabase[Row], prefix: str) -> None:
+    def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
         self._marks = database.get_collection(
-            prefix + ForgottenMark.COLLECTION,
+            names[ForgottenMark.COLLECTION],
             read_preference=ReadPreference.PRIMARY,
             read_concern=ReadConcern("majority"),
         )

@@ -25,6 +25,8 @@ class Reforming:
     """Of the trigger's group."""
     formed: Quiet
     """Of the stages' groups."""
+    forgotten: Quiet
+    """Of forgetting's group: its marks are the reform's own, and stand before anything is formed."""
     know: Callable[[], Awaitable[None]]
     """Tells `feeding` of all windows there are."""
     finish: Callable[[], Awaitable[bool]]
@@ -66,6 +68,7 @@ class Reforming:
 
     async def _steps(self) -> bool:
         await self.know()
+        await self.forgotten.until_passed()
         await self.cut.until_passed()
         if not await self.feeding.run():
             return False

@@ -1,0 +1,64 @@
+"""What follows from forgetting is of one pipeline: the same fact, reflection or blob version is another elsewhere.
+
+`memory.forgotten` is shared, so ids of derived records bear the pipeline that they are of; the marks that they stand
+for are kept by each pipeline by itself. Messages, sessions and users, and what was asked for, concern all.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from eden_memory.domain.placement import ORIGINAL
+from eden_memory.domain.stage import Decision, Delivery, Emit, Handler, Outgoing, Result
+from schemas.events import Forgotten
+
+MARK = "ns@"
+"""No fact, reflection or blob has an id that begins so."""
+
+
+def bearing(event: Forgotten, pipeline: str) -> Forgotten:
+    """A derived record as it is published; those of the first pipeline bear nothing."""
+    if event.because != "derived" or pipeline == ORIGINAL:
+        return event
+    return event.model_copy(update={"id": f"{MARK}{pipeline}@{event.id}"})
+
+
+def own(event: Forgotten, pipeline: str) -> Forgotten | None:
+    """A record as the pipeline sees it; None: it is derived of another's memory."""
+    if event.because != "derived":
+        return event
+    if not event.id.startswith(MARK):
+        return event if pipeline == ORIGINAL else None
+    of, _, name = event.id.removeprefix(MARK).partition("@")
+    return event.model_copy(update={"id": name}) if of == pipeline else None
+
+
+def of_pipeline(handler: Handler, pipeline: str) -> Handler:
+    """The handler, told of its pipeline's records only, and telling of them as its pipeline's."""
+
+    async def run(deliveries: Sequence[Delivery]) -> Result:
+        seen = [_own(delivery, pipeline) for delivery in deliveries]
+        mine = [one for one in seen if one is not None]
+        if not mine:
+            return Decision(())
+        assert len(mine) == len(seen), "records of other pipelines come one by one"
+        result = await handler(mine)
+        if not isinstance(result, Decision) or pipeline == ORIGINAL:
+            return result
+        return replace(result, events=[_bearing(one, pipeline) for one in result.events])
+
+    return run
+
+
+def _own(delivery: Delivery, pipeline: str) -> Delivery | None:
+    if not isinstance(delivery.event, Forgotten):
+        return delivery
+    event = own(delivery.event, pipeline)
+    return None if event is None else replace(delivery, event=event)
+
+
+def _bearing(one: Outgoing, pipeline: str) -> Outgoing:
+    if not isinstance(one, Emit) or not isinstance(one.event, Forgotten) or one.event.because != "derived":
+        return one
+    return replace(
+        one, event=bearing(one.event, pipeline), identity=one.identity and f"{pipeline}/{one.identity}"
+    )
