@@ -1,0 +1,111 @@
+"""Two namespaces of one installation on real servers, each with its own fact-dedup and writer."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from eden_memory.domain.fence import Fence
+from eden_memory.domain.names import Names
+from eden_memory.domain.placement import Placement
+from eden_memory.domain.replay.own import Side
+from eden_memory.domain.stage import Delivery
+from eden_memory.mongo.controls import MongoControls, MongoGroupNotes
+from eden_memory.mongo.memory.decided import MongoDecided
+from eden_memory.mongo.memory.fact_search import MongoFactSearch
+from eden_memory.mongo.memory.forgotten import MongoForgetting
+from eden_memory.mongo.memory.memory_store import MongoMemoryStore
+from eden_memory.mongo.memory.streams import MongoStreams
+from eden_memory.mongo.outcomes import MongoLedger
+from eden_memory.mongo.replay.own_facts import side
+from eden_memory.mongo.setup.setup import set_up
+from eden_memory.runtime.contract.topic_admin import apply_topics
+from eden_memory.runtime.contract.topics import Topics, load_topics
+from eden_memory.runtime.kafka import admin_config
+from eden_memory.runtime.stages.accounting import accounted
+from eden_memory.runtime.stages.slots import Slots
+from eden_memory.runtime.stages.worker import Bounds, Surroundings, Worker
+from processors import pipeline
+from processors.atlas_writer import AtlasWriter
+from processors.fact_dedup import FactDedup, Stores
+from schemas.events import REGISTRY
+from tests.integration.dedup.dedup_servers import Counts
+from tests.integration.runtime.harness import until
+from tests.integration.stages_on_servers import PREFIX, OnServers, ignored, running
+from tests.unit.dedup.dedup_kit import ScriptedModel, WordEmbedder
+
+LIVE, TRIAL = Placement(), Placement("trial", "trial")
+
+
+class TwoMemories(OnServers):
+    """Live memory, and a shadow called `trial`."""
+
+    async def prepared(self) -> None:
+        """The shadow's topics and collections; live's are there."""
+        config = admin_config(self.settings.kafka, str(self.settings.kafka.bootstrap))
+        await asyncio.to_thread(apply_topics, config, self.topics_of(TRIAL))
+        await set_up(self.database, self.names(TRIAL))
+        await MongoLedger(self.database, self.names(TRIAL)).prepare()
+
+    def topics_of(self, placement: Placement) -> Topics:
+        return load_topics(self.settings.kafka, placement)
+
+    def names(self, placement: Placement) -> Names:
+        return placement.names(PREFIX)
+
+    def side(self, placement: Placement) -> Side:
+        return side(self.database, self.names(placement), WordEmbedder().model)
+
+    @asynccontextmanager
+    async def forming(self, placement: Placement, model: ScriptedModel) -> AsyncGenerator[None]:
+        """fact-dedup and atlas-writer of one of them, for the block."""
+        names = self.names(placement)
+        stores = Stores(
+            MongoFactSearch(self.database, names, WordEmbedder().model),
+            MongoDecided(self.database, names),
+            MongoForgetting(self.database, names),
+            MongoStreams(self.database, names),
+        )
+        dedup = FactDedup(stores, model, WordEmbedder(), Fence(b"sixteen bytes or more"), Counts())
+        writer = AtlasWriter(MongoMemoryStore(self.database, names), MongoForgetting(self.database, names))
+        handlers = {pipeline.FACT_DEDUP: accounted(dedup, ignored), pipeline.ATLAS_WRITER: writer}
+        around = self.around(placement)
+        async with running(Worker(stage, around) for stage in pipeline.stages(handlers)):
+            yield
+
+    def around(self, placement: Placement) -> Surroundings:
+        names, topics = self.names(placement), self.topics_of(placement)
+        return Surroundings(
+            client=self.client,
+            topic_of=topics.topic_of,
+            group_of=topics.group,
+            registry=REGISTRY,
+            publisher=self.publisher,
+            ledger=MongoLedger(self.database, names),
+            notes=MongoGroupNotes(self.database, names),
+            controls=MongoControls(self.database, names),
+            slots=Slots(100),
+            bounds=Bounds(commit_seconds=0.1, stop_seconds=5.0),
+        )
+
+    async def publish(self, placement: Placement, deliveries: Sequence[Delivery]) -> None:
+        """Into the memory.candidates of one of them."""
+        self.topics = self.topics_of(placement)
+        await self.put(deliveries)
+
+    async def active(self, placement: Placement) -> dict[str, dict[str, Any]]:
+        """Facts by text."""
+        facts = self.database[self.names(placement)["facts"]]
+        return {row["content"]: row async for row in facts.find({"active": True})}
+
+    async def until_active(self, placement: Placement, *texts: str) -> dict[str, dict[str, Any]]:
+        """Once exactly these are."""
+
+        async def there() -> bool:
+            return (await self.active(placement)).keys() == set(texts)
+
+        try:
+            await until(there, "the facts", 30)
+        except AssertionError as error:
+            raise AssertionError(f"{sorted(await self.active(placement))}") from error
+        return await self.active(placement)
