@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from eden_memory.cli.replay.reform_report import report
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.placement import ORIGINAL
 from eden_memory.domain.replay.namespaces import placement_of
@@ -19,6 +20,7 @@ from eden_memory.settings import Settings
 from schemas.documents import Namespace
 
 app = typer.Typer(help="Which memory there is, which is live, and another made live.", no_args_is_help=True)
+app.command("diff")(report)
 Name = Annotated[str, typer.Argument(help="the namespace")]
 
 
