@@ -173,6 +173,12 @@ class MemorySettings(Group):
     context_facts: PositiveInt = Field(40, description="facts in a context, at most")
     context_days: PositiveFloat = Field(7.0, description="age of a context's facts, at most")
     similar: float = Field(0.7, ge=0, le=1, description="(1 + cosine) / 2 from which facts are compared")
+    recall_related: float = Field(
+        0.3,
+        ge=0,
+        lt=1,
+        description="recalled is what is so far from unrelated (0) to the same text (1); 0: anything",
+    )
     demote_names: bool = Field(
         default=False, description="also what names a participant leaves agent and group scope"
     )

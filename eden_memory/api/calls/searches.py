@@ -51,12 +51,14 @@ class SearchCalls(Calls):
         include_retired: bool = False,
         recency_weight: float | None = None,
         score_threshold: float | None = None,
+        related: float = 0.0,
         asked_at: datetime | None = None,
     ) -> list[FoundFact]:
         """Facts visible to the user in this session (or outside of any), best first; at most three queries.
 
         `as_of`: what was known then. `recency_weight`: 0 to 1, how much freshness counts. `score_threshold`: facts
-        with less are left out. `asked_at`: what "last week" is counted from; unset: now. EdenError if search is
+        with less are left out. `related`: those whose meaning is not so far from unrelated (0) to the same text (1)
+        are, too. `asked_at`: what "last week" is counted from; unset: now. EdenError if search is
         switched off, or a value is out of its range.
         """
         report = await self.explain_search(
@@ -69,6 +71,7 @@ class SearchCalls(Calls):
             include_retired=include_retired,
             recency_weight=recency_weight,
             score_threshold=score_threshold,
+            related=related,
             asked_at=asked_at,
         )
         return list(report.facts)
@@ -85,6 +88,7 @@ class SearchCalls(Calls):
         include_retired: bool = False,
         recency_weight: float | None = None,
         score_threshold: float | None = None,
+        related: float = 0.0,
         asked_at: datetime | None = None,
     ) -> SearchReport:
         """As :meth:`search_facts`, with the time, the candidates and the scores of every stage."""
@@ -99,13 +103,15 @@ class SearchCalls(Calls):
             asked_at=asked_at or self.memory.clock(),
             recency_weight=recency_weight,
             score_threshold=score_threshold,
+            related=related,
         )
         _, view, readers = await self._seen(session, user)
         return await readers.searching.find(_searched(view, when), request)
 
     async def _with_recalled(self, readers: Readers, view: View, xml: str, message: str) -> str:
         """The context with what a search finds; without it where the search fails: the turn goes on."""
-        request = SearchRequest((query_of(message),), RECALLED, asked_at=self.memory.clock())
+        least = self.memory.settings.memory.recall_related
+        request = SearchRequest((query_of(message),), RECALLED, asked_at=self.memory.clock(), related=least)
         try:
             report = await readers.searching.find(_searched(view, request.when), request)
         except Exception as error:  # noqa: BLE001 - an agent's turn never fails for what it might have recalled

@@ -42,15 +42,16 @@ class Remembering:
 
     def __init__(self, agents: Agents, settings: Settings, clock: Callable[[], datetime]) -> None:
         self._agents, self._clock = agents, clock
-        self._gateway, self._searches = settings.gateway, settings.memory.search
+        self._gateway, self._memory = settings.gateway, settings.memory
 
     async def of(self, who: Who, asked: Asked, message: str) -> Remembered:
         """For a turn whose last message of the user is `message`."""
         service = self._agents.agent(who.agent)
         reads = {"context": asyncio.ensure_future(service.get_memory_context(who.session, who.user))}
         most = self._gateway.top_k if asked.top_k is None else asked.top_k
-        if message and most and self._searches:
-            reads["search"] = asyncio.ensure_future(_search(service, who, asked, message, most))
+        if message and most and self._memory.search:
+            found = _search(service, who, asked, message, most, self._memory.recall_related)
+            reads["search"] = asyncio.ensure_future(found)
         try:
             await asyncio.wait(reads.values(), timeout=self._gateway.memory_seconds)
             came = {part: self._came(part, task) for part, task in reads.items()}
@@ -79,13 +80,17 @@ class Remembering:
         return Remembered(text, orjson.dumps([_hit(one) for one in found]))
 
 
-def _search(service: Any, who: Who, asked: Asked, message: str, most: int) -> Coroutine[Any, Any, list[Any]]:
+def _search(
+    service: Any, who: Who, asked: Asked, message: str, most: int, related: float
+) -> Coroutine[Any, Any, list[Any]]:
+    """What is hardly related is left out, unless the caller says which score is enough."""
     given = {"recency_weight": asked.recency_weight, "score_threshold": asked.score_threshold}
     return service.search_facts(
         [query_of(message)],
         session=who.session,
         user=who.user,
         top_k=most,
+        related=related if asked.score_threshold is None else 0.0,
         **{name: value for name, value in given.items() if value is not None},
     )
 

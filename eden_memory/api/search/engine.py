@@ -92,10 +92,11 @@ async def _relevances(reranker: Reranker, queries: Sequence[str], texts: Sequenc
 
 def _as_asked(ranking: Ranking, request: SearchRequest) -> Ranking:
     weight, size = request.recency_weight, request.list_size
-    if weight is None and size is None:
+    if weight is None and size is None and not request.related:
         return ranking
     return replace(
         ranking,
+        related=max(ranking.related, request.related),
         recency_weight=ranking.recency_weight if weight is None else weight,
         list_size=ranking.list_size if size is None else size,
     )

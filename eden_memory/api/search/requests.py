@@ -31,6 +31,8 @@ class SearchRequest:
     """0 to 1, how much of the score is freshness; None: as the settings say."""
     score_threshold: float | None = None
     """Facts with a lower score are left out; the score is relative, 1 for the best of every list."""
+    related: float = 0.0
+    """From 0 to 1: facts whose meaning is not so far from unrelated (0) to the same text (1) are left out."""
     list_size: int | None = None
     """Candidates of each list; None: as the settings say."""
 
@@ -41,6 +43,8 @@ class SearchRequest:
             raise Invalid(f"search type {self.search_type!r:.40}", "It is hybrid, semantic or text.")
         if self.recency_weight is not None and not 0 <= self.recency_weight <= 1:
             raise Invalid(f"recency weight {self.recency_weight}", "It is between 0 and 1.")
+        if not 0 <= self.related < 1:
+            raise Invalid(f"related {self.related}", "It is from 0 to less than 1.")
         size = 1 if self.list_size is None else self.list_size
         if self.top_k > MOST_FOUND or not 1 <= size <= MOST_FOUND:
             raise Invalid("more facts than a search gives", f"Ask for at most {MOST_FOUND}.")

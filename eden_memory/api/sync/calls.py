@@ -61,12 +61,14 @@ class SyncCalls(ABC):
         include_retired: bool = False,
         recency_weight: float | None = None,
         score_threshold: float | None = None,
+        related: float = 0.0,
         asked_at: datetime | None = None,
     ) -> list[FoundFact]:
         """Facts visible to the user in this session (or outside of any), best first; at most three queries.
 
         `as_of`: what was known then. `recency_weight`: 0 to 1, how much freshness counts. `score_threshold`: facts
-        with less are left out. `asked_at`: what "last week" is counted from; unset: now. EdenError if search is
+        with less are left out. `related`: those whose meaning is not so far from unrelated (0) to the same text (1)
+        are, too. `asked_at`: what "last week" is counted from; unset: now. EdenError if search is
         switched off, or a value is out of its range.
         """
         return self.thread.run(
@@ -80,6 +82,7 @@ class SyncCalls(ABC):
                 include_retired=include_retired,
                 recency_weight=recency_weight,
                 score_threshold=score_threshold,
+                related=related,
                 asked_at=asked_at,
             )
         )
@@ -96,6 +99,7 @@ class SyncCalls(ABC):
         include_retired: bool = False,
         recency_weight: float | None = None,
         score_threshold: float | None = None,
+        related: float = 0.0,
         asked_at: datetime | None = None,
     ) -> SearchReport:
         """As :meth:`search_facts`, with the time, the candidates and the scores of every stage."""
@@ -110,6 +114,7 @@ class SyncCalls(ABC):
                 include_retired=include_retired,
                 recency_weight=recency_weight,
                 score_threshold=score_threshold,
+                related=related,
                 asked_at=asked_at,
             )
         )
