@@ -9,8 +9,11 @@ from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVa
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.names import FORMING, MEMORY
 from eden_memory.domain.placement import ORIGINAL, SHARED_PROGRAMS, WRITING, Placement
+from eden_memory.domain.reform.placement import STREAMS, OwnStreams
 from eden_memory.domain.replay.namespaces import checked, placement_of
 from eden_memory.mongo.controls import MongoGroupNotes
+from eden_memory.mongo.reform.reforms import MongoReforms
+from eden_memory.mongo.replay.restored import MongoRestored
 from eden_memory.namespaces.switching import keep_original
 from eden_memory.namespaces.wiring import Installation
 from eden_memory.runtime.contract.topics import Topics
@@ -40,11 +43,23 @@ async def drop(at: Installation, name: str) -> None:
     names = placement.names(at.settings.mongodb.prefix)
     for short in sorted({*MEMORY, *(FORMING if last else ())}):
         await at.database.drop_collection(names[short])
+    await _forget_reform(at, placement)
     # a rebuild of a namespace keeps its pauses under its own prefix
     if placement.memory != placement.pipeline:
         await at.database.drop_collection(at.memory_prefix(placement) + "controls")
     if placement.memory != ORIGINAL:
         await at.namespaces.remove(placement.memory)
+
+
+async def _forget_reform(at: Installation, placement: Placement) -> None:
+    """What only reforms have: streams of their own, what was asked, the note that the trigger's state is made."""
+    prefix = at.settings.mongodb.prefix
+    reforms = MongoReforms(at.database, prefix)
+    if await reforms.get(placement.memory) is not None:
+        own = OwnStreams(placement.memory, placement.pipeline).names(prefix)
+        await at.database.drop_collection(own[STREAMS])
+        await MongoRestored(at.database, own).forget()
+        await reforms.remove(placement.memory)
 
 
 async def placement_named(at: Installation, name: str) -> Placement:

@@ -9,7 +9,9 @@ from aiokafka import TopicPartition
 
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.placement import ORIGINAL, Placement
+from eden_memory.domain.reform.selection import whole
 from eden_memory.domain.replay.namespaces import READY, WRITER, placement_of
+from eden_memory.mongo.reform.reforms import MongoReforms
 from eden_memory.mongo.setup import search_indexes
 from eden_memory.mongo.setup.setup import set_up
 from eden_memory.namespaces.wiring import Installation
@@ -26,11 +28,13 @@ LOOK_SECONDS = 0.1
 INDEX_SECONDS = 600.0
 
 
-async def switch(at: Installation, name: str) -> Placement:
+async def switch(at: Installation, name: str, *, part: bool = False) -> Placement:
     """Make a namespace live; what was live before. EdenError where it is filling, dropped, behind, or live already,
-    and where something else was made live meanwhile."""
+    and where something else was made live meanwhile. `part`: also a reform of a part of what there is."""
     expected = await at.live.placement()
     to = await _usable(at, name, expected)
+    if not part:
+        await _refuse_part(at, name)
     await keep_original(at)
     await _prepare(at, expected, to)
     handover = await _handover(at, expected, to)
@@ -49,7 +53,7 @@ async def rollback(at: Installation) -> tuple[Placement, Placement]:
     live = await at.live.read()
     if live is None or live.previous is None:
         raise EdenError("nothing else was ever live", "eden namespace list")
-    was = await switch(at, live.previous.memory)
+    was = await switch(at, live.previous.memory, part=True)
     return was, await at.live.placement()
 
 
@@ -83,6 +87,15 @@ async def _usable(at: Installation, name: str, live: Placement) -> Placement:
     if found is not None and found.state not in READY:
         raise EdenError(f"{name} is {found.state}", f"eden namespace show {name}")
     return to
+
+
+async def _refuse_part(at: Installation, name: str) -> None:
+    reform = await MongoReforms(at.database, at.settings.mongodb.prefix).get(name)
+    if reform is not None and not whole(reform.asked):
+        raise EdenError(
+            f"{name} holds nothing but what was formed of a part of all conversations",
+            f"All other memory would be missing. Switch all the same: eden reform {name} --switch --accept.",
+        )
 
 
 async def _prepare(at: Installation, live: Placement, to: Placement) -> None:

@@ -35,6 +35,8 @@ from eden_memory.mongo.reform.reforms import MongoReforms
 from eden_memory.mongo.replay.live import MongoLive
 from eden_memory.mongo.replay.namespaces import MongoNamespaces
 from eden_memory.mongo.replay.restored import MongoRestored
+from eden_memory.namespaces.switching import switch
+from eden_memory.namespaces.wiring import Installation
 from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.settings import Settings
 from processors.pipeline import ATLAS_WRITER
@@ -359,7 +361,8 @@ class _Command:
         if any(one.unmatched or one.outdated for one in work.own):
             self._confirm("Switch without these changes?")
         live = MongoLive(self._database, self._settings.mongodb.prefix)
-        await live.switch(Placement(self._name, self._name), self._live.placement)
+        at = Installation(self._live, self._database, self._namespaces, live)
+        await switch(at, self._name, part=self._given.accept)
         self._tell([f"{self._name} is live; back: eden namespace rollback", *_kept(reform)])
         return "switched"
 
