@@ -91,7 +91,7 @@ async def run(options: Options, folder: Path, jars: Path) -> Outcome:
         try:
             await _storm(on)
             stormed = time.monotonic()
-            await _quiet(on)
+            await quiet(on)
         except NotInTime as error:
             stormed = time.monotonic()
             violations["never quiet"] = [str(error)]
@@ -123,7 +123,7 @@ async def scene(options: Options, folder: Path, jars: Path) -> AsyncGenerator[Sc
         await chat.create()
         arrivals = Arrivals(servers.kafka.endpoint, _topics(settings))
         stack.push_async_callback(_cancelled, asyncio.create_task(arrivals.follow()))
-        place = Place(_environment(servers, models), folder, SESSION_MS)
+        place = Place(environment(servers, models), folder, SESSION_MS)
         workers = Workers(place, options.workers, formation_process.main, PARTS)
         stack.push_async_callback(workers.abandon)
         await workers.start()
@@ -170,7 +170,7 @@ def _settings(servers: Servers) -> Settings:
     )
 
 
-def _environment(servers: Servers, models: ModelServerProcess) -> dict[str, str]:
+def environment(servers: Servers, models: ModelServerProcess) -> dict[str, str]:
     """Small windows, so that there are many; everything else as `eden run` has it, but in more of a hurry."""
     return {
         "EDEN_MONGODB_URI": servers.mongo.endpoint,
@@ -223,7 +223,7 @@ async def _storm(on: Scene) -> None:
         await talking
 
 
-async def _quiet(on: Scene) -> None:
+async def quiet(on: Scene) -> None:
     """Until everything said has become memory and nobody is behind, as long as anything moves; then all stop."""
     began = time.monotonic()
     moved, size = began, -1

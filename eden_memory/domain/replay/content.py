@@ -16,6 +16,23 @@ LONGEST = 200
 DIGEST_BYTES = 16
 
 
+EMPTY: Row = {
+    "blob": None,
+    "blob_version": 0,
+    "buffer": [],
+    "recent_facts": [],
+    "active_facts": 0,
+    "highest_blob_version": 0,
+    "closed_at": None,
+}
+"""Of a snapshot that says nothing: that of a scope of which everything was forgotten before anything came of it."""
+
+
+def says_something(row: Row) -> bool:
+    """Whether a document has content: a snapshot may be left without any, or not have been made at all."""
+    return "recent_facts" not in row or any(row.get(name, value) != value for name, value in EMPTY.items())
+
+
 def content_of(row: Row) -> dict[str, Any]:
     """The document without what is not content."""
     return {name: value for name, value in row.items() if name not in NOT_CONTENT}

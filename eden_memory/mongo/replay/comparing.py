@@ -7,7 +7,7 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
-from eden_memory.domain.replay.content import Difference, Sum, difference, digest
+from eden_memory.domain.replay.content import Difference, Sum, difference, digest, says_something
 from eden_memory.domain.replay.namespaces import KINDS
 
 Row = dict[str, Any]
@@ -116,7 +116,8 @@ class MongoComparing:
         return found
 
     async def _named(self, collection: str, names: list[str]) -> Mapping[str, Row]:
-        return {row["_id"]: row async for row in self._of(collection).find({"_id": {"$in": names}})}
+        rows = self._of(collection).find({"_id": {"$in": names}})
+        return {row["_id"]: row async for row in rows if says_something(row)}
 
     def _of(self, collection: str) -> Any:
         return self._database.get_collection(collection, read_concern=ReadConcern("majority"))
@@ -136,7 +137,8 @@ class MongoComparing:
     async def _rows(self, collection: str) -> AsyncGenerator[Row]:
         """By id, which MongoDB orders as bytes of UTF-8: so does Python its strings, by code point."""
         async for row in self._of(collection).find().sort("_id", 1).batch_size(PAGE):
-            yield row
+            if says_something(row):
+                yield row
 
 
 def _hash(row: Row | None) -> int | None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.domain.errors import EdenError
-from eden_memory.domain.replay.content import NOT_CONTENT, Sum, difference, digest
+from eden_memory.domain.replay.content import NOT_CONTENT, Sum, difference, digest, says_something
 from eden_memory.domain.replay.namespaces import COLLECTIONS, prefix_of
 from schemas.documents import DOCUMENTS
 
@@ -60,3 +60,17 @@ def test_no_collection_of_a_namespace_is_a_live_one(name: str) -> None:
 def test_a_name_that_could_be_mistaken_is_refused(name: str) -> None:
     with pytest.raises(EdenError, match="cannot name a namespace"):
         prefix_of(LIVE, name)
+
+
+def test_only_a_snapshot_without_anything_in_it_says_nothing() -> None:
+    empty: dict[str, Any] = {
+        "_id": "user:s.a:s.u",
+        "recent_facts": [],
+        "buffer": [],
+        "blob": None,
+        "applied": 3,
+    }
+    assert not says_something(empty)
+    assert says_something({**empty, "buffer": [{"reflection_id": "r"}]})
+    assert says_something({**empty, "highest_blob_version": 1})
+    assert says_something({"_id": "f1", "content": ""})
