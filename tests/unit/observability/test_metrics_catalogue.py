@@ -2,16 +2,28 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Enum,
+    Gauge,
+    Histogram,
+    Info,
+    Summary,
+    generate_latest,
+)
 from prometheus_client.metrics import MetricWrapperBase
+from prometheus_client.openmetrics.exposition import generate_latest as open_latest  # pyright: ignore
+from starlette.testclient import TestClient
 
 from eden_memory.runtime import metrics
-from eden_memory.runtime.exposition import Labelled
+from eden_memory.runtime.exposition import Labelled, exposition
+from eden_memory.runtime.http import health_app
 from eden_memory.runtime.metrics import LLM_COST, CallMetrics
 from eden_memory.runtime.metrics_page import listed, metrics_page
 from schemas.events import ModelCalled
@@ -86,6 +98,48 @@ def test_every_figure_says_its_namespace() -> None:
     Counter("some", "thing", ["kind"], registry=registry).labels("a").inc()
     page = generate_latest(Labelled("one", registry)).decode()
     assert 'some_total{kind="a",namespace="one"} 1.0' in page
+
+
+@pytest.mark.parametrize("openmetrics", [True, False], ids=["OpenMetrics", "text"])
+def test_the_page_is_what_the_library_would_make_of_it(openmetrics: bool) -> None:
+    registry = CollectorRegistry()
+    for one in vars(metrics).values():
+        if isinstance(one, MetricWrapperBase):
+            registry.register(one)
+    odd = 'back\\slash "quoted"\nline, ünïcode'
+    gauge = Gauge("g", odd, ["kind"], registry=registry)
+    for number in (1, 0.1, 1e15, 123_456_789.5, float("inf")):
+        gauge.labels(f"{odd} {number}").set(number)
+    Histogram("h_seconds", "buckets", ["b", "a"], unit="seconds", registry=registry).labels("x", "").observe(
+        3
+    )
+    Summary("s", "sum", registry=registry).observe(2)
+    Info("i", "info", registry=registry).info({"version": odd})
+    Enum("e", "state", states=["on", "off"], registry=registry).state("off")
+    encode = cast(Callable[[CollectorRegistry], bytes], open_latest if openmetrics else generate_latest)
+    expected = encode(Labelled(odd, registry)).decode()
+    assert exposition(odd, openmetrics=openmetrics, registry=registry).decode() == expected
+
+
+@pytest.mark.parametrize(
+    ("accept", "begins"),
+    [
+        (
+            "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5",
+            "application/openmetrics",
+        ),
+        ("text/plain;version=1.0.0;escaping=dots", "text/plain; version=1.0.0"),
+        ("", "text/plain; version=0.0.4"),
+    ],
+)
+def test_a_scraper_gets_the_format_that_it_asks_for(accept: str, begins: str) -> None:
+    client = TestClient(health_app(list, "one"))
+    page = client.get("/metrics", headers={"accept": accept})
+    assert page.headers["content-type"].startswith(begins)
+    assert page.text.endswith("# EOF\n") == ("openmetrics" in begins)
+    name = "eden__stage__running" if "dots" in accept else "eden_stage_running"
+    assert f"# TYPE {name} gauge" in page.text
+    assert "_created" not in page.text
 
 
 def of(metric: Any) -> list[Any]:
