@@ -338,6 +338,10 @@ class Decided(Protocol):
         """The facts of the scope's decisions numbered above `applied`, in order."""
         ...
 
+    async def given(self, known: Mapping[str, int]) -> Mapping[str, int]:
+        """Of facts with the newest version known, the highest one ever given where that is another, dropped one."""
+        ...
+
 
 class ForgettingStore(Protocol):
     """What forgetting looks for, and what it erases itself: texts that wait, never memory."""

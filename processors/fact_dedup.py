@@ -57,6 +57,8 @@ class Work:
     """The newest versions among the decisions that may not be in the store yet."""
     hashes: set[str] = field(default_factory=set[str])
     """Of the texts that were looked up."""
+    given: Mapping[str, int] = field(default_factory=dict[str, int])
+    """The highest version ever given to a fact, where that is not the newest one known."""
     vectors: dict[str, Embedding] = field(default_factory=dict[str, Embedding])
     """By text."""
     compared: Compared = field(default_factory=Compared)
@@ -64,7 +66,7 @@ class Work:
 
     def facts(self, marks: Marks) -> ScopeFacts:
         """What is known, to be changed."""
-        facts = ScopeFacts(self.scope, self.outcome, marks)
+        facts = ScopeFacts(self.scope, self.outcome, marks, self.given)
         facts.learn([*self.stored, *self.decided.values()])
         return facts
 
@@ -184,7 +186,7 @@ class FactDedup:
 
     async def _resolve(self, work: Work) -> Decision:
         """Carry out what was decided, without what has been forgotten meanwhile."""
-        marks = await self._marks(work)
+        marks, work.given = await gather(self._marks(work), self._given(work))
         covered = {one.id for one in work.deliveries[: work.covers]}
         stated = [one for one in work.stated if one.delivery.id in covered]
         left = remembered(stated, work.scope, marks)
@@ -210,7 +212,7 @@ class FactDedup:
         if command.by == "duplicate":
             said = {one.hash for one in work.touched() if one.fact_id == command.fact_id}
             await self._read(work, sorted(said), [])
-        marks = await self._marks(work)
+        marks, work.given = await gather(self._marks(work), self._given(work))
         while True:
             facts = work.facts(marks)
             try:
@@ -247,6 +249,13 @@ class FactDedup:
             named |= ids_of(None, fact.sources)
             named |= {("fact", fact.fact_id), ("fact", f"{fact.fact_id}@{fact.version}")}
         return await self._stores.forgetting.among(named)
+
+    async def _given(self, work: Work) -> Mapping[str, int]:
+        """Versions above those known of the facts that may change: forgotten, and never to be used again."""
+        known: dict[str, int] = {}
+        for fact in work.touched():
+            known[fact.fact_id] = max(fact.version, known.get(fact.fact_id, 0))
+        return await self._stores.decided.given(known)
 
     async def _embed(self, work: Work, texts: Iterable[str]) -> None:
         """Vectors of those that have none yet, in one call."""

@@ -1,6 +1,6 @@
 """A scope's facts as one decision knows them, and the changes that it makes one after the other. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -12,6 +12,7 @@ from schemas.events.facts import Decision
 from schemas.provenance import Call, Embedding, SourceMessage, Statement
 from schemas.scopes import Scope
 
+NOT_KNOWN: Mapping[str, int] = {}
 MOST_SOURCES = 500
 """Messages that a fact rests on, as far as mere repetition adds to them: a version names them all."""
 
@@ -33,11 +34,14 @@ class Cause:
 class ScopeFacts:
     """The newest known version of each fact, without those that are forgotten; `outcome` is the number given.
 
-    Facts may be learned in any order, from the store and from decisions that are not applied yet.
+    Facts may be learned in any order, from the store and from decisions that are not applied yet. `given`: where
+    versions above the newest known one were given once, the highest of them.
     """
 
-    def __init__(self, scope: Scope, outcome: int, marks: Marks | None = None) -> None:
-        self.scope, self.outcome = scope, outcome
+    def __init__(
+        self, scope: Scope, outcome: int, marks: Marks | None = None, given: Mapping[str, int] = NOT_KNOWN
+    ) -> None:
+        self.scope, self.outcome, self._given = scope, outcome, given
         self.changes: list[tuple[Delivery, FactChanged]] = []
         self._marks = marks or Marks()
         self._newest: dict[str, KnownFact] = {}
@@ -128,7 +132,8 @@ class ScopeFacts:
 
     def change(self, cause: Cause, fact: KnownFact, decision: Decision, **fields: object) -> None:
         """The next version of a fact, with some of it changed."""
-        following = replace(fact, version=fact.version + 1, valid_from=cause.at, **fields)  # pyright: ignore[reportArgumentType]
+        version = max(fact.version, self._given.get(fact.fact_id, 0)) + 1
+        following = replace(fact, version=version, valid_from=cause.at, **fields)  # pyright: ignore[reportArgumentType]
         self._record(cause, following, decision)
 
     def _record(self, cause: Cause, fact: KnownFact, decision: Decision) -> None:

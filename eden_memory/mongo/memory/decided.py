@@ -53,6 +53,17 @@ class MongoDecided:
         self._keep(scope_key, kept)
         return [event for number in sorted(kept) if number < following for event in kept[number]]
 
+    async def given(self, known: Mapping[str, int]) -> Mapping[str, int]:
+        """The highest version ever given, of facts of which that is not the newest known: writes stay for ever."""
+        asked, found = dict(known), dict[str, int]()
+        while asked:
+            names = {f"fact:{fact_id}@{version + 1}": fact_id for fact_id, version in asked.items()}
+            rows = await self._outcomes.find({"writes": {"$in": list(names)}}, {"writes": 1}).to_list()
+            taken = {names[one] for row in rows for one in row["writes"] if one in names}
+            asked = {fact_id: asked[fact_id] + 1 for fact_id in taken}
+            found |= asked
+        return found
+
     async def _page(self, scope_key: str, numbers: range) -> Outcomes:
         wanted = {f"{scope_key}#{number}": number for number in numbers}
         rows = self._outcomes.find({"writes": {"$in": list(wanted)}}, {"writes": 1, "records": 1})

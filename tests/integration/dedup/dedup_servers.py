@@ -10,7 +10,7 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.domain.fence import Fence
-from eden_memory.domain.forgetting.forgotten import Marks
+from eden_memory.domain.forgetting.forgotten import Mark, Marks
 from eden_memory.domain.projection.memory_batch import memory_batch
 from eden_memory.domain.stage import Decision, Delivery, Emit
 from eden_memory.mongo.memory.decided import MongoDecided
@@ -64,10 +64,10 @@ async def prepared(database: Database) -> Database:
     return database
 
 
-async def write(database: Database, facts: Sequence[FactChanged]) -> None:
-    """The writer applies these."""
+async def write(database: Database, facts: Sequence[FactChanged], *forgotten: Mark) -> None:
+    """The writer applies these, as far as they are not forgotten."""
     deliveries = [Delivery(_envelope(one), one, "memory.facts", one.key()) for one in facts]
-    batch = memory_batch(deliveries, Marks())
+    batch = memory_batch(deliveries, Marks(forgotten))
     for result in (await MongoMemoryStore(database, NAMES).apply(list(batch.scopes.values()))).values():
         if isinstance(result, Exception):
             raise result

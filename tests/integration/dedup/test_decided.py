@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from eden_memory.domain.forgetting.forgotten import Mark
 from eden_memory.domain.outcome import Outcome, Reread
 from eden_memory.domain.stage import Decision, Delivery
 from eden_memory.mongo.memory.decided import MongoDecided
@@ -14,7 +15,7 @@ from schemas.events import FactChanged
 from schemas.scopes import Scope
 from tests.integration.dedup.dedup_servers import Database, facts_of, handler, write
 from tests.names import NAMES
-from tests.unit.dedup.dedup_kit import ANA, NOON, ScriptedModel, proposal
+from tests.unit.dedup.dedup_kit import ANA, NOON, ScriptedModel, command, proposal
 
 pytestmark = pytest.mark.servers
 TEN = Scope.of_user("s.agent", "s.ana%231")
@@ -109,3 +110,22 @@ async def test_the_same_decision_of_two_is_stored_once(database: Database) -> No
     await store(database, unit, theirs)
     assert mine.events == [replace(one, cause=unit[0]) for one in theirs.events]  # pyright: ignore
     assert await database["memory_outcomes"].count_documents({}) == 1
+
+
+async def test_the_version_of_a_fact_that_was_forgotten_is_never_given_again(database: Database) -> None:
+    (first,) = await decide(database, proposal("one", "ana lives in lyon"))
+    await write(database, [first])
+    for number in (2, 3):
+        (joined,) = await decide(database, proposal(f"p{number}", "ana lives in lyon"))
+        assert joined.version == number
+        await write(database, [joined], Mark("fact", joined.key(), "for_ever"))
+        for other in ("a", "b"):  # then the mark is past it
+            await write(database, await decide(database, proposal(f"{other}{number}", f"{other} {number}")))
+    row = await database["memory_facts"].find_one({"_id": first.fact_id})
+    assert row
+    assert row["version"] == 1, "the writer has dropped the others, and is past them"
+    (joined,) = await decide(database, proposal("four", "ana lives in lyon"))
+    assert (joined.fact_id, joined.version) == (first.fact_id, 4)
+    await write(database, [joined], Mark("fact", joined.key(), "for_ever"))
+    (edited,) = await decide(database, command("edit", "edit", fact_id=first.fact_id, text="ana left lyon"))
+    assert (edited.fact_id, edited.version, edited.text) == (first.fact_id, 5, "ana left lyon")

@@ -220,6 +220,9 @@ class Memory:
     async def beyond(self, scope_key: str, applied: int) -> Sequence[FactChanged]:
         return [one for events in self.decisions.get(scope_key, [])[applied:] for one in events]
 
+    async def given(self, known: Mapping[str, int]) -> Mapping[str, int]:
+        return {}
+
     async def nearest(
         self, scope_key: str, vectors: Sequence[bytes], most: int, least: float
     ) -> Sequence[Sequence[Near]]:
