@@ -20,6 +20,7 @@ from tests.evals.held import KnownVectors
 from tests.evals.measures import Quality, mean
 from tests.evals.newer_first import share_newer_first
 from tests.evals.plain_words import PlainWords
+from tests.evals.recalled import recalled
 from tests.evals.runs import Judged, Loaded, Order, engine, judged, loaded, rrf_60, rrf_60_of
 from tests.evals.update_pairs import JUDGED, TUNING
 
@@ -29,6 +30,7 @@ GRID = [
     for weight, lift, times in product((0.3, 0.4, 0.5), (0.3, 0.6), (0.1, 0.2))
 ]
 """What each fold chooses from."""
+FLOORS = (0.0, 0.2, 0.3, 0.35, 0.4, 0.5)
 KINDS: tuple[Kind, ...] = ("turns", "facts")
 
 
@@ -100,6 +102,16 @@ def _figure(of: Quality) -> str:
     return f"{of.recall:.3f}/{of.ndcg:.3f}"
 
 
+async def floors(kind: Kind, vectors: KnownVectors) -> Table:
+    """What recall adds, by its floor."""
+    where, of = await loaded(kind, vectors), f"recall of {kind}, by EDEN_MEMORY_RECALL_RELATED"
+    shown = Table("floor", "still answered", "added to a stranger's question", "nothing added", title=of)
+    for floor in FLOORS:
+        found = await recalled(where, floor)
+        shown.add_row(f"{floor:g}", f"{found.answered:.3f}", f"{found.others:.2f}", f"{found.nothing:.2f}")
+    return shown
+
+
 async def main() -> None:
     """Print the tables."""
     console, vectors = Console(width=150), KnownVectors()
@@ -114,6 +126,7 @@ async def main() -> None:
         return
     for kind in KINDS:
         console.print(table(kind, await measured(kind, vectors)))
+        console.print(await floors(kind, vectors))
 
 
 if __name__ == "__main__":

@@ -5,10 +5,12 @@ from importlib.util import find_spec
 import pytest
 
 from eden_memory.domain.search.ranking import Ranking
+from eden_memory.settings import MemorySettings
 from tests.evals.conversations import there
 from tests.evals.held import KnownVectors
 from tests.evals.measures import mean, quality
 from tests.evals.newer_first import share_newer_first
+from tests.evals.recalled import recalled
 from tests.evals.runs import engine, judged, loaded, rrf_60
 from tests.evals.update_pairs import JUDGED, TUNING, pairs
 
@@ -45,3 +47,11 @@ async def test_the_default_finds_more_facts_than_reciprocal_ranks() -> None:
     base = mean([one.quality for one in await judged(where, rrf_60)])
     found = mean([one.quality for one in await judged(where, engine(Ranking()))])
     assert found.recall >= base.recall + 0.04
+
+
+@local_model
+@pytest.mark.skipif(not there(), reason="the conversations are not part of the project")
+async def test_recall_keeps_what_answers_and_adds_less_of_what_does_not() -> None:
+    found = await recalled(await loaded("facts", KnownVectors()), MemorySettings().recall_related)  # pyright: ignore[reportCallIssue]
+    assert found.answered >= 0.99
+    assert found.others <= 2.5

@@ -10,7 +10,14 @@ from eden_memory.api.search.trace import SearchWatch, Trace
 from eden_memory.domain.asking import Asking
 from eden_memory.domain.search.fusion import QueryLists
 from eden_memory.domain.search.newer import asks_for_now
-from eden_memory.domain.search.ranking import Ranking, Stage, after_reranking, before_reranking, fused
+from eden_memory.domain.search.ranking import (
+    Ranking,
+    Stage,
+    after_reranking,
+    before_reranking,
+    fused,
+    related,
+)
 from eden_memory.domain.search.rerank import reranked
 from eden_memory.domain.search.scored import Scored
 from eden_memory.domain.search.times import spans_of
@@ -52,8 +59,9 @@ class SearchEngine:
         ranking = _as_asked(self._ranking, request)
         search = Search(tuple(by_key), request.texts, request, ranking, asking, trace)
         found = await self._ranked(await self._listing.of(search), search)
-        visible = [one for one in found if one.fact.scope_key in by_key][: request.top_k]
-        facts = tuple(_fact(by_key[one.fact.scope_key], one) for one in visible)
+        visible = [one for one in found if one.fact.scope_key in by_key]
+        best = self._worth_it(visible, request)
+        facts = tuple(_fact(by_key[one.fact.scope_key], one) for one in best)
         self._found([one.fact_id for one in facts])
         return trace.report(request.search_type, facts)
 
@@ -67,6 +75,11 @@ class SearchEngine:
         now = request.when.is_now and not spans and all(map(asks_for_now, search.queries))
         last = after_reranking(ranking, request.asked_at, request.top_k, request.score_threshold, now=now)
         return _through(last, found, search.trace)
+
+    def _worth_it(self, found: list[Scored], request: SearchRequest) -> list[Scored]:
+        """The best, without those that are not related enough: none that is worse takes their place."""
+        best = found[: request.top_k]
+        return related(best, request.related, self._ranking.unrelated) if request.related else best
 
     async def _reranked(self, found: list[Scored], search: Search) -> list[Scored]:
         """The best of them by what the reranker says; as they were where it fails."""
@@ -92,11 +105,10 @@ async def _relevances(reranker: Reranker, queries: Sequence[str], texts: Sequenc
 
 def _as_asked(ranking: Ranking, request: SearchRequest) -> Ranking:
     weight, size = request.recency_weight, request.list_size
-    if weight is None and size is None and not request.related:
+    if weight is None and size is None:
         return ranking
     return replace(
         ranking,
-        related=max(ranking.related, request.related),
         recency_weight=ranking.recency_weight if weight is None else weight,
         list_size=ranking.list_size if size is None else size,
     )

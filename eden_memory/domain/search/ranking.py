@@ -40,8 +40,6 @@ class Ranking:
     """On the store's scale; 0: no threshold."""
     fused_least: float = 0.0
     """On the fused score's scale; 0: no threshold."""
-    related: float = 0.0
-    """From unrelated (0) to the same text (1); 0: no threshold. A fact whose similarity is not known stays."""
     siblings: float = 0.6
     """How much the best of a fact's conversation lifts it; 0: not at all."""
     times: float = 0.2
@@ -76,9 +74,6 @@ def before_reranking(ranking: Ranking, spans: Sequence[Span], kind: Kind) -> lis
     stages: list[Stage] = []
     if ranking.fused_least > 0:
         stages.append(("threshold", lambda found: _from(found, ranking.fused_least)))
-    if ranking.related > 0:
-        least = ranking.unrelated + ranking.related * (1 - ranking.unrelated)
-        stages.append(("related", lambda found: _related(found, least)))
     if ranking.siblings > 0 and kind == "hybrid" and ranking.fusion == "scores":
         stages.append(("siblings", lambda found: lifted(found, ranking.siblings)))
     if ranking.times > 0 and spans:
@@ -108,7 +103,9 @@ def after_reranking(
     return stages
 
 
-def _related(found: Sequence[Scored], least: float) -> list[Scored]:
+def related(found: Sequence[Scored], share: float, unrelated: float) -> list[Scored]:
+    """Those that are so far from `unrelated` (0) to the same text (1), and those whose similarity is not known."""
+    least = unrelated + share * (1 - unrelated)
     return [one for one in found if one.scores.get("semantic", least) >= least]
 
 

@@ -114,6 +114,15 @@ async def test_a_question_about_the_past_adds_what_a_search_finds(filled: Kit) -
         assert "RetrievedFacts" not in await service.get_memory_context("one", "ada")
 
 
+async def test_nothing_is_recalled_for_a_question_that_memory_knows_nothing_of(filled: Kit) -> None:
+    engine = SearchEngine(PlainFactLists(filled.database, NAMES, MODEL), Words())
+    async with filled.service(engine=engine) as service:
+        found = await service.search_facts("What did the weather do?", session="one", user="ada")
+        assert found
+        asked = await service.get_memory_context("one", "ada", "What did I say about the weather?")
+        assert "RetrievedFacts" not in asked
+
+
 async def test_without_the_embedder_words_still_find(filled: Kit) -> None:
     embedder = Words()
     embedder.fails = True

@@ -79,9 +79,12 @@ async def test_the_requests_wishes_reach_the_search() -> None:
         "session": "s",
         "user": "u",
         "top_k": 3,
+        "related": 0.0,
         "recency_weight": 0.5,
         "score_threshold": 0.2,
     }
+    await remembered(service, Asked(top_k=3))
+    assert service.given == {"session": "s", "user": "u", "top_k": 3, "related": 0.3}
 
 
 async def test_a_search_that_fails_or_is_slow_is_left_out_and_counted() -> None:

@@ -131,6 +131,21 @@ async def test_a_reranker_orders_and_drops_and_one_that_fails_changes_nothing() 
     assert found.warnings == ("rerank: ValueError",)
 
 
+async def test_what_is_hardly_related_is_left_out_where_that_is_asked_for_and_known() -> None:
+    bare = fact("bare", "Ana has a dog and no vector.", vector=None)
+    lists = Lists(ranked((DOG, 0.9), (CAT, 0.6)), ranked((DOG, 3.0), (bare, 2.0)))
+
+    async def found(related: float, unrelated: float = 0.5) -> set[str]:
+        engine = SearchEngine(lists, Embeds(), Ranking(unrelated=unrelated))
+        return {one.fact_id for one in (await engine.find([AGENT], asked("dog", related=related))).facts}
+
+    assert await found(0.0) == {"dog", "cat", "bare"}
+    assert await found(0.2) == {"dog", "cat", "bare"}
+    assert await found(0.3) == {"dog", "bare"}
+    assert await found(0.9) == {"bare"}
+    assert await found(0.1, unrelated=0.58) == {"dog", "bare"}
+
+
 async def test_a_fact_of_another_scope_is_never_returned_whatever_a_store_says() -> None:
     lists = Lists(ranked((STRANGER, 1.0), (DOG, 0.9)), ranked((STRANGER, 9.0)))
     report = await SearchEngine(lists, Embeds()).find([AGENT], asked("dog"))
@@ -146,6 +161,8 @@ async def test_a_fact_of_another_scope_is_never_returned_whatever_a_store_says()
         {"queries": ("a",), "recency_weight": 2.0},
         {"queries": ("a",), "top_k": 100_000},
         {"queries": ("a",), "list_size": 0},
+        {"queries": ("a",), "related": 1.0},
+        {"queries": ("a",), "related": -0.1},
         {"queries": ("a",), "asked_at": NOW.replace(tzinfo=None)},
     ],
 )
