@@ -76,6 +76,8 @@ from schemas.events import REGISTRY
 
 MongoClient = AsyncMongoClient[dict[str, Any]]
 
+DRAINED_SECONDS = 3.0
+"""So much longer than its own draining a part may take to end."""
 INBOX, WRITER, UNTIL_CONSUMED = "inbox", "atlas-writer", "until consumed"
 JANITOR_LEASE_SECONDS = 60.0
 LAG_LEASE_SECONDS = 6.0
@@ -137,22 +139,29 @@ PARTS = (TAILER, *pipeline.NAMES, JANITOR, LAG)
 
 async def run(settings: Settings, names: Sequence[str]) -> None:
     """Run the parts named (none: all) until a signal."""
-    wanted = _wanted(names)
     async with AsyncExitStack() as stack:
         with ended_by_signals():
-            live = await until_there(
-                lambda: stack.enter_async_context(_live(settings)),
-                "MongoDB",
-                settings.run.start_seconds,
-                MONGODB_HINT,
-            )
-            placed = Placed(
-                lambda one: _parts(settings.placed(one), wanted), live.changes, settings.run.drain_seconds + 3
-            )
-            stack.push_async_callback(placed.close)
-            await placed.begin(await live.placement())
+            placed = await stack.enter_async_context(following(settings, names))
             http = _http(settings, lambda: (placed, *placed.parts))
         await Process([placed, *http], settings.run.drain_seconds + 5).run()
+
+
+@asynccontextmanager
+async def following(settings: Settings, names: Sequence[str]) -> AsyncGenerator[Placed]:
+    """The parts named (none: all) of the namespace that is live, ready to run, and of what becomes live then."""
+    wanted, run = _wanted(names), settings.run
+    async with AsyncExitStack() as stack:
+        live = await until_there(
+            lambda: stack.enter_async_context(_live(settings)), "MongoDB", run.start_seconds, MONGODB_HINT
+        )
+        placed = Placed(
+            lambda one: _parts(settings.placed(one), wanted),
+            live.changes,
+            run.drain_seconds + DRAINED_SECONDS,
+        )
+        stack.push_async_callback(placed.close)
+        await placed.begin(await live.placement())
+        yield placed
 
 
 @asynccontextmanager

@@ -1,0 +1,216 @@
+"""Another namespace becomes live under load: no read fails, nothing is formed twice or lost, all stay true."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from eden_memory import app
+from eden_memory.api.service import MemoryService
+from eden_memory.domain.errors import EdenError
+from eden_memory.domain.placement import ORIGINAL, Placement
+from eden_memory.namespaces.dropping import drop
+from eden_memory.namespaces.switching import rollback, switch
+from eden_memory.namespaces.verifying import verify
+from eden_memory.namespaces.wiring import Installation, installation, rebuilding
+from eden_memory.runtime.placed import Placed
+from eden_memory.settings import Settings
+from tests.integration.formation.obedient_model import obey
+from tests.integration.formation.running_system import AGENT, System, fast, system, until
+from tests.integration.replay.replay_kit import ignored
+from tests.model_server.serving import serving
+
+pytestmark = pytest.mark.servers
+MAY = "may"
+READERS = 4
+
+
+@asynccontextmanager
+async def running(settings: Settings) -> AsyncGenerator[Placed]:
+    """What `eden run` runs."""
+    async with app.following(settings, ()) as placed:
+        task = asyncio.create_task(placed.run())
+        try:
+            yield placed
+        finally:
+            placed.stop()
+            async with asyncio.timeout(60):
+                await task
+
+
+@asynccontextmanager
+async def everything(settings: Settings) -> AsyncGenerator[tuple[System, Placed]]:
+    async with (
+        serving(obey) as models,
+        system(fast(settings, models), models, run=False) as found,
+        running(found.settings) as placed,
+    ):
+        yield found, placed
+
+
+async def rebuilt(settings: Settings, name: str = MAY) -> None:
+    """`eden rebuild NAME --verify`."""
+    async with installation(settings) as at, rebuilding(at, name, ignored) as (work, worker):
+
+        async def equal() -> None:
+            verdict = await verify(at, work)
+            assert verdict.equal, "\n".join(map(str, verdict.differences))
+
+        await work.run(worker, equal, follow=False)
+
+
+class Held:
+    """The facts of one namespace."""
+
+    def __init__(self, found: System, placement: Placement) -> None:
+        names = placement.names(found.settings.mongodb.prefix)
+        self.facts = found.database[names["facts"]]
+        self.contexts = found.database[names["contexts"]]
+
+    async def texts(self) -> list[str]:
+        return sorted([row["content"] async for row in self.facts.find({"active": True})])
+
+    async def holds(self, *texts: str) -> None:
+        async def so() -> bool:
+            return await self.texts() == sorted(texts)
+
+        try:
+            await until(so, "")
+        except AssertionError:
+            assert await self.texts() == sorted(texts)
+
+
+class Readers:
+    """Read all the time, by every call; what fails is kept, and when each first read what."""
+
+    def __init__(self, service: MemoryService, session: str, user: str) -> None:
+        self._service = service
+        self._who: dict[str, Any] = {"session": session, "user": user}
+        self.failed: list[str] = []
+        self.reads = 0
+        self._stopping = False
+
+    async def read(self) -> None:
+        calls: Sequence[Callable[[], Awaitable[Any]]] = [
+            lambda: self._service.get_memory_context(**self._who),
+            lambda: self._service.list_facts(**self._who),
+            lambda: self._service.search_facts("told", **self._who),
+            lambda: self._service.get_memory_stats(**self._who),
+        ]
+        while not self._stopping:
+            for call in calls:
+                try:
+                    found = await call()
+                    assert found, "something is remembered"
+                except Exception as error:  # noqa: BLE001 - whatever fails is counted
+                    self.failed.append(repr(error))
+                self.reads += 1
+            await asyncio.sleep(0.01)
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncGenerator[None]:
+        tasks = [asyncio.create_task(self.read()) for _ in range(READERS)]
+        try:
+            yield
+        finally:
+            self._stopping = True
+            await asyncio.gather(*tasks)
+
+
+async def test_readers_and_stages_move_with_the_pointer_and_no_read_fails(
+    settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with everything(settings) as (found, placed):
+        here, there = Held(found, Placement()), Held(found, Placement(MAY))
+        session = await found.session("ana")
+        told = "fact user: told one"
+        (first,) = await found.told(session, "ana", told)
+        await rebuilt(found.settings)
+        await there.holds("told one")
+
+        readers = Readers(found.service, session, "ana")
+        took: list[float] = []
+        async with readers.reading(), installation(found.settings) as at:
+            await until(lambda: _true(readers.reads > 50), "reading")
+            for number in range(4):
+                begun = time.perf_counter()
+                if number % 2:
+                    await rollback(at)
+                else:
+                    await switch(at, MAY)
+                switched = time.perf_counter()
+                to = Placement() if number % 2 else Placement(MAY)
+                await until(lambda to=to: _true(found.service.memory.settings.placement == to), "read")
+                took.append((time.perf_counter() - switched) * 1_000)
+                assert switched - begun < 30
+            with pytest.raises(EdenError, match="live already"):
+                await switch(at, ORIGINAL)
+            await switch(at, MAY)
+        assert readers.failed == []
+        await until(lambda: _true(placed.state().ready and placed.state().what == MAY), "stages moved")
+        with capsys.disabled():
+            print(  # noqa: T201 - a figure for people
+                f"\nswitches seen after {', '.join(f'{one:.0f}' for one in took)} ms, {readers.reads} reads"
+            )
+        assert sorted(took)[len(took) // 2] < 1_000
+
+        await found.write(session, "ana", "fact user: told two", "note session: asked twice")
+        await found.form(session)
+        await there.holds("told one", "told two")
+        await here.holds("told one", "told two")
+        assert "told two" in await found.shows(session, "ana", "told one", "told two")
+        await until(lambda: _shown(there, "told two"), "the ready context of the new namespace")
+
+        await found.forget("message", f"s.{first}")
+        await there.holds("told two")
+        await here.holds("told two")
+        async with installation(found.settings) as at:
+            await rollback(at)
+        await until(
+            lambda: _true(placed.state().what == ORIGINAL and placed.state().ready), "stages are back"
+        )
+        await found.forget("session", f"s.{session}")
+        await here.holds()
+        await there.holds()
+        async with installation(found.settings) as at:
+            await _dropped(at, found)
+
+
+async def _shown(held: Held, text: str) -> bool:
+    return await held.contexts.count_documents({"xml": {"$regex": text}}) > 0
+
+
+async def _dropped(at: Installation, found: System) -> None:
+    """Live stays; what is beside it goes, though a running process writes it."""
+    with pytest.raises(EdenError, match="is live"):
+        await drop(at, ORIGINAL)
+    await drop(at, MAY)
+    left = await found.database.list_collection_names()
+    assert not [one for one in left if "ns_may" in one]
+    assert found.settings.names["facts"] in left
+    with pytest.raises(EdenError, match="no namespace may"):
+        await switch(at, MAY)
+    with pytest.raises(EdenError):
+        await rollback(at)
+
+
+async def _true(value: bool) -> bool:
+    return value
+
+
+async def test_a_first_call_finds_what_is_live(settings: Settings) -> None:
+    async with serving(obey) as models, system(fast(settings, models), models, run=False) as found:
+        async with running(found.settings):
+            session = await found.session("ana")
+            await found.told(session, "ana", "fact user: told one")
+            await rebuilt(found.settings)
+        await found.memory("facts").delete_many({})
+        await found.memory("snapshots").delete_many({})
+        async with installation(found.settings) as at:
+            await switch(at, MAY)
+        async with MemoryService(AGENT, settings=found.settings) as service:
+            assert "told one" in await service.get_memory_context(session, "ana")
+            assert [one.content for one in (await service.list_facts(user="ana")).items] == ["told one"]
