@@ -4,15 +4,18 @@ import json
 from collections.abc import AsyncGenerator
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from eden_memory import handlers
+from eden_memory import app, handlers
+from eden_memory.cli.replay.reform_work import STAGES
 from eden_memory.domain.errors import EdenError
 from eden_memory.mongo.reform.reforms import MongoReforms
 from eden_memory.settings import Settings
+from tests.integration.formation.commands import kill, start
 from tests.integration.formation.conftest import shared_settings as shared_settings  # noqa: PLC0414
-from tests.integration.formation.running_system import System, fast, system
+from tests.integration.formation.running_system import System, fast, system, until
 from tests.integration.replay.reform_kit import (
     LOUDLY,
     Priced,
@@ -22,12 +25,15 @@ from tests.integration.replay.reform_kit import (
     loud,
     memory,
     placed,
+    quiet,
     reform,
 )
+from tests.integration.stages_on_servers import running
 from tests.model_server.serving import serving
 
 pytestmark = pytest.mark.servers
-USERS, WINDOWS = ("ana", "bob"), 5
+CAP = Decimal("0.004")
+USERS, WINDOWS = ("ana", "bob"), 4
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +72,7 @@ async def test_a_changed_prompt_differs_and_costs_about_what_was_expected(
     texts = {row["content"] for row in rows["facts"].values()}
     assert {f"ANA HAS PLANTED TREE NUMBER {one}." for one in range(WINDOWS)} <= texts
     paid = await calls(lived.database, lived.settings, "loud")
-    spent = sum((one["cost_usd"].to_decimal() for one in paid), Decimal(0))
+    spent = spent_of(paid)
     assert abs(expected(said) - spent) <= spent / 5, (said, spent)
     assert (
         not {row["content"] for row in (await memory(lived.database, lived.settings))["facts"].values()}
@@ -74,12 +80,126 @@ async def test_a_changed_prompt_differs_and_costs_about_what_was_expected(
     )
 
 
-async def test_a_users_windows_alone_are_formed_and_other_options_are_refused(lived: System) -> None:
-    await reform(lived.settings, "one", user="ana")
-    rows = await memory(lived.database, placed(lived.settings, "one"))
+async def test_a_users_windows_alone_are_cut_anew_and_hold_every_message_once(lived: System) -> None:
+    two = ("windows.messages=2", "windows.least=2")
+    ended, said = await reform(lived.settings, "anew", user="ana", rewindow=True, overrides=two)
+    assert ended == "formed", said
+    windows = await lived.database["memory_ns_anew_windows"].find().to_list()
+    members = [one["message_id"] for row in windows for one in row["messages"]]
+    assert len(members) == len(set(members)) == len(USERS) * WINDOWS * 4
+    assert {len(row["messages"]) for row in windows} == {2}
+    rows = await memory(lived.database, placed(lived.settings, "anew"))
     assert {row["user_id"] for row in rows["facts"].values()} == {"s.ana"}
-    assert len(rows["facts"]) >= WINDOWS
+    assert len({row["content"] for row in rows["facts"].values()}) > WINDOWS
     with pytest.raises(EdenError, match="began with other options"):
-        await reform(lived.settings, "one", user="bob")
+        await reform(lived.settings, "anew", user="bob")
     with pytest.raises(EdenError, match="nothing but what was formed"):
-        await reform(lived.settings, "one", switch=True)
+        await reform(lived.settings, "anew", switch=True)
+
+
+async def test_at_the_cap_it_pauses_and_a_higher_one_goes_on(lived: System) -> None:
+    other = ("models.fast=another-model",)
+    ended, said = await reform(lived.settings, "capped", overrides=other, cap=CAP, at_once=2)
+    whole = expected(said)
+    assert ended == "capped", said
+    paid = await calls(lived.database, lived.settings, "capped")
+    assert 0 < spent_of(paid) <= CAP
+    found = await MongoReforms(lived.database, "memory_").get("capped")
+    assert found is not None
+    assert (found.state, 0 < found.formed < len(USERS) * WINDOWS) == ("paused", True)
+    with pytest.raises(EdenError, match="cap was"):
+        await reform(lived.settings, "capped", cap=Decimal("0.001"))
+    ended, said = await reform(lived.settings, "capped", cap=2 * whole)
+    assert ended == "formed", said
+    paid = await calls(lived.database, lived.settings, "capped")
+    assert spent_of(paid) <= whole
+    assert len({one["_id"] for one in paid}) == len(paid)
+    again = [(one["stage"], one["formation_id"]) for one in paid if one["stage"] == "fact-extraction"]
+    assert sorted(set(again)) == sorted(again)
+    assert len(again) == len(USERS) * WINDOWS
+
+
+async def test_killed_and_continued_it_pays_only_what_was_in_flight_again(
+    lived: System, tmp_path: Path
+) -> None:
+    command = ("reform", "killed", "--set", "models.fast=a-third-model", "--at-once", "2", "--yes")
+    log = tmp_path / "log"
+    process = await start(lived.settings, log, *command)
+    await until(lambda: more_than(lived, "killed", 3), "windows of the command")
+    await kill(process)
+    ended, said = await reform(lived.settings, "killed")
+    assert (ended, f"{len(USERS) * WINDOWS} windows formed" in said) == ("formed", True), said
+    rows = await memory(lived.database, placed(lived.settings, "killed"))
+    texts = sorted(row["content"] for row in rows["facts"].values() if row["active"])
+    live = await memory(lived.database, lived.settings)
+    assert texts == sorted(row["content"] for row in live["facts"].values() if row["active"])
+    prompts = lived.models.tally.prompts.values()
+    assert sum(one.answered > 1 for one in prompts) <= 2 * 3
+
+
+async def test_what_is_refused_leaves_nothing_behind(lived: System) -> None:
+    for wrong in ("memory.simlar=0.8", "kafka.bootstrap=x", "memory.similar=high", "windows.messages=20"):
+        with pytest.raises(EdenError):
+            await reform(lived.settings, "wrong", overrides=(wrong,))
+    there = await lived.database.list_collection_names()
+    assert not [name for name in there if "wrong" in name]
+    assert await MongoReforms(lived.database, "memory_").get("wrong") is None
+
+
+async def test_what_is_forgotten_leaves_both_memories_and_each_its_own_blobs(lived: System) -> None:
+    """The reform of the first test; its derived marks are not live memory's."""
+    (gone,) = [
+        row async for row in lived.memory("messages").find({"user_id": "s.bob"}, sort=[("time", 1)], limit=1)
+    ]
+    await lived.forget("message", gone["_id"].removeprefix("s."))
+    own = lived.database["memory_ns_same_forgotten"]
+    await until(lambda: counted(lived.memory("forgotten"), {"kind": "message"}, 1), "forgotten")
+    await quiet(lived)
+    ended, said = await reform(lived.settings, "same", at_once=1)
+    assert ended == "formed", said
+    assert await own.count_documents({"kind": "message"}) == 1
+    for settings in (lived.settings, placed(lived.settings, "same")):
+        rows = await memory(lived.database, settings)
+        assert not [row for row in rows["facts"].values() if gone["_id"] in row["message_ids"]]
+    derived = [one async for one in lived.memory("forgotten").find({"kind": {"$ne": "message"}})]
+    assert derived
+    assert not [one for one in derived if one["target"].startswith("ns@")]
+
+
+async def test_after_the_switch_chat_is_formed_on_exactly_once(lived: System) -> None:
+    waiting = await lived.session("cleo")
+    await lived.write(waiting, "cleo", "fact user: cleo waits for a window.")
+    await reform(lived.settings, "next")
+    meanwhile = await lived.session("cleo")
+    await lived.told(meanwhile, "cleo", "fact user: cleo came meanwhile.", "note user: cleo hurries.")
+    ended, said = await reform(lived.settings, "next", switch=True)
+    assert ended == "switched", said
+    await lived.form(waiting)
+    settings = placed(lived.settings, "next")
+    async with app.stage_parts(settings, STAGES) as parts, running(parts):
+        later = await lived.session("cleo")
+        await lived.write(later, "cleo", "fact user: cleo came later.")
+        await lived.form(later)
+        facts = lived.database[settings.names["facts"]]
+        await until(lambda: counted(facts, {"user_id": "s.cleo"}, 3), "facts of cleo")
+    texts = sorted([row["content"] async for row in facts.find({"user_id": "s.cleo"})])
+    assert texts == ["cleo came later.", "cleo came meanwhile.", "cleo waits for a window."]
+    windows = await lived.database[settings.names["windows"]].find().to_list()
+    members = [one["message_id"] for row in windows for one in row["messages"]]
+    assert len(members) == len(set(members)) == await lived.source["messages"].count_documents({})
+
+
+async def more_than(system: System, name: str, least: int) -> bool:
+    """Whether a reform has found the facts of so many windows."""
+    outcomes = system.database[f"memory_ns_{name}_outcomes"]
+    return await outcomes.count_documents({"stage": "fact-extraction"}) >= least
+
+
+async def counted(collection: Any, query: dict[str, Any], least: int) -> bool:
+    """Whether there are so many."""
+    return await collection.count_documents(query) >= least
+
+
+def spent_of(paid: list[dict[str, Any]]) -> Decimal:
+    """US dollars."""
+    return sum((one["cost_usd"].to_decimal() for one in paid), Decimal(0))
