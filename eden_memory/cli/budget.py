@@ -14,6 +14,7 @@ from pymongo.errors import PyMongoError
 from rich.console import Console
 from rich.table import Table
 
+from eden_memory.cli.replay.live import live_settings
 from eden_memory.domain.budgets.budgets import Per, Spending, budget_id
 from eden_memory.domain.errors import EdenError
 from eden_memory.local.servers import endpoints
@@ -96,7 +97,8 @@ async def _set(settings: Settings, agent: str | None, user: str | None, per: Per
 
 async def _list(settings: Settings) -> tuple[list[Spending], int]:
     async with stores(settings) as (client, budgets):
-        formations = MongoFormations(client[settings.mongodb.database], settings.names)
+        database = client[settings.mongodb.database]
+        formations = MongoFormations(database, (await live_settings(settings, database)).names)
         return await budgets.all(), await formations.held_back()
 
 

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from eden_memory.cli.replay.live import live_settings
 from eden_memory.domain.errors import EdenError
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
@@ -213,6 +214,8 @@ async def _connected() -> AsyncGenerator[_Connected]:
     settings = Settings()
     servers = endpoints(settings)
     async with connect(settings.mongodb, servers.mongodb) as mongo:
-        controls = MongoControls(mongo[settings.mongodb.database], settings.names)
+        database = mongo[settings.mongodb.database]
+        settings = await live_settings(settings, database)
+        controls = MongoControls(database, settings.names)
         client = client_kwargs(settings.kafka, servers.kafka)
         yield _Connected(settings, load_topics(settings.kafka, settings.placement), client, controls)

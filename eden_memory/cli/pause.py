@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from eden_memory.cli.replay.live import live_settings
 from eden_memory.domain.control import Pause
 from eden_memory.domain.errors import EdenError
 from eden_memory.local.servers import endpoints
@@ -42,9 +43,11 @@ def _check(settings: Settings, stage: str) -> None:
 
 async def _pause(settings: Settings, asked: Pause) -> None:
     async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        await MongoControls(client[settings.mongodb.database], settings.names).pause(asked)
+        database = client[settings.mongodb.database]
+        await MongoControls(database, (await live_settings(settings, database)).names).pause(asked)
 
 
 async def _resume(settings: Settings, stage: str) -> int:
     async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        return await MongoControls(client[settings.mongodb.database], settings.names).resume(stage)
+        database = client[settings.mongodb.database]
+        return await MongoControls(database, (await live_settings(settings, database)).names).resume(stage)

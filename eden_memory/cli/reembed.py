@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from eden_memory.app import inbox_name
+from eden_memory.cli.replay.live import live_settings
 from eden_memory.local.servers import endpoints
 from eden_memory.models.embeddings import local_embedder
 from eden_memory.models.providers.catalogue import embedding_model
@@ -39,7 +40,8 @@ async def _work(settings: Settings, *, wait: bool) -> None:
     console, model = Console(highlight=False), model_name(settings)
     async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
         inbox = client[settings.source_database][inbox_name(settings)]
-        database, names = client[settings.mongodb.database], settings.names
+        database = client[settings.mongodb.database]
+        names = (await live_settings(settings, database)).names
         work = Reembedding(database, names, inbox, model)
         count = await work.left()
         if not count:

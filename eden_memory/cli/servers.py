@@ -54,6 +54,7 @@ def status(
             typer.echo(json.dumps(listed, indent=2))
         else:
             _say("\n".join(map(_line, reports)))
+            _say_live(reports)
             _say_budgets(reports)
         return
     from eden_memory.cli.memory import numbers, terminal  # noqa: PLC0415 - `eden up` needs none of it
@@ -64,6 +65,16 @@ def status(
     else:
         _say("\n".join([*map(_line, reports), ""]))
         numbers.show_consolidation(found)
+
+
+def _say_live(reports: Sequence[ServerReport]) -> None:
+    """Which namespace is live, where MongoDB is there."""
+    if any(one.name.startswith("MongoDB") and one.running is False for one in reports):
+        return
+    from eden_memory.cli.replay.live import told  # noqa: PLC0415 - `eden up` needs none of it
+
+    for line in told(Settings()):
+        _say(line)
 
 
 def _say_budgets(reports: Sequence[ServerReport]) -> None:

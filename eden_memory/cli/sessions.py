@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from eden_memory.app import inbox_name
+from eden_memory.cli.replay.live import live_settings
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.ids import encode_id
@@ -74,7 +75,8 @@ async def _asked(settings: Settings, kind: str, session: str) -> str:
 async def _windows(settings: Settings, session: str) -> dict[str, Any]:
     async with _client(settings) as client:
         name = encode_id(await _session(settings, client, session))
-        database, names = client[settings.mongodb.database], settings.names
+        database = client[settings.mongodb.database]
+        names = (await live_settings(settings, database)).names
         state = await database[names["sessions"]].find_one({"_id": name}) or {}
         rows = await database[names["windows"]].find({"session_id": name}, sort=[("seq", 1)]).to_list()
         return {

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from eden_memory.cli.replay.live import live_settings
 from eden_memory.local.servers import endpoints
 from eden_memory.models.providers.catalogue import embedding_model
 from eden_memory.mongo.client import connect
@@ -37,7 +38,8 @@ def setup(
 
 async def _work(settings: Settings, dimensions: int, wait: float, *, only_check: bool) -> list[str]:
     async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        database, names = client[settings.mongodb.database], settings.names
+        database = client[settings.mongodb.database]
+        names = (await live_settings(settings, database)).names
         if only_check:
             return await check(database, names)
         return await set_up(database, names, dimensions, wait)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from eden_memory.cli.replay.live import live_if_there
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.tap import Filter, Tapped, as_json, line
 from eden_memory.local.servers import endpoints
@@ -63,7 +64,7 @@ async def _tap(
     settings: Settings, topic: str, start: Start, wanted: Filter, *, until_end: bool, json_lines: bool
 ) -> None:
     client = client_kwargs(settings.kafka, endpoints(settings).kafka)
-    name = _full_name(settings, topic)
+    name = _full_name(await live_if_there(settings), topic)
     async with tapping(client, name, start, until_end=until_end) as records, aclosing(records):
         async for record in records:
             if wanted.matches(record):

@@ -1,5 +1,6 @@
 """`eden topics`: topics.yaml against the broker, and the AsyncAPI document made from it."""
 
+import asyncio
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -10,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from eden_memory.cli.replay.live import live_if_there
 from eden_memory.domain.errors import EdenError
 from eden_memory.local.servers import endpoints
 from eden_memory.runtime.contract.contract_files import ASYNCAPI, checkout, generated
@@ -83,7 +85,7 @@ def asyncapi(check: Check = False) -> None:
 
 
 def _connected() -> tuple[Topics, TopicAdmin]:
-    settings = Settings()
+    settings = asyncio.run(live_if_there(Settings()))
     bootstrap = settings.kafka.bootstrap or endpoints(settings).kafka
     return load_topics(settings.kafka, settings.placement), TopicAdmin(
         admin_config(settings.kafka, bootstrap)

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
+from eden_memory.cli.replay.live import live_settings
 from eden_memory.domain.chain import (
     Node,
     Stored,
@@ -89,7 +90,9 @@ async def chain_of(settings: Settings, name: str) -> Node:
     """The chain of a message, fact, reflection, formation or blob; an EdenError if nothing has that name."""
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(connect(settings.mongodb, endpoints(settings).mongodb))
-        reading = Reading(settings, MongoChain(client[settings.mongodb.database], settings.names))
+        database = client[settings.mongodb.database]
+        settings = await live_settings(settings, database)
+        reading = Reading(settings, MongoChain(database, settings.names))
         return await reading.chain(name)
 
 

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.live import Live
 
 from eden_memory.cli.memory_view import render
+from eden_memory.cli.replay.live import live_now
 from eden_memory.domain.progress import Progress
 from eden_memory.settings import Settings
 from eden_memory.watching import watching
@@ -22,5 +23,5 @@ async def _watch(settings: Settings) -> None:
     progress = Progress()
     console = Console(highlight=False)
     with Live(console=console, refresh_per_second=4, get_renderable=lambda: render(progress)):
-        async with watching(settings, progress):
+        async with watching(await live_now(settings), progress):
             await asyncio.Event().wait()

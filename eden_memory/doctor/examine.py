@@ -66,6 +66,7 @@ async def _mongodb(settings: Settings, uri: str) -> list[Finding]:
         ("MongoDB version", lambda: mongodb.server_version(client)),
         ("replica set", lambda: mongodb.replica_set(client)),
         ("clock", lambda: mongodb.clock(client)),
+        ("namespace", lambda: mongodb.live_namespace(client, settings)),
         ("oplog window", lambda: mongodb.oplog_window(client)),
         ("MongoDB permissions", lambda: mongodb.permissions(client, needed(settings))),
         ("messages collection", lambda: source.messages_collection(database, messages)),

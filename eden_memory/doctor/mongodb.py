@@ -10,6 +10,8 @@ from pymongo.errors import OperationFailure
 
 from eden_memory.doctor.finding import Finding
 from eden_memory.doctor.privileges import Privilege, missing
+from eden_memory.mongo.replay.live import MongoLive
+from eden_memory.settings import Settings
 
 OLDEST = (6, 0)
 SKEW_WARN, SKEW_FAIL = timedelta(seconds=1), timedelta(seconds=30)
@@ -32,6 +34,13 @@ def judge_version(text: str) -> Finding:
     if (major, minor) < OLDEST:
         return Finding("MongoDB version", "fail", f"MongoDB {text}", "Upgrade to MongoDB 6.0 or newer.")
     return Finding("MongoDB version", "ok", f"MongoDB {text}")
+
+
+async def live_namespace(client: Client, settings: Settings) -> Finding:
+    """Which memory is read and formed."""
+    live = MongoLive(client[settings.mongodb.database], settings.mongodb.prefix)
+    placement = await live.placement()
+    return Finding("namespace", "ok", f"{placement.memory} is live, pipeline {placement.pipeline}")
 
 
 async def replica_set(client: Client) -> Finding:

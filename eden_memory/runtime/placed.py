@@ -85,8 +85,9 @@ class Placed:
         making = asyncio.create_task(self.begin(self._wanted))
         try:
             await self._first(making, self._stopping)
+            await asyncio.wait([making], timeout=self._drain_seconds)
         finally:
-            await end([making] if self._stopping.is_set() else [])
+            await end([making])
         if not making.cancelled():
             making.result()
 

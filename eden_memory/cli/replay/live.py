@@ -1,13 +1,65 @@
-"""Commands that open a database by themselves work on the namespace that is live."""
+"""Commands that open a database by themselves work on the namespace that is live, or on one that is named."""
 
+import asyncio
 from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import PyMongoError
 
+from eden_memory.domain.errors import EdenError
+from eden_memory.domain.placement import ORIGINAL, Placement
+from eden_memory.domain.replay.namespaces import checked, placement_of
+from eden_memory.local.servers import endpoints
+from eden_memory.mongo.client import connect
 from eden_memory.mongo.replay.live import MongoLive
+from eden_memory.mongo.replay.namespaces import MongoNamespaces
 from eden_memory.settings import Settings
 
+Database = AsyncDatabase[dict[str, Any]]
+ANSWER_SECONDS = 3.0
 
-async def live_settings(settings: Settings, database: AsyncDatabase[dict[str, Any]]) -> Settings:
+
+async def live_settings(settings: Settings, database: Database) -> Settings:
     """The settings of the namespace that is live now."""
     return settings.placed(await MongoLive(database, settings.mongodb.prefix).placement())
+
+
+async def settings_of(settings: Settings, database: Database, name: str | None) -> Settings:
+    """The settings of the namespace named, an EdenError where there is none; None: of the live one."""
+    if name is None:
+        return await live_settings(settings, database)
+    if name == ORIGINAL:
+        return settings.placed(Placement())
+    found = await MongoNamespaces(database, settings.mongodb.prefix).get(checked(name))
+    if found is None or found.state == "dropped":
+        raise EdenError(f"there is no namespace {name}", "eden namespace list")
+    return settings.placed(placement_of(found))
+
+
+async def live_now(settings: Settings) -> Settings:
+    """As :func:`live_settings`, with a connection of its own."""
+    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
+        return await live_settings(settings, client[settings.mongodb.database])
+
+
+async def live_if_there(settings: Settings) -> Settings:
+    """For commands on Kafka alone: where MongoDB does not answer at once, the settings of the original."""
+    try:
+        return await _soon(settings)
+    except (EdenError, PyMongoError, TimeoutError):
+        return settings
+
+
+def told(settings: Settings) -> list[str]:
+    """Which namespace is live, in a line; nothing where MongoDB does not answer at once."""
+    try:
+        placement = asyncio.run(_soon(settings)).placement
+    except (EdenError, PyMongoError, TimeoutError):
+        return []
+    of = "" if placement.pipeline == placement.memory else f", formed by the pipeline of {placement.pipeline}"
+    return [f"live namespace: {placement.memory}{of}"]
+
+
+async def _soon(settings: Settings) -> Settings:
+    async with asyncio.timeout(ANSWER_SECONDS):
+        return await live_now(settings)
