@@ -4,6 +4,7 @@ import asyncio
 import json
 from calendar import monthrange
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated, Any, Literal
@@ -12,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from eden_memory.cli.replay.live import live_settings, settings_of
 from eden_memory.domain.budgets.budgets import period_of
 from eden_memory.domain.budgets.memory_cost import Share, of_blob, of_fact, total
 from eden_memory.domain.errors import EdenError
@@ -19,7 +21,7 @@ from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.ids_given import typed
 from eden_memory.mongo.usage.totals import Asked, MongoTotals, Sum
-from eden_memory.mongo.usage.usage_store import newest
+from eden_memory.mongo.usage.usage_store import LIVE, newest
 from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.kafka import client_kwargs
 from eden_memory.runtime.scope_records import Held, scope_records
@@ -34,6 +36,10 @@ Agent = Annotated[
     str | None, typer.Option(help="of this agent alone; typed (s.TEXT, i.NUMBER, …) or its text")
 ]
 User = Annotated[str | None, typer.Option(help="of this user alone, likewise")]
+InNamespace = Annotated[
+    str | None,
+    typer.Option("--namespace", help="what a reform into it has cost; unset: what live formation has"),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="one JSON object on standard output")]
 FIELDS: dict[By, str] = {
     "agent": "agent_id",
@@ -46,10 +52,16 @@ FACTS, BLOBS = ("memory.facts",), ("memory.consolidations", "memory.reflections"
 
 
 @app.command()
-def today(by: ByOption = None, agent: Agent = None, user: User = None, as_json: AsJson = False) -> None:
+def today(
+    by: ByOption = None,
+    agent: Agent = None,
+    user: User = None,
+    namespace: InNamespace = None,
+    as_json: AsJson = False,
+) -> None:
     """Since midnight, UTC."""
     day = period_of("day", datetime.now(UTC))
-    _show(_asked(day, day, by, agent, user), by, as_json=as_json)
+    _show(_asked(day, day, by, agent, user), by, namespace, as_json=as_json)
 
 
 @app.command()
@@ -58,12 +70,13 @@ def month(
     agent: Agent = None,
     user: User = None,
     of: Annotated[str | None, typer.Option(help="another month: 2026-01")] = None,
+    namespace: InNamespace = None,
     as_json: AsJson = False,
 ) -> None:
     """Of this month, UTC."""
     named = of or period_of("month", datetime.now(UTC))
     first, last = _month(named)
-    _show(_asked(first, last, by, agent, user), by, as_json=as_json)
+    _show(_asked(first, last, by, agent, user), by, namespace, as_json=as_json)
 
 
 @app.command()
@@ -113,11 +126,12 @@ def _month(named: str) -> tuple[str, str]:
     return f"{first:%Y-%m-%d}", f"{first.replace(day=last):%Y-%m-%d}"
 
 
-def _show(asked: Asked, by: By | None, *, as_json: bool) -> None:
-    sums, facts, messages, counted_to = asyncio.run(_read(Settings(), asked))
+def _show(asked: Asked, by: By | None, namespace: str | None, *, as_json: bool) -> None:
+    sums, facts, messages, counted_to = asyncio.run(_read(Settings(), asked, namespace))
     usd = sum((one.cost_usd for one in sums), Decimal(0))
     unknown = sum(one.counts["unpriced_calls"] for one in sums)
     told: dict[str, Any] = {
+        "namespace": namespace or LIVE,
         "from": asked.first,
         "to": asked.last,
         "cost_usd": f"{usd:f}",
@@ -157,8 +171,9 @@ def _print(told: dict[str, Any], sums: Sequence[Sum], by: By | None, counted_to:
             table.add_row(one.of or "-", f"{one.cost_usd:.6f}", *(f"{counts[name]:,}" for name in names))
         console.print(table)
     days = told["from"] if told["from"] == told["to"] else f"{told['from']} to {told['to']}"
+    whose = "" if told["namespace"] == LIVE else f", re-forming {told['namespace']}"
     console.print(
-        f"[bold]{Decimal(told['cost_usd']):.6f} USD[/bold] for {told['calls']:,} calls, {days} (UTC)"
+        f"[bold]{Decimal(told['cost_usd']):.6f} USD[/bold] for {told['calls']:,} calls, {days} (UTC){whose}"
     )
     if told["unpriced_calls"]:
         console.print(f"[yellow]{told['unpriced_calls']:,} calls more have no known price[/yellow]")
@@ -168,9 +183,14 @@ def _print(told: dict[str, Any], sums: Sequence[Sum], by: By | None, counted_to:
     console.print(f"[dim]{newest(counted_to)}[/dim]")
 
 
-async def _read(settings: Settings, asked: Asked) -> tuple[list[Sum], int, int, datetime | None]:
+async def _read(
+    settings: Settings, asked: Asked, namespace: str | None
+) -> tuple[list[Sum], int, int, datetime | None]:
     async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        totals = MongoTotals(client[settings.mongodb.database], settings.names)
+        database = client[settings.mongodb.database]
+        placed = await settings_of(settings, database, namespace)
+        totals = MongoTotals(database, placed.names)
+        asked = replace(asked, namespace=namespace or LIVE)
         return (
             await totals.sums(asked),
             await totals.facts_formed(asked),
@@ -182,7 +202,9 @@ async def _read(settings: Settings, asked: Asked) -> tuple[list[Sum], int, int, 
 async def shares_of(settings: Settings, name: str) -> list[Share]:
     """What each call added to a fact or blob; an EdenError if there is none of that name."""
     async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        database, names = client[settings.mongodb.database], settings.names
+        database = client[settings.mongodb.database]
+        settings = await live_settings(settings, database)
+        names = settings.names
         fact = await database[names[Fact.COLLECTION]].find_one({"_id": name.partition("@")[0]})
         if fact is None:
             return await _blob(settings, name)

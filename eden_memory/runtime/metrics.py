@@ -386,7 +386,9 @@ class GuardMetrics:
 
 
 USAGE_CALLS = Counter(
-    "eden_usage_calls", "Model calls counted in the stored totals, each once", ["stage", "model"]
+    "eden_usage_calls",
+    "Model calls of live memory counted in the stored totals, each once",
+    ["stage", "model"],
 )
 USAGE_COST = Counter(
     "eden_usage_cost_usd", "Cost in the stored totals, of calls whose price is known", ["stage", "model"]
@@ -403,9 +405,11 @@ class UsageMetrics:
     """What the usage stage counts (eden_memory.ports.UsageWatch)."""
 
     def counted(self, calls: Sequence[ModelCalled], *, repeated: int) -> None:
-        """These went into the totals; so many more were there already."""
+        """These went into the totals; so many more were there already. What re-forms is not live's."""
         USAGE_REPEATED.inc(repeated)
         for call in calls:
+            if call.namespace != "live":
+                continue
             USAGE_CALLS.labels(call.stage, call.model).inc()
             if call.cost_usd is not None:
                 USAGE_COST.labels(call.stage, call.model).inc(float(call.cost_usd))
