@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from decimal import Decimal
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -43,8 +44,8 @@ from processors.pipeline import ATLAS_WRITER
 from schemas.documents import Namespace, Placed, Reform, ReformAsked
 
 AT_CAP, STOPPED = 3, 130
-LEASE_SECONDS = 6.0
-BUSY_SECONDS = 10.0
+LEASE_SECONDS = 10.0
+BUSY_SECONDS = 15.0
 Row = dict[str, Any]
 Ended = Literal["formed", "switched", "capped"]
 
@@ -151,6 +152,8 @@ async def reformed(settings: Settings, name: str, given: Given, console: Console
     """Begin or go on, until all is formed, or the cap is reached."""
     if checked(name) in ("run", "report"):
         raise EdenError(f"{name!r} is a command of `eden reform`", "Give the namespace another name.")
+    # SDKs take seconds to load, in which nobody would renew the lease
+    await asyncio.to_thread(import_module, "eden_memory.models.providers.providers")
     async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
         database = client[settings.mongodb.database]
         async with _alone(database, settings, name):

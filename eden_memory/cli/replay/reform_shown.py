@@ -55,6 +55,9 @@ def _sum(rows: Sequence[ReformCalls], cap: Decimal | None) -> str:
     most = "at most " if any(one.reused is None for one in rows) else ""
     share = f", {kept / calls:.0%} of the calls have their answers already" if calls else ""
     limit = f"; it pauses at {money(cap)} USD" if cap is not None else ""
+    if usd is None:
+        unknown = ", ".join(one.stage for one in rows if one.usd is None)
+        return f"expected: no price is known of what {unknown} asks{share}"
     return f"expected: {most}{money(usd)} USD{share}{limit}"
 
 
