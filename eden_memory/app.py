@@ -76,8 +76,8 @@ from schemas.events import REGISTRY
 
 MongoClient = AsyncMongoClient[dict[str, Any]]
 
-DRAINED_SECONDS = 3.0
-"""So much longer than its own draining a part may take to end."""
+DRAINED_SECONDS, CLOSED_SECONDS = 3.0, 9.0
+"""So much longer than its own draining a part may take to end, and what it stands on to be closed."""
 INBOX, WRITER, UNTIL_CONSUMED = "inbox", "atlas-writer", "until consumed"
 JANITOR_LEASE_SECONDS = 60.0
 LAG_LEASE_SECONDS = 6.0
@@ -143,7 +143,8 @@ async def run(settings: Settings, names: Sequence[str]) -> None:
         with ended_by_signals():
             placed = await stack.enter_async_context(following(settings, names))
             http = _http(settings, lambda: (placed, *placed.parts))
-        await Process([placed, *http], settings.run.drain_seconds + 5).run()
+        seconds = settings.run.drain_seconds + DRAINED_SECONDS + CLOSED_SECONDS
+        await Process([placed, *http], seconds).run()
 
 
 @asynccontextmanager

@@ -194,7 +194,7 @@ def test_whatever_runs_on_is_asked_whether_it_is_alive() -> None:
         assert asked[2] in {route.path for route in health_app(lambda: []).routes if isinstance(route, Route)}
 
 
-LETTING_GO = 10
+LETTING_GO = 12
 """Seconds beyond its drain that a process may need where Kafka is away (integration/runtime/test_stopping.py)."""
 
 

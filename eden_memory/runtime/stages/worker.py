@@ -130,8 +130,11 @@ class Worker:
         """Leaving the group and finishing what runs take `deadline` seconds together, whoever is away."""
         clock = asyncio.get_running_loop().time
         until = clock() + deadline
-        await self.membership.leave(min(LEAVE_SECONDS, max(deadline, LAST_SECONDS)))
-        finished = await self.lanes.stop(max(0.0, until - clock()))
+        try:
+            await self.membership.leave(min(LEAVE_SECONDS, max(deadline, LAST_SECONDS)))
+            finished = await self.lanes.stop(max(0.0, until - clock()))
+        finally:
+            await self.lanes.stop(0.0)  # whoever cancels a stage that is late leaves nothing of it behind
         await self.standing.stop()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=LAST_SECONDS)
