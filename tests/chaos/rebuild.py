@@ -38,7 +38,7 @@ ROUND = 25
 NOTHING = 0.2
 """The share of kills that strike `--from-nothing`."""
 EMBEDDINGS = "test-embedding"
-SCOPES = 300
+SCOPES = 120
 """Of histories that are there from the beginning, so that there is much to write."""
 KEPT = ("memory_inbox",)
 FORMED = ("messages", "windows")
@@ -148,11 +148,11 @@ async def _round(run: Run, name: str, kills: int, *, talking: bool) -> None:
     chat = asyncio.create_task(run.on.chat.talk(over)) if talking else None
     try:
         await run.killer.kill(name, kills, lambda: run.written(name))
-        verdict = await _finished(run, name)
     finally:
         over.set()
         if chat is not None:
             await chat
+    verdict = await _finished(run, name)
     run.compared += 1
     run.violations["differs"] += [f"{name}: {one}" for one in verdict.differences]
     if verdict.differing and not verdict.differences:

@@ -14,9 +14,9 @@ from tests.chaos.servers import Servers
 from tests.chaos.stages_process import SERVER_AWAY
 from tests.chaos.stages_workers import Forked
 
-SOONEST, LATEST = 0.2, 4.0
+SOONEST, LATEST = 0.2, 3.0
 """Seconds from a process's start to its end, for every other one: some have not joined their group yet."""
-WRITES_SECONDS, AFTER = 12.0, 1.5
+WRITES_SECONDS, AFTER = 6.0, 1.0
 """The others are waited for until they write, so long at most, and end within so many seconds of it."""
 LOOK_SECONDS = 0.05
 BROKER_EVERY = 40
