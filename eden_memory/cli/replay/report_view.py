@@ -9,7 +9,7 @@ from rich.text import Text
 
 from eden_memory.cli.memory.terminal import line, moment, plain
 from eden_memory.domain.replay.applied import Applied, Settled
-from eden_memory.domain.replay.differing import Changed, Differing, Told
+from eden_memory.domain.replay.differing import Changed, Counts, Differing, Told
 from eden_memory.domain.replay.report import KINDS, Report, ScopeDiffers, Spent, total_of
 from eden_memory.domain.replay.word_diff import Run
 
@@ -36,18 +36,15 @@ def _answer(report: Report) -> Text:
     """One sentence."""
     if report.equal:
         return Text(f"{report.shadow} says what {report.live} says, in all {report.compared:,} scopes")
-    parts = [
-        f"{number:,} {kind} {how}"
-        for kind in KINDS
-        for how, number in (
-            ("in other words", report.counts[kind].changed),
-            ("added", report.counts[kind].added),
-            ("lost", report.counts[kind].lost),
-        )
-        if number
-    ]
+    parts = [said for kind in KINDS if (said := _differ(kind, report.counts[kind]))]
     where = f"in {report.different:,} of {report.compared:,} scopes"
-    return Text(f"{report.shadow} differs from {report.live} {where}: {', '.join(parts)}", style="bold")
+    return Text(f"{report.shadow} differs from {report.live} {where}: {'; '.join(parts)}", style="bold")
+
+
+def _differ(kind: str, counts: Counts) -> str:
+    numbers = {"in other words": counts.changed, "added": counts.added, "lost": counts.lost}
+    told = ", ".join(f"{number:,} {how}" for how, number in numbers.items() if number)
+    return f"{kind} {told}" if told else ""
 
 
 def _counts(report: Report) -> Table:
@@ -62,7 +59,7 @@ def _counts(report: Report) -> Table:
 
 
 def _cost(report: Report) -> Group:
-    table = _table("", f"{report.live}: calls", "tokens", "USD", f"{report.shadow}: calls", "tokens", "USD")
+    table = _table("", f"{report.live} calls", "tokens", "USD", f"{report.shadow} calls", "tokens", "USD")
     for stage, spent in sorted(report.spent.items()):
         table.add_row(stage, *(cell for one in spent for cell in _money(one)))
     table.add_row("together", *(cell for one in total_of(report.spent) for cell in _money(one)), style="bold")
@@ -158,7 +155,8 @@ def _run(run: Run) -> Text:
 
 
 def _table(first: str, *columns: str) -> Table:
-    table = Table(first, box=None, pad_edge=False, header_style="dim")
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column(first, no_wrap=True)
     for one in columns:
         table.add_column(one, justify="right")
     return table
