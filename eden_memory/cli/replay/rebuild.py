@@ -1,7 +1,6 @@
 """`eden rebuild`: memory anew from the memory topics, into a namespace."""
 
 import asyncio
-import gc
 import sys
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
@@ -22,6 +21,7 @@ from eden_memory.namespaces.switching import switch
 from eden_memory.namespaces.verifying import SHOWN, Verdict, verify
 from eden_memory.namespaces.wiring import Installation, installation, rebuilding
 from eden_memory.runtime.ending import end
+from eden_memory.runtime.process import run
 from eden_memory.settings import Settings
 
 Name = Annotated[str | None, typer.Argument(help="the namespace; made if there is none")]
@@ -45,8 +45,8 @@ Nothing = Annotated[
 Most = Annotated[int, typer.Option("--show", min=0, help="how many differences are listed")]
 
 LOOK_SECONDS = 1.0
-COLLECTED_EVERY = (20_000, 20, 10)
-"""Records and documents hold no cycles: looking for these as often as Python does takes a fifth of the CPU."""
+COLLECTED_AFTER = 50_000
+"""Records and documents hold no cycles, but what drivers leave in some holds a megabyte of replies each."""
 
 
 def rebuild(
@@ -67,16 +67,14 @@ def rebuild(
         asyncio.run(rolled_back(Settings()))
         return
     if nothing:
-        gc.set_threshold(*COLLECTED_EVERY)
         with warnings_only(), suppress(KeyboardInterrupt):
-            asyncio.run(from_nothing(Settings(), Console(highlight=False, soft_wrap=True)))
+            run(from_nothing(Settings(), Console(highlight=False, soft_wrap=True)), COLLECTED_AFTER)
         return
     if name is None:
         raise EdenError("no namespace is named", "eden rebuild NAME")
-    gc.set_threshold(*COLLECTED_EVERY)
     equal, asked = True, Asked(checked(name), follow, show if compare else None, then_switch, accept)
     with warnings_only(), suppress(KeyboardInterrupt):
-        equal = asyncio.run(_work(Settings(), asked))
+        equal = run(_work(Settings(), asked), COLLECTED_AFTER)
     if not equal:
         sys.exit(1)
 
