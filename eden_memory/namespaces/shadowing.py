@@ -1,7 +1,8 @@
 """What runs for namespaces beside live: silent writers, the forgetting of other pipelines, and what a switch left."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -9,17 +10,19 @@ from typing import Any, Protocol
 
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory.domain.errors import EdenError
 from eden_memory.domain.placement import Placement
 from eden_memory.domain.replay.namespaces import WRITER, beside
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
+from eden_memory.mongo.controls import MongoGroupNotes
 from eden_memory.mongo.replay.live import MongoLive
 from eden_memory.mongo.replay.namespaces import MongoNamespaces
 from eden_memory.namespaces.wiring import silent_surroundings, writer_row
 from eden_memory.runtime.contract.topics import load_topics
-from eden_memory.runtime.kafka import client_kwargs
+from eden_memory.runtime.kafka import admin_config, client_kwargs
 from eden_memory.runtime.process import Part
-from eden_memory.runtime.replay.places import Places, behind
+from eden_memory.runtime.replay.places import Places, behind, remove_group
 from eden_memory.runtime.replay.rebuilding import Counted, silent_worker
 from eden_memory.runtime.replay.shadows import Made, Shadows
 from eden_memory.settings import Settings
@@ -47,7 +50,8 @@ async def shadowing(settings: Settings, stages: Stages) -> AsyncGenerator[Shadow
     async with connect(settings.mongodb, servers.mongodb) as client:
         database, prefix = client[settings.mongodb.database], settings.mongodb.prefix
         kafka = client_kwargs(settings.kafka, servers.kafka)
-        around = Around(settings, database, kafka, stages)
+        admin = admin_config(settings.kafka, servers.kafka)
+        around = Around(settings, database, kafka, admin, stages)
         live, namespaces = MongoLive(database, prefix), MongoNamespaces(database, prefix)
         yield Shadows(partial(_wanted, around, live, namespaces), settings.run.drain_seconds)
 
@@ -59,6 +63,7 @@ class Around:
     settings: Settings
     database: AsyncDatabase[dict[str, Any]]
     client: dict[str, Any]
+    admin: dict[str, Any]
     stages: Stages
 
 
@@ -74,7 +79,7 @@ async def _wanted(around: Around, live: MongoLive, namespaces: MongoNamespaces) 
         if await _handed_over(around, document, document.handover):
             await live.handed_over(document.handover)
         else:
-            wanted[document.handover] = partial(_announcing, around, document.handover)
+            wanted[document.handover] = partial(_announcing, around, live, document.handover)
     return wanted
 
 
@@ -87,9 +92,16 @@ async def _silent(around: Around, placement: Placement) -> AsyncGenerator[Sequen
     yield [silent_worker(row, f"{WRITER}.{placement.memory}", group, counted, surroundings)]
 
 
-def _announcing(around: Around, handover: str) -> AbstractAsyncContextManager[Sequence[Part]]:
-    """The live writer once more, from where the former one had announced everything."""
-    return around.stages(around.settings, (ATLAS_WRITER,), group_of=lambda _: handover)
+@asynccontextmanager
+async def _announcing(around: Around, live: MongoLive, handover: str) -> AsyncGenerator[Sequence[Part]]:
+    """The live writer once more, from where the former one had announced everything; its group goes at the end."""
+    async with around.stages(around.settings, (ATLAS_WRITER,), group_of=lambda _: handover) as parts:
+        yield parts
+    document = await live.read()
+    if document is None or document.handover != handover:
+        with suppress(EdenError):  # another process is in it still, and removes it
+            await asyncio.to_thread(remove_group, around.admin, handover)
+            await MongoGroupNotes(around.database, around.settings.names).forget(handover)
 
 
 async def _handed_over(around: Around, live: Live, handover: str) -> bool:

@@ -116,11 +116,20 @@ async def _handover(at: Installation, live: Placement, to: Placement) -> str | N
         return None  # its writer announces what it writes
     topics = at.topics(live)
     group = f"{topics.group(WRITER)}.until-{uuid4().hex[:8]}"
-    reached = await offsets.committed(at.admin, topics.group(WRITER))
+    reached = await _announced(at, topics.group(WRITER))
     async with Places(at.client, topics.read_by(WRITER), group) as places:
         begun = {TopicPartition(one.topic, one.partition): one.begin for one in await places.all()}
     await offsets.commit(at.admin, group, {tp: reached.get(tp, begin) for tp, begin in begun.items()})
     return group
+
+
+async def _announced(at: Installation, group: str) -> dict[TopicPartition, int]:
+    """Up to where live's writer has announced everything: where it stands, or what an earlier switch left does."""
+    reached, live = await offsets.committed(at.admin, group), await at.live.read()
+    if live is None or live.handover is None:
+        return reached
+    left = await offsets.committed(at.admin, live.handover)
+    return {tp: min(offset, left.get(tp, offset)) for tp, offset in reached.items()}
 
 
 async def _level(at: Installation, to: Placement) -> None:

@@ -1,6 +1,9 @@
 """Another namespace becomes live under load: no read fails, nothing is formed twice or lost, all stay true."""
 
 import asyncio
+import os
+import subprocess
+import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -19,13 +22,15 @@ from eden_memory.namespaces.wiring import Installation, installation, rebuilding
 from eden_memory.runtime.placed import Placed
 from eden_memory.settings import Settings
 from tests.integration.formation.obedient_model import obey
-from tests.integration.formation.running_system import AGENT, System, fast, system, until
+from tests.integration.formation.running_system import AGENT, MODEL_NAMES, System, fast, system, until
 from tests.integration.replay.replay_kit import ignored
 from tests.model_server.serving import serving
 
 pytestmark = pytest.mark.servers
 MAY = "may"
 READERS = 4
+NOTICES = 20
+"""A switch is seen in so many times what a change stream takes to say that something was written."""
 
 
 @asynccontextmanager
@@ -136,7 +141,6 @@ async def test_readers_and_stages_move_with_the_pointer_and_no_read_fails(
         async with readers.reading(), installation(found.settings) as at:
             await until(lambda: _true(readers.reads > 50), "reading")
             for number in range(4):
-                begun = time.perf_counter()
                 if number % 2:
                     await rollback(at)
                 else:
@@ -145,7 +149,6 @@ async def test_readers_and_stages_move_with_the_pointer_and_no_read_fails(
                 to = Placement() if number % 2 else Placement(MAY)
                 await until(lambda to=to: _true(found.service.memory.settings.placement == to), "read")
                 took.append((time.perf_counter() - switched) * 1_000)
-                assert switched - begun < 30
             with pytest.raises(EdenError, match="live already"):
                 await switch(at, ORIGINAL)
             await switch(at, MAY)
@@ -155,7 +158,7 @@ async def test_readers_and_stages_move_with_the_pointer_and_no_read_fails(
             print(  # noqa: T201 - a figure for people
                 f"\nswitches seen after {', '.join(f'{one:.0f}' for one in took)} ms, {readers.reads} reads"
             )
-        assert sorted(took)[len(took) // 2] < 1_000
+        assert sorted(took)[len(took) // 2] < NOTICES * await noticed(found) * 1_000
 
         await found.write(session, "ana", "fact user: told two", "note session: asked twice")
         await found.form(session)
@@ -164,7 +167,7 @@ async def test_readers_and_stages_move_with_the_pointer_and_no_read_fails(
         assert "told two" in await found.shows(session, "ana", "told one", "told two")
         await until(lambda: _shown(there, "told two"), "the ready context of the new namespace")
 
-        await found.forget("message", f"s.{first}")
+        await found.forget("message", first)
         await there.holds("told two")
         await here.holds("told two")
         async with installation(found.settings) as at:
@@ -172,11 +175,23 @@ async def test_readers_and_stages_move_with_the_pointer_and_no_read_fails(
         await until(
             lambda: _true(placed.state().what == ORIGINAL and placed.state().ready), "stages are back"
         )
-        await found.forget("session", f"s.{session}")
+        await found.forget("session", session)
         await here.holds()
         await there.holds()
         async with installation(found.settings) as at:
             await _dropped(at, found)
+
+
+async def noticed(found: System, times: int = 5) -> float:
+    """Seconds from a write to its notice by a change stream, the median."""
+    collection, took = found.database["noticed"], list[float]()
+    async with await collection.watch(max_await_time_ms=500) as stream:
+        for number in range(times):
+            begun = time.perf_counter()
+            await collection.insert_one({"_id": number})
+            await anext(stream)
+            took.append(time.perf_counter() - begun)
+    return sorted(took)[times // 2]
 
 
 async def _shown(held: Held, text: str) -> bool:
@@ -214,3 +229,61 @@ async def test_a_first_call_finds_what_is_live(settings: Settings) -> None:
         async with MemoryService(AGENT, settings=found.settings) as service:
             assert "told one" in await service.get_memory_context(session, "ana")
             assert [one.content for one in (await service.list_facts(user="ana")).items] == ["told one"]
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    """For `eden run` in a process of its own."""
+    assert settings.mongodb.uri is not None
+    assert settings.embedder is not None
+    return {
+        "EDEN_MONGODB_URI": settings.mongodb.uri.get_secret_value(),
+        "EDEN_MONGODB_DATABASE": settings.mongodb.database,
+        "EDEN_KAFKA_BOOTSTRAP": str(settings.kafka.bootstrap),
+        "EDEN_KAFKA_TOPIC_PREFIX": settings.kafka.topic_prefix,
+        "EDEN_KAFKA_GROUP_PREFIX": settings.kafka.group_prefix,
+        "EDEN_SESSIONS_COLLECTION": "sessions",
+        "EDEN_USERS_COLLECTION": "users",
+        "EDEN_LLM": settings.llm,
+        "EDEN_EMBEDDER": settings.embedder,
+        **{f"EDEN_MODELS_{name.upper()}": model for name, model in MODEL_NAMES.items()},
+        "EDEN_TAILER_WATERMARK_SECONDS": "0.5",
+        "EDEN_RUN_DRAIN_SECONDS": "5",
+    }
+
+
+def started(settings: Settings) -> "subprocess.Popen[bytes]":
+    """`eden run`."""
+    command = [sys.executable, "-m", "eden_memory.cli.main", "run"]
+    given = {**os.environ, **environment(settings)}
+    return subprocess.Popen(command, env=given, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+@asynccontextmanager
+async def process(settings: Settings) -> AsyncGenerator[None]:
+    """`eden run`, killed at the end of the block."""
+    running = started(settings)
+    try:
+        yield
+    finally:
+        running.kill()
+        await asyncio.to_thread(running.wait)
+
+
+async def test_eden_run_killed_around_switches_loses_and_doubles_nothing(settings: Settings) -> None:
+    async with serving(obey) as models, system(fast(settings, models), models, run=False) as found:
+        session, told = await found.session("ana"), ["told 0"]
+        async with process(found.settings):
+            await found.told(session, "ana", "fact user: told 0")
+            await rebuilt(found.settings)
+        for number, to in enumerate((MAY, ORIGINAL, MAY), 1):
+            async with process(found.settings), installation(found.settings) as at:
+                told.append(f"told {number}")
+                await found.write(session, "ana", f"fact user: {told[-1]}")
+                await found.form(session)
+                await switch(at, to)
+                await asyncio.sleep(0.4 * number)  # killed while it moves, each time at another point
+        async with process(found.settings):
+            for placement in (Placement(MAY), Placement()):
+                await Held(found, placement).holds(*told)
+            forms = await found.memory("facts").count_documents({})
+            assert forms == len(told), "nothing was formed twice and retired"
