@@ -153,6 +153,37 @@ async def test_two_writers_at_once_leave_one_state(database: Database) -> None:
     assert revision <= len(lived), "only commits that change something count"
 
 
+async def test_writers_that_share_transactions_between_scopes_leave_one_state_of_each(
+    database: Database,
+) -> None:
+    lived: list[Delivery] = []
+    expected: list[dict[str, Any]] = []
+    for number, scope in enumerate((USER, OTHER, SESSION)):
+        told = [delivered(one) for one in history(Random(20 + number), scope, size=6)]
+        mind = Mind()
+        mind.take(told)
+        lived += told
+        expected += mind.documents()
+
+    async def write(number: int) -> None:
+        chance, store = Random(number), store_of(database)
+        for batch in batches(chance, chance.sample(lived, k=len(lived))):
+            await apply(store, batch)
+
+    await asyncio.gather(*(write(number) for number in range(3)))
+    assert await documents(database) == sorted(expected, key=lambda row: (row["in"], row["_id"]))
+
+
+async def test_scopes_of_a_batch_go_into_one_transaction(database: Database) -> None:
+    scopes = [Scope.of_user("s.assistant", f"i.{number}") for number in range(20)]
+    records = [delivered(fact(f"f{number}", scope=scope)) for number, scope in enumerate(scopes)]
+    await apply(store_of(database), [*records, delivered(blob(1, [], scope=USER))])
+    oplog = database.client["local"]["oplog.rs"]
+    written = {"o.applyOps.ns": f"{database.name}.memory_snapshots", "lsid": {"$exists": True}}
+    assert await oplog.count_documents(written) == 1
+    assert len(await fact_rows(database)) == len(scopes)
+
+
 async def test_facts_that_say_the_same_are_told_apart_by_age_also_between_two_writers(
     database: Database,
 ) -> None:
