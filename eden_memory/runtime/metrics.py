@@ -276,6 +276,7 @@ GROUP_OFFSET = Gauge(
     "The offset that a group has committed",
     ["consumergroup", "topic", "partition"],
 )
+GROUP_MEMBERS = Gauge("kafka_consumergroup_members", "Consumers in a group", ["consumergroup"])
 TOPIC_OFFSET = Gauge("kafka_topic_partition_current_offset", "The end of a partition", ["topic", "partition"])
 TOPIC_OLDEST = Gauge(
     "kafka_topic_partition_oldest_offset", "The first offset still in a partition", ["topic", "partition"]

@@ -7,7 +7,8 @@ from typing import Literal
 OF = 'namespace=~"$namespace"'
 """On every series of this program."""
 STAGE = f'{OF},stage=~"$stage"'
-GROUP = f'{OF},consumergroup=~".*($stage)"'
+GROUP = f'{OF},consumergroup=~".*($stage)([.].+)?"'
+"""A stage's group, and those of the same stage in other namespaces: `atlas-writer.trial`."""
 AGENT = f'{STAGE},agent=~"$agent"'
 RATE = "$__rate_interval"
 GREEN, ORANGE, RED, BLUE = "green", "orange", "red", "blue"

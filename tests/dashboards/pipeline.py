@@ -224,6 +224,13 @@ GROUPS = Row(
             "Topics kept until consumed grow while a declared group stands still.",
         ),
         Panel(
+            "How many consumers does each group have?",
+            one(f"max by (consumergroup) (kafka_consumergroup_members{{{GROUP}}})", "{{consumergroup}}"),
+            "short",
+            "0 while it has lag: nobody runs it. A group of an old consumer or a dropped namespace: delete it.",
+            runbook="group-lag",
+        ),
+        Panel(
             "How old are these figures?",
             (
                 Query(f"time() - max(eden_lag_read_timestamp_seconds{{{OF}}})", "age"),

@@ -21,6 +21,7 @@ OF_GROUPS = (
     metrics.GROUP_LAG_SUM,
     metrics.GROUP_LAG_SECONDS,
     metrics.GROUP_OFFSET,
+    metrics.GROUP_MEMBERS,
     metrics.TOPIC_OFFSET,
     metrics.TOPIC_OLDEST,
     metrics.TOPIC_PARTITIONS,
@@ -110,6 +111,8 @@ def show(reading: Reading) -> None:
         metrics.TOPIC_PARTITIONS.labels(tp.topic).inc()
     for one in reading.groups:
         _show_group(one)
+    for group, members in reading.members.items():
+        metrics.GROUP_MEMBERS.labels(group).set(members)
     metrics.LAG_READ_AT.set(reading.at)
 
 

@@ -39,6 +39,8 @@ class Reading:
     starts: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
     groups: Sequence[GroupLag]
+    members: Mapping[str, int]
+    """Group → consumers in it."""
 
 
 class LagReader:
@@ -90,7 +92,7 @@ class LagReader:
             )
             for name, tp, offset in rows
         ]
-        return Reading(at, starts, ends, lags)
+        return Reading(at, starts, ends, lags, await self._members(names))
 
     def _rows(
         self,
@@ -144,6 +146,19 @@ class LagReader:
             raise
         ours = set(self._partitions)
         return {tp: one.offset for tp, one in found.items() if tp in ours and one.offset >= 0}
+
+    async def _members(self, groups: Sequence[str]) -> Mapping[str, int]:
+        """One group a request: aiokafka 0.14 reads answers about several of them wrongly."""
+        places = asyncio.Semaphore(AT_ONCE)
+
+        async def one(group: str) -> int:
+            async with places:
+                node = await self._coordinator(group)
+                (answer,) = await self._admin.describe_consumer_groups([group], node)
+            ((_, _, _, _, _, members, *_),) = answer.groups
+            return len(members)
+
+        return dict(zip(groups, await asyncio.gather(*map(one, groups)), strict=True))
 
     async def _coordinator(self, group: str) -> int:
         if group not in self._coordinators:

@@ -119,6 +119,24 @@ async def test_groups_nobody_declared_appear_and_two_at_different_places_are_tol
         assert row.seconds == pytest.approx(reading.at - times[offset], abs=0.01)  # pyright: ignore[reportUnknownMemberType]
 
 
+async def test_a_group_of_another_namespace_shows_by_itself_with_its_members(broker: Broker) -> None:
+    await broker.send(0, 3)
+    shadow = f"{broker.declared}.trial"
+    consumer: Any = AIOKafkaConsumer(
+        broker.topic, **broker.client, group_id=shadow, auto_offset_reset="earliest", enable_auto_commit=False
+    )
+    await consumer.start()
+    try:
+        await consumer.getone()
+        await consumer.commit()
+        async with broker.reader() as reader:
+            reading = await reader.read()
+    finally:
+        await consumer.stop()
+    assert of(reading, shadow)[0].lag == 2
+    assert reading.members == {broker.declared: 0, shadow: 1}
+
+
 async def test_a_transactions_marker_is_no_unread_record(broker: Broker) -> None:
     await broker.send(0, 3, transaction=True)
     await broker.commit(broker.declared, 0, 3)
