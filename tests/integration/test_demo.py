@@ -21,6 +21,7 @@ from eden_memory.domain.progress import Progress
 from eden_memory.local.servers import Endpoints
 from eden_memory.runtime.kafka import admin_config
 from eden_memory.settings import KafkaSettings, Settings
+from tests.model_server.serving import model_server_process
 from tests.servers import TestServers, wait_until
 
 pytestmark = pytest.mark.servers
@@ -146,6 +147,25 @@ def test_an_interrupt_leaves_nothing_behind(environment: dict[str, str], number:
     assert "nothing was left running" in said
     assert "Traceback" not in said
     wait_until(lambda: processes_in(environment) == [], "no process left")
+
+
+@pytest.mark.timeout(120)
+def test_it_stops_at_its_cap_and_shows_what_was_formed_by_then(environment: dict[str, str]) -> None:
+    with model_server_process(base_seconds=0.2) as models:
+        asks = {"OPENAI_API_KEY": "nobody's", "OPENAI_BASE_URL": models.openai_url}
+        process = demo(environment | asks, "--rate", "400", "--llm", "openai", "--cap", "0.0001")
+        said, _ = process.communicate(timeout=110)
+        asked = models.counts()["calls"]
+    plain = " ".join(said.split())
+    assert process.returncode == 1, said
+    assert "281 messages go to openai" in plain
+    assert "it stops at 0.0001 USD (--cap)" in plain
+    assert "that may not be enough for all of it" in plain
+    assert "not everything was formed" in plain
+    assert "missing 0" in plain
+    assert 1 <= asked["facts"] <= 8
+    assert "Traceback" not in said
+    assert processes_in(environment) == []
 
 
 async def played(settings: Settings, servers: TestServers, conversation: Conversation) -> play.Outcome:
