@@ -41,7 +41,7 @@ from eden_memory.namespaces.wiring import Installation
 from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.settings import Settings
 from processors.pipeline import ATLAS_WRITER
-from schemas.documents import Namespace, Placed, Reform, ReformAsked
+from schemas.documents import Namespace, Placed, Reform, ReformAsked, Stream
 
 AT_CAP, STOPPED = 3, 130
 LEASE_SECONDS = 10.0
@@ -204,7 +204,7 @@ class _Command:
             before = None
         digest, streams = streams_of(self._given.streams) if self._given.streams else (None, None)
         if before is None:
-            reform, own, plan = await self._begin(digest)
+            reform, own, plan = await self._begin(digest, streams)
         else:
             reform, own, plan = await self._go_on(before, digest)
         await reform_work.prepare(self._database, own, streams)
@@ -238,11 +238,13 @@ class _Command:
         await models.close()
         return own
 
-    async def _begin(self, digest: str | None) -> tuple[Reform, Settings, Plan]:
+    async def _begin(
+        self, digest: str | None, streams: Sequence[Row] | None
+    ) -> tuple[Reform, Settings, Plan]:
         given, asked = self._given, self._asked(digest)
         at_once = given.at_once or max(1, self._settings.run.at_once // 4)
         own = await self._own(asked, at_once)
-        found = await plan(self._database, self._live, own, asked, at_once)
+        found = await plan(self._database, self._live, own, asked, at_once, streams)
         self._tell(shown.estimated(self._name, asked, found, given.cap))
         refuse_unpriced(found, given.cap)
         if not found.expecting.windows:
@@ -285,7 +287,9 @@ class _Command:
                 "Return to it with `eden namespace rollback`, or begin anew.",
             )
         cap = before.cap_usd if given.cap is None else given.cap
-        found = await plan(self._database, self._live, own, before.asked, at_once)
+        kept = self._database[own.names[Stream.COLLECTION]]
+        streams = None if before.asked.streams is None else await kept.find().to_list()
+        found = await plan(self._database, self._live, own, before.asked, at_once, streams)
         refuse_unpriced(found, cap)
         await self._namespaces.made(self._namespace(own))
         await self._reforms.note(self._name, at_once=at_once, cap_usd=cap)

@@ -1,6 +1,6 @@
 """What a reform would form, ask and cost: the windows that were asked for, and what their formation took."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -11,7 +11,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory import handlers, prompts
 from eden_memory.domain.errors import EdenError
-from eden_memory.domain.reform.expected import STAGES, VECTORS, Expecting, Pricing, total
+from eden_memory.domain.reform.expected import STAGES, VECTORS, Expecting, Pricing, Reuse, total
 from eden_memory.domain.reform.recorded import Calls, Recorded, recorded
 from eden_memory.domain.reform.reuse import ALL, reuse
 from eden_memory.domain.reform.selection import PlannedWindow, planned, takes
@@ -29,13 +29,12 @@ from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.kafka import client_kwargs
 from eden_memory.runtime.replay.reading import reading
 from eden_memory.settings import Settings, WindowsSettings
-from schemas.documents import ReformAsked, ReformCalls
+from schemas.documents import ReformAsked, ReformCalls, Stream
 from schemas.envelope import Envelope
 from schemas.events import FormationRequested, decode
 
 Row = dict[str, Any]
 BY_COUNT = ("messages", "tokens")
-NOTHING: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -69,15 +68,16 @@ async def plan(
     own: Settings,
     asked: ReformAsked,
     at_once: int,
+    streams: Sequence[Row] | None = None,
 ) -> Plan:
-    """`live` are the settings of the namespace whose windows are taken, `own` the reform's."""
+    """`live` are the settings of the namespace whose windows are taken, `own` the reform's; `streams` its own."""
     found = await _asked(live, asked)
     calls = MongoRecordedCalls(database, live.names, live.placement.pipeline)
     known = recorded([one async for one in calls.rows()], found.all)
-    changed = changed_stages(live, own, await calls.prompts()) | (ALL if asked.streams else NOTHING)
-    same = reuse(changed, one_at_a_time=at_once == 1, same_windows=not asked.rewindow)
+    changed = changed_stages(live, own, await calls.prompts())
+    untouched = None if streams is None else await _untouched(database, live, streams, found.events)
     expecting = _expecting(known, live, own)
-    expecting.reuse = same
+    expecting.reuse = kept_answers(changed, asked, untouched, one_at_a_time=at_once == 1)
     selected = [planned(one) for one in found.events]
     for window in cut_anew(selected, found.events, live.windows, own.windows) if asked.rewindow else selected:
         expecting.add(window)
@@ -100,6 +100,47 @@ async def _asked(live: Settings, asked: ReformAsked) -> Asked:
                     if takes(asked, event):
                         found.events.append(event)
     return found
+
+
+def kept_answers(
+    changed: Set[str], asked: ReformAsked, untouched: Set[str] | None, *, one_at_a_time: bool
+) -> Callable[[PlannedWindow], Reuse]:
+    """Of which stages a window finds its answers; `untouched`: windows that no changed stream is of."""
+    same = not asked.rewindow
+    alone = one_at_a_time and untouched is None
+    of_untouched = reuse(changed, one_at_a_time=alone, same_windows=same)
+    of_touched = reuse(ALL, one_at_a_time=alone, same_windows=same)
+
+    def of(window: PlannedWindow) -> Reuse:
+        whole = untouched is None or window.formation_id in untouched
+        return of_untouched if whole else of_touched
+
+    return of
+
+
+async def _untouched(
+    database: AsyncDatabase[Row], live: Settings, streams: Sequence[Row], events: Sequence[FormationRequested]
+) -> set[str]:
+    """The windows of which every scope is formed as before."""
+    stored = {row["_id"]: row async for row in database[live.names[Stream.COLLECTION]].find()}
+    given = {row["_id"]: row for row in streams}
+    other = {
+        (row["agent_id"], row["scope"], row.get("shard"))
+        for name in stored.keys() | given.keys()
+        for row in (given.get(name), stored.get(name))
+        if row is not None and _stream(given.get(name)) != _stream(stored.get(name))
+    }
+    shards = {agent for agent, scope, _ in other if scope == "shard"}
+    return {
+        event.formation_id
+        for event in events
+        if not any((event.agent_id, scope.kind, scope.shard) in other for scope in event.scopes)
+        and not (event.agent_id in shards and any(scope.kind == "agent" for scope in event.scopes))
+    }
+
+
+def _stream(row: Row | None) -> Stream | None:
+    return None if row is None else Stream.model_validate(row, strict=False, extra="ignore")
 
 
 def changed_stages(live: Settings, own: Settings, prompted: Iterable[tuple[str, str]]) -> set[str]:

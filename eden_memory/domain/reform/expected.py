@@ -56,22 +56,39 @@ class Reuse:
     some: frozenset[str] = frozenset()
 
 
+NOTHING_KEPT = Reuse()
+
+
+def nothing_kept(window: PlannedWindow) -> Reuse:
+    """All answers are paid for."""
+    del window
+    return NOTHING_KEPT
+
+
 @dataclass(slots=True)
 class Expecting:
     """Adds windows up."""
 
     recorded: Recorded
     pricing: Pricing
-    reuse: Reuse = Reuse()
+    reuse: Callable[[PlannedWindow], Reuse] = nothing_kept
     windows: int = 0
     messages: int = 0
-    _sums: dict[tuple[str, int], Calls] = field(default_factory=dict[tuple[str, int], Calls])
+    _paid: dict[tuple[str, int], Calls] = field(default_factory=dict[tuple[str, int], Calls])
+    _kept: dict[str, Calls] = field(default_factory=dict[str, Calls])
+    _some: set[str] = field(default_factory=set[str])
+    """Stages of which some more answers may be kept."""
 
     def add(self, window: PlannedWindow) -> None:
         """One more window."""
         self.windows, self.messages = self.windows + 1, self.messages + window.messages
+        reuse = self.reuse(window)
+        self._some |= reuse.some
         for stage, calls in self.of(window).items():
-            self._sums.setdefault((stage, window.tier), Calls()).add(calls)
+            if stage in reuse.whole:
+                self._kept.setdefault(stage, Calls()).add(calls)
+            else:
+                self._paid.setdefault((stage, window.tier), Calls()).add(calls)
 
     def of(self, window: PlannedWindow) -> ByStage:
         """What one window is expected to ask, by stage."""
@@ -90,32 +107,32 @@ class Expecting:
 
     def usd(self, window: PlannedWindow) -> Decimal:
         """What one window is expected to cost, as far as prices are known."""
+        whole = self.reuse(window).whole
         parts = (
             self.pricing.usd(stage, window.tier, calls)
             for stage, calls in self.of(window).items()
-            if stage not in self.reuse.whole
+            if stage not in whole
         )
         return sum((one for one in parts if one is not None), Decimal(0)).quantize(PLACES)
 
     def rows(self) -> tuple[ReformCalls, ...]:
         """The table, in flow order."""
-        return tuple(self._row(stage) for stage in STAGES if self._of(stage))
-
-    def _of(self, stage: str) -> list[tuple[int, Calls]]:
-        return [(tier, calls) for (name, tier), calls in self._sums.items() if name == stage and calls.calls]
+        found = (self._row(stage) for stage in STAGES)
+        return tuple(one for one in found if one.calls)
 
     def _row(self, stage: str) -> ReformCalls:
-        together, free = Calls(), stage in self.reuse.whole
-        for _, calls in self._of(stage):
+        kept = self._kept.get(stage, Calls())
+        paid = [(tier, calls) for (name, tier), calls in self._paid.items() if name == stage and calls.calls]
+        together = Calls()
+        for calls in (kept, *(calls for _, calls in paid)):
             together.add(calls)
-        count = round(together.calls)
         return ReformCalls(
             stage=stage,
-            calls=count,
+            calls=round(together.calls),
             input_tokens=round(together.input),
             output_tokens=round(together.output),
-            usd=Decimal(0) if free else summed(self.pricing.usd(stage, *one) for one in self._of(stage)),
-            reused=count if free else None if stage in self.reuse.some else 0,
+            usd=summed(self.pricing.usd(stage, *one) for one in paid),
+            reused=None if paid and stage in self._some else round(kept.calls),
         )
 
 
