@@ -17,6 +17,7 @@ from eden_memory.mongo.reform.reforms import MongoReforms
 from eden_memory.mongo.replay.live import MongoLive
 from eden_memory.mongo.replay.namespaces import MongoNamespaces
 from eden_memory.mongo.replay.own_facts import side
+from eden_memory.mongo.replay.session_calls import MongoSessionCalls
 from eden_memory.mongo.replay.telling import MongoTelling
 from eden_memory.mongo.usage.totals import Asked, MongoTotals
 from eden_memory.mongo.usage.usage_store import LIVE
@@ -108,12 +109,15 @@ async def _other(settings: Settings, database: Database, shadow: Placement, agai
 async def _spent(
     settings: Settings, database: Database, live: Placement, shadow: Placement, asked: ReformAsked
 ) -> dict[str, tuple[Spent, Spent]]:
-    """By stage, since ever: the totals of usage know agents and users, but no sessions."""
-    totals = MongoTotals(database, settings.names)
+    """By stage, since ever; of one session as far back as its calls are kept."""
+    totals, calls = MongoTotals(database, settings.names), MongoSessionCalls(database, settings.names)
 
     async def of(account: str) -> Mapping[str, Spent]:
         query = Asked(*EVER, by="stage", agent_id=asked.agent_id, user_id=asked.user_id, namespace=account)
-        return {one.of or "": Spent(**one.counts, cost_usd=one.cost_usd) for one in await totals.sums(query)}
+        found = await (
+            totals.sums(query) if (session := asked.session_id) is None else calls.sums(account, session)
+        )
+        return {one.of or "": Spent(**one.counts, cost_usd=one.cost_usd) for one in found}
 
     ours = await of(LIVE if live.pipeline == ORIGINAL else live.pipeline)
     theirs = await of(shadow.pipeline)

@@ -5,8 +5,8 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from itertools import islice
 
 from eden_memory.domain.replay.differing import Differing, Told, blobs_differing, differing, set_aside
-from eden_memory.domain.replay.likeness import WORDS, related, word_vectors
-from eden_memory.domain.replay.matching import Held, Pair, best_first
+from eden_memory.domain.replay.likeness import DIMENSIONS, WORDS, related, word_vectors
+from eden_memory.domain.replay.matching import BLOCK, Pair, best_first
 from eden_memory.domain.replay.report import Report, ScopeDiffers
 from eden_memory.domain.replay.told import ScopeSeen, Telling, Texts
 from eden_memory.runtime.replay.vector_file import VectorFile
@@ -105,8 +105,17 @@ async def _put(rows: VectorFile, telling: Telling, told: Sequence[tuple[str, Tol
 def _by_words(ours: Sequence[tuple[str, Told]], theirs: Sequence[tuple[str, Told]]) -> list[Pair]:
     if not ours or not theirs:
         return []
-    left, right = (Held(word_vectors([one.text for _, one in side])) for side in (ours, theirs))
-    return best_first(left, right, _keys(ours, theirs), related(WORDS))
+    with VectorFile(len(ours), DIMENSIONS) as left, VectorFile(len(theirs), DIMENSIONS) as right:
+        _word(left, ours)
+        _word(right, theirs)
+        return best_first(left, right, _keys(ours, theirs), related(WORDS))
+
+
+def _word(rows: VectorFile, told: Sequence[tuple[str, Told]]) -> None:
+    for start in range(0, len(told), BLOCK):
+        vectors = word_vectors([one.text for _, one in told[start : start + BLOCK]])
+        for place, vector in enumerate(vectors, start):
+            rows.put(place, vector.tobytes())
 
 
 def _keys(

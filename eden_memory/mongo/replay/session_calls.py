@@ -1,0 +1,49 @@
+"""What models were asked for one session: the totals of usage know no sessions, the calls that are kept do."""
+
+from typing import Any
+
+from pymongo.asynchronous.database import AsyncDatabase
+
+from eden_memory.domain.names import Names
+from eden_memory.mongo.usage.money import plain
+from eden_memory.mongo.usage.totals import SUMMED, Sum
+from eden_memory.mongo.usage.usage_store import CHARGED
+from schemas.documents import CountedCall
+
+Row = dict[str, Any]
+TOKENS = ("input_tokens", "cached_tokens", "output_tokens")
+UNPRICED: Row = {
+    "$and": [
+        {"$eq": [{"$ifNull": ["$cost_usd", None]}, None]},
+        {"$or": [{"$in": ["$outcome", sorted(CHARGED)]}, {"$gt": ["$input_tokens", 0]}]},
+    ]
+}
+
+
+class MongoSessionCalls:
+    """Over `calls`, which go back 90 days."""
+
+    def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
+        self._calls = database[names[CountedCall.COLLECTION]]
+
+    async def sums(self, account: str, session_id: str) -> list[Sum]:
+        """By stage."""
+        group: Row = {
+            "_id": "$stage",
+            "calls": {"$sum": 1},
+            "failed_calls": {"$sum": _one_if({"$ne": ["$outcome", "answered"]})},
+            **{name: {"$sum": f"${name}"} for name in TOKENS},
+            "unpriced_calls": {"$sum": _one_if(UNPRICED)},
+            "cost_usd": {"$sum": "$cost_usd"},
+        }
+        match = {"namespace": account, "session_id": session_id}
+        rows = await (await self._calls.aggregate([{"$match": match}, {"$group": group}])).to_list()
+        return [_sum(row) for row in rows]
+
+
+def _one_if(condition: Row) -> Row:
+    return {"$cond": [condition, 1, 0]}
+
+
+def _sum(row: Row) -> Sum:
+    return Sum(row["_id"], plain(row["cost_usd"]), {name: int(row[name]) for name in SUMMED})
