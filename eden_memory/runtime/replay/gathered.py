@@ -5,7 +5,7 @@ The file is temporary and dies with the process: whoever is killed gathers anew.
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from tempfile import NamedTemporaryFile
 from typing import Any
@@ -225,7 +225,7 @@ class Gathered:
 
 
 def _body(one: StoredMessage) -> bytes:
-    return orjson.dumps(asdict(one))
+    return orjson.dumps(one)
 
 
 def _message(body: bytes) -> StoredMessage:

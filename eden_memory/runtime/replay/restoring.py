@@ -19,7 +19,8 @@ The target's four collections have to be empty, or left by a run that was killed
 again. A run that was completed does nothing more and says what it did then. Recorded windows stand in `windows` with
 their request and are in no outbox; windows that had closed unpublished are in their session's outbox, and the trigger
 asks for them at the next watermark. Sessions that are not selected have no document at all.
-Memory: about 100 MB whatever the number of messages; they are gathered in a temporary file (about 1 kB each).
+Memory: about 100 MB whatever the number of messages (35 MB of its own for 200,000); they are gathered in a temporary
+file, 1.3 kB each with texts of 300 characters.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
