@@ -28,9 +28,13 @@ class Places:
 
     async def __aenter__(self) -> "Places":
         """Connect; the partitions of compacted topics never change."""
-        await self._admin.start()
-        await self._consumer.start()
-        self._partitions = await partitions_of(self._admin, self._topics)
+        try:
+            await self._admin.start()
+            await self._consumer.start()
+            self._partitions = await partitions_of(self._admin, self._topics)
+        except BaseException:
+            await self.__aexit__()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:

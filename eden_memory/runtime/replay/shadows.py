@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 
 import structlog
@@ -40,6 +40,9 @@ class Shadows:
         looking = asyncio.create_task(self._look())
         try:
             await self._stopping.wait()
+            await asyncio.wait(
+                [looking], timeout=self._drain_seconds
+            )  # a look that is cancelled leaves connections
         finally:
             await end([looking])
             await self._end(list(self._running))
@@ -53,7 +56,7 @@ class Shadows:
         return State(True, ", ".join(sorted(self._running)) or "nothing beside live")
 
     async def _look(self) -> None:
-        while True:
+        while not self._stopping.is_set():
             try:
                 wanted = await self._wanted()
             except Exception as error:  # noqa: BLE001 - the edge of a task of its own: it looks again
@@ -62,7 +65,7 @@ class Shadows:
                 await self._end([name for name in self._running if name not in wanted])
                 for name in wanted.keys() - self._running.keys():
                     self._begin(name, wanted[name])
-            await asyncio.sleep(LOOK_SECONDS)
+            await _unless(self._stopping, LOOK_SECONDS)
 
     def _begin(self, name: str, made: Made) -> None:
         stopping = asyncio.Event()
@@ -78,10 +81,7 @@ class Shadows:
                 log.error(
                     "cannot go on, is begun again", beside=name, reason=f"{type(error).__name__}: {error}"
                 )
-                try:
-                    await asyncio.wait_for(stopping.wait(), AGAIN_SECONDS)
-                except TimeoutError:
-                    continue
+                await _unless(stopping, AGAIN_SECONDS)
 
     async def _until(self, stopping: asyncio.Event, together: Together) -> None:
         running, asked = asyncio.create_task(together.run()), asyncio.create_task(stopping.wait())
@@ -99,3 +99,9 @@ class Shadows:
         if ended:
             await asyncio.wait([one.task for one in ended], timeout=self._drain_seconds)
             await end([one.task for one in ended])
+
+
+async def _unless(stopping: asyncio.Event, seconds: float) -> None:
+    """Wait, but no longer than until it is set."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(stopping.wait(), seconds)

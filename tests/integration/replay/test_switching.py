@@ -9,9 +9,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+import httpx2
 import pytest
 
 from eden_memory import app
+from eden_memory.api.http.serving import DoorsServer
+from eden_memory.api.http.serving import serving as serving_doors
 from eden_memory.api.service import MemoryService
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.placement import ORIGINAL, Placement
@@ -88,6 +91,21 @@ class Held:
             assert await self.texts() == sorted(texts)
 
 
+@asynccontextmanager
+async def served(settings: Settings) -> AsyncGenerator[str]:
+    """What `eden serve` runs."""
+    serve = settings.serve.model_copy(update={"port": 0})
+    async with serving_doors(settings.model_copy(update={"serve": serve})) as parts:
+        doors = next(one for one in parts if isinstance(one, DoorsServer))
+        task = asyncio.create_task(doors.run())
+        await until(lambda: _true(doors.server.started or task.done()), "listening")
+        try:
+            yield f"http://127.0.0.1:{doors.server.servers[0].sockets[0].getsockname()[1]}"
+        finally:
+            doors.stop()
+            await task
+
+
 class Readers:
     """Read all the time, by every call; what fails is kept, and when each first read what."""
 
@@ -95,7 +113,7 @@ class Readers:
         self._service = service
         self._who: dict[str, Any] = {"session": session, "user": user}
         self.failed: list[str] = []
-        self.reads = 0
+        self.reads = self.asked = 0
         self._stopping = False
 
     async def read(self) -> None:
@@ -115,9 +133,21 @@ class Readers:
                 self.reads += 1
             await asyncio.sleep(0.01)
 
+    async def ask(self, url: str) -> None:
+        """The context, by HTTP."""
+        path = f"/v1/agents/{AGENT}/context"
+        async with httpx2.AsyncClient(base_url=url, timeout=60) as client:
+            while not self._stopping:
+                answer = await client.get(path, params=self._who)
+                if answer.status_code != 200 or "told one" not in answer.text:
+                    self.failed.append(f"{answer.status_code} {answer.text}")
+                self.asked += 1
+                await asyncio.sleep(0.01)
+
     @asynccontextmanager
-    async def reading(self) -> AsyncGenerator[None]:
+    async def reading(self, url: str) -> AsyncGenerator[None]:
         tasks = [asyncio.create_task(self.read()) for _ in range(READERS)]
+        tasks.append(asyncio.create_task(self.ask(url)))
         try:
             yield
         finally:
@@ -138,8 +168,8 @@ async def test_readers_and_stages_move_with_the_pointer_and_no_read_fails(
 
         readers = Readers(found.service, session, "ana")
         took: list[float] = []
-        async with readers.reading(), installation(found.settings) as at:
-            await until(lambda: _true(readers.reads > 50), "reading")
+        async with served(found.settings) as url, readers.reading(url), installation(found.settings) as at:
+            await until(lambda: _true(readers.reads > 50 < readers.asked), "reading")
             for number in range(4):
                 if number % 2:
                     await rollback(at)
@@ -155,9 +185,9 @@ async def test_readers_and_stages_move_with_the_pointer_and_no_read_fails(
         assert readers.failed == []
         await until(lambda: _true(placed.state().ready and placed.state().what == MAY), "stages moved")
         with capsys.disabled():
-            print(  # noqa: T201 - a figure for people
-                f"\nswitches seen after {', '.join(f'{one:.0f}' for one in took)} ms, {readers.reads} reads"
-            )
+            said = ", ".join(f"{one:.0f}" for one in took)
+            reads = f"{readers.reads} reads and {readers.asked} by HTTP"
+            print(f"\nswitches seen after {said} ms, {reads}, none failed")  # noqa: T201 - figures for people
         assert sorted(took)[len(took) // 2] < NOTICES * await noticed(found) * 1_000
 
         await found.write(session, "ana", "fact user: told two", "note session: asked twice")
