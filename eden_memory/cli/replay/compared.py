@@ -61,7 +61,9 @@ async def compared(settings: Settings, database: Database, name: str, wanted: Wa
         raise EdenError(f"{name} cannot be compared with itself", "Name another with --against.")
     reform = await MongoReforms(database, settings.mongodb.prefix).get(name)
     asked = ReformAsked() if reform is None else reform.asked
-    report = Report(live.memory, shadow.memory, wanted.most)
+    report = Report(
+        live.memory, shadow.memory, wanted.most, complete=await _complete(settings, database, shadow)
+    )
     telling = [MongoTelling(database, one.names(settings.mongodb.prefix)) for one in (live, shadow)]
     comparing = Comparing(telling[0], telling[1], most=wanted.most, least=wanted.least)
     await comparing.into(report, wanted.beginnings, formed_by(asked))
@@ -92,6 +94,11 @@ async def _placed(settings: Settings, database: Database, name: str) -> Placemen
     if namespace is None or namespace.state == "dropped":
         raise EdenError(f"there is no namespace {name}", "eden namespace list")
     return placement_of(namespace)
+
+
+async def _complete(settings: Settings, database: Database, shadow: Placement) -> bool:
+    namespace = await MongoNamespaces(database, settings.mongodb.prefix).get(shadow.memory)
+    return namespace is None or namespace.state != "filling"
 
 
 async def _other(settings: Settings, database: Database, shadow: Placement, against: str | None) -> Placement:

@@ -20,6 +20,10 @@ STYLES = {"same": "", "gone": "red strike", "new": "green", "left_out": "dim"}
 def show(console: Console, report: Report) -> None:
     """All of it."""
     console.print(_answer(report))
+    if not report.complete:
+        console.print(
+            Text(f"{report.shadow} is not complete: what is not formed yet counts as lost", style="yellow")
+        )
     console.print(Padding(_counts(report), (1, 0, 0, 2)))
     if report.spent:
         console.print(Padding(_cost(report), (1, 0, 0, 2)))

@@ -67,6 +67,8 @@ class Report:
     live: str
     shadow: str
     most: int | None
+    complete: bool = True
+    """Whether the shadow holds all there was when it last looked."""
     compared: int = 0
     """Scopes."""
     different: int = 0
@@ -111,6 +113,7 @@ class Report:
         return {
             "live": self.live,
             "shadow": self.shadow,
+            "complete": self.complete,
             "equal": self.equal,
             "scopes_compared": self.compared,
             "scopes_different": self.different,

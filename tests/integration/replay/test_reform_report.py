@@ -73,15 +73,18 @@ async def test_a_rebuild_differs_in_nothing_and_each_difference_is_found(kit: Re
     assert scope.facts.by == "test"
     assert [one.words for one in found.scopes] == sorted((one.words for one in found.scopes), reverse=True)
     assert (await report(kit, beginnings=(keys[0],))).different == 1
+    await kit.database["memory_namespaces"].update_one({"_id": NAME}, {"$set": {"state": "filling"}})
     few = await report(kit, most=1)
+    assert (found.complete, few.complete) == (True, False)
     assert (len(few.scopes), few.different, few.counts) == (1, found.different, found.counts)
 
     code, shown = await kit.told("namespace", "diff", NAME, "--exit-code")
     assert code == 1, shown
+    assert "is not complete" in shown
     assert shown.startswith(f"{NAME} differs from original in {found.different} of {found.compared} scopes")
     assert "ana {+now+} lives in the old town of rome" in shown
     assert "- fact  kiko is a parrot" in shown
     assert "+ fact  on mondays she swims" in shown
     assert "{+[red]and new words[/red]+}" in shown, "texts are no markup"
     code, shown = await kit.told("namespace", "diff", NAME, "--json", "--most", "0")
-    assert (code, json.loads(shown)) == (0, found.json())
+    assert (code, json.loads(shown)) == (0, {**found.json(), "complete": False})
