@@ -1,4 +1,4 @@
-"""Topics from their beginning, or a place further on, to the ends that they had when reading began: in no consumer group."""
+"""Topics from their beginning, or from further on, to the ends that they had when reading began; in no group."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
