@@ -1,42 +1,12 @@
-"""`Memory`: what the services of all agents in one process share. One client, one change stream, one search."""
+"""`Memory`: the memory of all agents in one process."""
 
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
-from datetime import UTC, datetime
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
-from bson.binary import UuidRepresentation
-from bson.codec_options import CodecOptions
-from pymongo import AsyncMongoClient, ReadPreference
-from pymongo.asynchronous.database import AsyncDatabase
-from pymongo.read_concern import ReadConcern
-from pymongo.write_concern import WriteConcern
-
-from eden_memory.api.contexts import Contexts
-from eden_memory.api.readers import Following, Readers
-from eden_memory.api.searching import Engine, Searching
-from eden_memory.api.stored.export import Export
-from eden_memory.domain.placement import Placement
-from eden_memory.local.servers import endpoints
-from eden_memory.mongo.client import connect
-from eden_memory.mongo.replay.live import MongoLive
-from eden_memory.mongo.trigger.waits import let_waits_be_cancelled
-from eden_memory.settings import Settings
-
-if TYPE_CHECKING:
-    from eden_memory.api.service import MemoryService
-
-Client = AsyncMongoClient[dict[str, Any]]
-Database = AsyncDatabase[dict[str, Any]]
+from eden_memory.api.service import MemoryService
+from eden_memory.api.shared_memory import SharedMemory
 
 
-def utc_now() -> datetime:
-    """The time."""
-    return datetime.now(UTC)
-
-
-class Memory:
+class Memory(SharedMemory):
     """One for each process and event loop; `agent(id)` gives each agent's service.
 
     Without a `client` it opens one of its own, by `settings`; without an `engine` it searches with the embedder
@@ -44,119 +14,13 @@ class Memory:
     live, and follows when another becomes live; settings that are `placed` elsewhere keep it there.
     """
 
-    def __init__(
-        self,
-        settings: Settings | None = None,
-        *,
-        client: Client | None = None,
-        engine: Engine | None = None,
-        clock: Callable[[], datetime] = utc_now,
-    ) -> None:
-        let_waits_be_cancelled()
-        given, self.clock = settings or Settings(), clock
-        self.client = _connected(given) if client is None else client
-        self._owns_client, self._engine = client is None, engine
-        self.database = _database(self.client, given.mongodb.database)
-        """Of memory."""
-        self.source = _database(self.client, given.source_database)
-        """Of the application, with `memory_inbox`."""
-        live = MongoLive(self.database, given.mongodb.prefix)
-        fixed = given.placement != Placement()
-        self._following = Following(given, self._readers, None if fixed else live.placement)
-
-    @property
-    def settings(self) -> Settings:
-        """Of the namespace that is read now."""
-        return self._following.now.settings
-
-    @property
-    def contexts(self) -> Contexts:
-        """Of the namespace that is read now."""
-        return self._following.now.contexts
-
-    @property
-    def searching(self) -> Searching:
-        """In the namespace that is read now."""
-        return self._following.now.searching
-
-    async def current(self) -> Readers:
-        """What reads the namespace that is live; looked up with the first call. A call uses one from begin to end."""
-        return await self._following.current()
-
-    def watch(self) -> None:
-        """Listen to what changes, from now on."""
-        self._following.watch()
-
-    def _readers(self, settings: Settings, look_again: Callable[[], None]) -> Readers:
-        contexts = Contexts(
-            self.client,
-            self.source,
-            self.database,
-            settings,
-            self.clock,
-            look_again,
-        )
-        return Readers(settings, contexts, Searching(settings, self.database, self._engine, contexts.follow))
-
     def agent(
         self, agent_id: Any = "default", *, asked_by: str = "MemoryService", changes_shared: bool = True
-    ) -> "MemoryService":
+    ) -> MemoryService:
         """An agent's memory; cheap, nothing of its own to close. `asked_by` is noted in what it asks for.
 
         `changes_shared` False: what is not one user's or session's is seen, and not edited, retired or forgotten.
         """
-        from eden_memory.api.service import MemoryService  # noqa: PLC0415 - the two need each other
-
         service = MemoryService(agent_id, memory=self, asked_by=asked_by)
         service.changes_shared = changes_shared
         return service
-
-    async def __aenter__(self) -> Self:
-        self.watch()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    async def ready(self) -> None:
-        """Wait until contexts are kept, because whatever changes them is heard of."""
-        await (await self.current()).contexts.ready()
-
-    async def close(self) -> None:
-        """Stop listening, let go of models, and close the client if it is ours."""
-        await self._following.close()
-        if self._owns_client:
-            await self.client.close()
-
-    async def export_user(self, user: Any) -> dict[str, list[dict[str, Any]]]:
-        """Everything held about a user, over all sessions and agents, by collection; plain JSON values. NotAnId."""
-        gathered: dict[str, list[dict[str, Any]]] = {}
-        async for name, document in self.export_items(user):
-            gathered.setdefault(name, []).append(document)
-        return gathered
-
-    async def export_items(self, user: Any) -> AsyncGenerator[tuple[str, dict[str, Any]]]:
-        """As :meth:`export_user`, one (collection, document) after the other: nothing is gathered in memory."""
-        names = (await self.current()).settings.names
-        async with aclosing(Export(self.database, self.source, names).of(user)) as items:
-            async for item in items:
-                yield item
-
-
-def _connected(settings: Settings) -> Client:
-    uri = settings.mongodb.uri
-    return connect(settings.mongodb, uri.get_secret_value() if uri else endpoints(settings).mongodb)
-
-
-def _database(client: Client, name: str) -> Database:
-    """As we need it, however the application has set up its client."""
-    options = CodecOptions[dict[str, Any]](tz_aware=True, uuid_representation=UuidRepresentation.STANDARD)
-    return client.get_database(
-        name,
-        codec_options=options,
-        read_preference=ReadPreference.PRIMARY,
-        read_concern=ReadConcern("majority"),
-        write_concern=WriteConcern("majority", j=True),
-    )

@@ -6,7 +6,7 @@ from typing import Any, cast
 from pymongo.errors import ExecutionTimeout
 
 from eden_memory.api.access import Caller, Refused, Right
-from eden_memory.api.memory import Memory
+from eden_memory.api.shared_memory import SharedMemory
 from eden_memory.domain.source.message_fields import getter
 from eden_memory.domain.windows.own_sessions import whose
 from eden_memory.domain.windows.participants import DEFAULT_AGENT
@@ -30,7 +30,7 @@ class KnownSession:
 class SessionReach:
     """Asks the application's documents, and the namespace that is live."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: SharedMemory) -> None:
         settings = memory.settings
         self._memory, self._source = memory, memory.source
         self._mapped, self._said = settings.sessions, settings.messages

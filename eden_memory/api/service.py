@@ -7,15 +7,15 @@ from typing import Any, Self
 
 from eden_memory.api.calls.asks import AskCalls
 from eden_memory.api.calls.searches import SearchCalls
-from eden_memory.api.memory import Client, Memory, utc_now
 from eden_memory.api.searching import Engine
+from eden_memory.api.shared_memory import Client, SharedMemory, utc_now
 from eden_memory.settings import Settings
 
 
 class MemoryService(SearchCalls, AskCalls):
     """The memory of one agent; ids are given as the application has them (ObjectId, str, int, UUID).
 
-    Alone it makes its own :class:`Memory` by `client` and `settings`, and closes it; a process with several
+    Alone it makes a memory of its own by `client` and `settings`, and closes it; a process with several
     agents makes one `Memory` and takes each agent's service from it. `asked_by` is noted in what it asks for.
     """
 
@@ -27,11 +27,11 @@ class MemoryService(SearchCalls, AskCalls):
         settings: Settings | None = None,
         engine: Engine | None = None,
         clock: Callable[[], datetime] = utc_now,
-        memory: Memory | None = None,
+        memory: SharedMemory | None = None,
         asked_by: str = "MemoryService",
     ) -> None:
         self._owns_memory = memory is None
-        made = memory or Memory(settings, client=client, engine=engine, clock=clock)
+        made = memory or SharedMemory(settings, client=client, engine=engine, clock=clock)
         super().__init__(made, agent_id, asked_by)
 
     async def __aenter__(self) -> Self:

@@ -3,15 +3,15 @@
 from typing import Any
 
 from eden_memory.api.ids import typed, typed_or_none
-from eden_memory.api.memory import Memory
 from eden_memory.api.readers import Readers
+from eden_memory.api.shared_memory import SharedMemory
 from eden_memory.domain.context.visible import Asked, View
 
 
 class Calls:
     """Ids are given as the application has them; NotAnId for anything else."""
 
-    def __init__(self, memory: Memory, agent_id: Any, asked_by: str) -> None:
+    def __init__(self, memory: SharedMemory, agent_id: Any, asked_by: str) -> None:
         self.memory = memory
         self._agent_id, self._asked_by = typed(agent_id, "agent"), asked_by
         self.changes_shared = True

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 from eden_memory.api.context_cache import tags_of_scope
 from eden_memory.api.errors import Invalid
-from eden_memory.api.memory import Memory
 from eden_memory.api.results import MemoryChange
+from eden_memory.api.shared_memory import SharedMemory
 from eden_memory.domain.context.context import Shown
 from eden_memory.domain.context.visible import Asked, View
 from eden_memory.mongo.context.context_watch import Changed
@@ -22,7 +22,7 @@ OF_ANOTHER = -1
 Revisions = dict[str, int]
 
 
-async def changes(memory: Memory, asked: Asked, after: str | None) -> AsyncGenerator[MemoryChange]:
+async def changes(memory: SharedMemory, asked: Asked, after: str | None) -> AsyncGenerator[MemoryChange]:
     """From now on, or from what a change's id says was seen. What waits is one look at MongoDB, however much changed:
     a reader that is slow gets a scope's newest state once. When another namespace becomes live, each scope has
     changed. Ends when the memory is closed.

@@ -4,8 +4,8 @@ from typing import Any
 
 from eden_memory.api.errors import Invalid, NotFound
 from eden_memory.api.ids import raw, typed
-from eden_memory.api.memory import Memory
 from eden_memory.api.reach import KnownSession, SessionReach
+from eden_memory.api.shared_memory import SharedMemory
 from eden_memory.api.stored.browsing import KEY_TEXT, Browsing, scopes_of
 from eden_memory.domain.context.visible import Asked, View
 from eden_memory.domain.source.message_fields import getter
@@ -18,7 +18,7 @@ from schemas.scopes import Scope
 class Forgetting:
     """`target` is the application's id of a message, session or user, and the text id of what is ours."""
 
-    def __init__(self, memory: Memory, settings: Settings, browsing: Browsing) -> None:
+    def __init__(self, memory: SharedMemory, settings: Settings, browsing: Browsing) -> None:
         """`settings` of the namespace that is read."""
         self._memory, self._settings, self._browsing = memory, settings, browsing
         self._reach = SessionReach(memory)

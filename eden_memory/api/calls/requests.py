@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from eden_memory.api.errors import Invalid
 from eden_memory.api.ids import typed
-from eden_memory.api.memory import Memory
 from eden_memory.api.results import Added
+from eden_memory.api.shared_memory import SharedMemory
 from eden_memory.domain.source.message_fields import Unusable, moment_of, text_of
 from eden_memory.domain.source.parts import parts_of
 from eden_memory.domain.windows.own_sessions import own_session
@@ -43,7 +43,7 @@ ROLES: tuple[str, ...] = get_args(Role)
 class Requests:
     """Of one agent; `asked_by` stands in every request."""
 
-    memory: Memory
+    memory: SharedMemory
     agent_id: str
     asked_by: str
 
