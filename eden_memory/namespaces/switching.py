@@ -136,14 +136,15 @@ async def _level(at: Installation, to: Placement) -> None:
     """Until its writer has everything that is in its topics; an EdenError where it does not get there."""
     topics = at.topics(to)
     clock = asyncio.get_running_loop().time
-    begun_at, left = clock(), 0
     async with Places(at.client, topics.read_by(WRITER), topics.group(WRITER)) as places:
-        begun = await places.all()
-        while clock() < begun_at + PATIENCE_SECONDS:
+        begun, begun_at = await places.all(), clock()
+        while True:
             allowed = LEVEL_SECONDS if clock() < begun_at + BUSY_SECONDS else BUSY_LEVEL_SECONDS
             left = await _left(places, begun, clock() + allowed)
             if not left:
                 return
+            if clock() > begun_at + PATIENCE_SECONDS:
+                break
     raise EdenError(
         f"{to.memory} is behind its topics by {left:,} offsets: nothing was switched",
         f"Have its writer run: `eden run`, or `eden rebuild {to.memory} --follow`.",
