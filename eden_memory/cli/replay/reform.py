@@ -44,8 +44,8 @@ from processors.pipeline import ATLAS_WRITER
 from schemas.documents import Namespace, Placed, Reform, ReformAsked, Stream
 
 AT_CAP, STOPPED = 3, 130
-LEASE_SECONDS = 10.0
-BUSY_SECONDS = 15.0
+LEASE_SECONDS = 15.0
+BUSY_SECONDS = 20.0
 Row = dict[str, Any]
 Ended = Literal["formed", "switched", "capped"]
 
@@ -154,9 +154,11 @@ async def reformed(settings: Settings, name: str, given: Given, console: Console
         raise EdenError(f"{name!r} is a command of `eden reform`", "Give the namespace another name.")
     # SDKs take seconds to load, in which nobody would renew the lease
     await asyncio.to_thread(import_module, "eden_memory.models.providers.providers")
-    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
+    where = settings.mongodb, endpoints(settings).mongodb
+    # the lease has connections of its own: it is renewed however busy the stages are
+    async with connect(*where) as client, connect(*where) as own:
         database = client[settings.mongodb.database]
-        async with _alone(database, settings, name):
+        async with _alone(own[settings.mongodb.database], settings, name):
             live = await live_settings(settings, database)
             return await _Command(settings, live, client, name, given, console).run()
 
