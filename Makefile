@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: dashboards bench-replay bench-metrics help setup lock demo test lint format types schemas sync bench bench-search bench-tailer bench-lanes bench-formation bench-context bench-gateway eval-retrieval chaos up down status doctor clean ci
+.PHONY: dashboards bench-reform bench-replay bench-metrics help setup lock demo test lint format types schemas sync bench bench-search bench-tailer bench-lanes bench-formation bench-context bench-gateway eval-retrieval chaos up down status doctor clean ci
 
 help: ## print the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -85,6 +85,9 @@ bench-search: setup ## searching 1,000 to 100,000 facts, warm and after a change
 
 bench-replay: setup ## rebuilding memory against a bulk upsert of the same documents
 	@$(BIN)/python -W ignore -m tests.bench.replay
+
+bench-reform: setup ## live windows beside a reform, and how well its cost is estimated
+	@$(BIN)/python -W ignore -m tests.bench.reform
 
 bench-lanes: setup ## the lanes against their bound, and what the runtime costs per record
 	@$(BIN)/python -m tests.bench.lanes

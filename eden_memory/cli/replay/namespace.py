@@ -8,9 +8,11 @@ from rich.console import Console
 from rich.table import Table
 
 from eden_memory.cli.replay.reform_report import report
+from eden_memory.cli.replay.reform_shown import formed, selected
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.placement import ORIGINAL
 from eden_memory.domain.replay.namespaces import placement_of
+from eden_memory.mongo.reform.reforms import MongoReforms
 from eden_memory.namespaces.dropping import drop as drop_namespace
 from eden_memory.namespaces.dropping import placement_named
 from eden_memory.namespaces.switching import original_of, switch
@@ -87,7 +89,12 @@ async def _show(settings: Settings, name: str) -> None:
         table = Table("collection", "documents", "size")
         for short, (count, size) in (await at.namespaces.sizes(one.prefix)).items():
             table.add_row(one.prefix + short, f"{count:,}", megabytes(size))
-    for line in [*_said(one), *(["live"] if live else [])]:
+        reform = await MongoReforms(at.database, settings.mongodb.prefix).get(name)
+    lines = [
+        *_said(one),
+        *([f"{reform.state}: {selected(reform.asked)}", *formed(reform, 0)] if reform else []),
+    ]
+    for line in [*lines, *(["live"] if live else [])]:
         console.print(line)
     console.print(table)
 
