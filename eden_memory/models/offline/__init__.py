@@ -6,17 +6,22 @@ can instruct it.
 """
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any
 
 from eden_memory.domain import material
-from eden_memory.domain.asking import Answered, Asking, Earlier, Prompt
+from eden_memory.domain.asking import A, Answered, Asking, Earlier, Prompt
+from eden_memory.domain.words import cut_at_sentence
 from eden_memory.models.offline.consolidation import consolidate
 from eden_memory.models.offline.decisions import decide
 from eden_memory.models.offline.forming import facts, reflections
-from eden_memory.models.offline.words import shortened
 from schemas.answers import Answer, ConsolidatedText
 
-A = TypeVar("A", bound=Answer)
+_RULES: dict[type[material.Material], Callable[[Any], Answer]] = {
+    material.FactMaterial: facts,
+    material.ReflectionMaterial: reflections,
+    material.ConsolidationMaterial: consolidate,
+    material.DecisionMaterial: decide,
+}
 
 
 class OfflineModel:
@@ -34,22 +39,10 @@ class OfflineModel:
         check: Callable[[A], str | None] | None = None,
     ) -> Answered[A]:
         """Computed from `prompt.material`; TypeError if that is not what `answer` answers."""
-        value = _answer(prompt.material)
+        value = _RULES[type(prompt.material)](prompt.material)
         if not isinstance(value, answer):
             raise TypeError(f"{type(prompt.material).__name__} is not answered by {answer.__name__}")
         if check and check(value) and isinstance(value, ConsolidatedText):
-            shorter = shortened(value.text, len(value.text.split()) * 3 // 4)
+            shorter = cut_at_sentence(value.text, len(value.text.split()) * 3 // 4)
             value = value.model_copy(update={"text": shorter})
         return Answered(value, None)
-
-
-def _answer(asked: material.Material) -> Answer:
-    match asked:
-        case material.FactMaterial():
-            return facts(asked)
-        case material.ReflectionMaterial():
-            return reflections(asked)
-        case material.ConsolidationMaterial():
-            return consolidate(asked)
-        case material.DecisionMaterial():
-            return decide(asked)

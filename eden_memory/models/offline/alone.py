@@ -3,21 +3,14 @@
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 
 from eden_memory.models.offline.words import english, pattern, plain
 
 _SHORT = {"'m": " am", "'ve": " have", "'ll": " will", "'d": " would", "'re": " are"}
 _ODD = {"am": "is", "have": "has", "do": "does", "don't": "doesn't", "haven't": "hasn't", "go": "goes"}
-_AWAY = {
-    "yesterday": -1,
-    "last night": -1,
-    "tomorrow": 1,
-    "last": -1,
-    "next": 1,
-    "-a": -1,
-    "-an": -1,
-    "-one": -1,
-}
+_AHEAD = {"today": 0, "tonight": 0, "this": 0, "tomorrow": 1, "next": 1}
+"""Units from now; what else is said is one back."""
 
 
 def third_person(text: str, name: str) -> str:
@@ -27,10 +20,10 @@ def third_person(text: str, name: str) -> str:
     text = re.sub(rf"\b(?:I am|[Tt]his is) {re.escape(short)}\b[^,.]*(?:,| and) I\b", "I", text)
     own = pattern(r"\b(?-i:I) ((?:{adverbs},? )*)([a-z][\w']*)")
     text = own.sub(lambda m: f"{name} {m[1]}{_third(m[2])}", text)
-    text = re.sub(r"\bof us\b", "of them", text)
     text = re.sub(r"\b(?:[Mm]y own|[Mm]y|[Mm]ine|[Oo]urs?)\b", lambda _: f"{name}'s", text)
-    text = re.sub(r"\b(?:I|[Mm]e|[Mm]yself)\b", lambda _: name, text)
-    text = re.sub(r"\b(?:[Ww]e|us)\b", lambda _: f"{name} and others", text)
+    text = re.sub(
+        r"\b(?:(?:I|[Mm]e|[Mm]yself)|([Ww]e|us))\b", lambda m: name + " and others" * bool(m[1]), text
+    )
     head, first, tail = text.partition(name)
     return head + first + tail.replace(name, short)
 
@@ -39,18 +32,14 @@ def _third(verb: str) -> str:
     low = verb.lower()
     if low in _ODD or pattern("^{same_for_all}$").match(low):
         return _ODD.get(low, verb)
-    if re.search(r"(?:s|sh|ch|x|z)$", low):
-        return f"{verb}es"
-    return re.sub(r"(?<=[^aeiou])y$", "ie", verb) + "s"
+    return re.sub(r"(?<=[^aeiou])y$", "ie", verb) + ("es" if re.search(r"(?:s|sh|ch|x|z)$", low) else "s")
 
 
 def dated(text: str, time: datetime) -> str:
     """Days and months that count from the message's time, by their dates; a year where one is missing."""
     past = bool(pattern("{past}").search(text))
 
-    def year(found: re.Match[str]) -> int:
-        return _year(time, found[2], int(found[1]) if found[1].isdecimal() else 15, past)
-
+    year = partial(_year, time, past=past)
     weekday = r"\b(on|last|next|this|by|until) ({days})(?! (?:the )?\d)(?=(?: [a-z]+(?<!of)(?<!s)\b| ?\W|$))"
     steps: tuple[tuple[str, Callable[[re.Match[str]], str]], ...] = (
         (r"\b(\d\d?|an?|one|{counts}) ({unit}) ago\b", lambda m: _span(m[2], f"-{plain(m[1])}", time)),
@@ -59,7 +48,6 @@ def dated(text: str, time: datetime) -> str:
         (r"\b(?:{since} )?(last|this|next) ({unit})\b", lambda m: _span(m[2], m[1], time)),
         (r"\b({months}) (\d\d?)(?:st|nd|rd|th)?\b(?!:|\.\d)", lambda m: f"{m[2]} {m[1]}"),
         (r"\b(\d\d?)(?:st|nd|rd|th)?(?: of)? ({months})(?!,? \d{4})", lambda m: f"{m[1]} {m[2]} {year(m)}"),
-        (r"\b({since}) (?=(?-i:[A-Z]))({months})(?!,? \d)", lambda m: f"{m[0]} {year(m)}"),
     )
     for template, said in steps:
         text = pattern(template).sub(said, text)
@@ -68,7 +56,7 @@ def dated(text: str, time: datetime) -> str:
 
 def _span(unit: str, away: str, time: datetime) -> str:
     """So many units away from the time: a day, the Monday of a week, a month, a year."""
-    steps = int(away) if re.fullmatch(r"-\d+", away) else _AWAY.get(away.lower(), 0)
+    steps = int(away) if re.fullmatch(r"-\d+", away) else _AHEAD.get(away.lower(), -1)
     spans = {
         "day": f"on {_day(time + timedelta(steps))}",
         "week": f"in the week of {_day(time + timedelta(7 * steps - time.weekday()))}",
@@ -89,8 +77,8 @@ def _weekday(how: str, day: str, time: datetime, past: bool) -> str:
     return f"{how if how in ('by', 'until') else 'on'} {day} {_day(then)}"
 
 
-def _year(time: datetime, month: str, day: int, past: bool) -> int:
+def _year(time: datetime, found: re.Match[str], past: bool) -> int:
     """The year that brings the date nearest; a side that the sentence does not speak of counts as farther."""
-    months = english()["months"].index(month.lower()) + 1 - time.month + (day - time.day) / 31
+    months = english()["months"].index(found[2].lower()) + 1 - time.month + (int(found[1]) - time.day) / 31
     ahead, back = months % 12, -months % 12
     return time.year + round(((ahead if ahead <= back * (0.5 if past else 6) else -back) - months) / 12)

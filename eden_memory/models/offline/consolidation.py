@@ -1,8 +1,9 @@
 """Consolidation by selection: newer lines replace older ones of the same, the least weighty go when words run out."""
 
 from eden_memory.domain.material import ConsolidationMaterial
+from eden_memory.domain.words import cut_at_sentence
 from eden_memory.models.offline.decisions import meaning_of
-from eden_memory.models.offline.words import content, says, shortened
+from eden_memory.models.offline.words import content, says
 from schemas.answers import ConsolidatedText
 
 
@@ -27,7 +28,7 @@ def _within(lines: list[str], words: int) -> str:
     for at in sorted(left, key=lambda at: (_heads(lines[at]), says(lines[at], "weighty"), at)):
         if sum(len(line.split()) for line in left.values()) > words and len(left) > 1:
             del left[at]
-    return "\n".join(left.values()) if len(left) > 1 else shortened("".join(left.values()), words)
+    return "\n".join(left.values()) if len(left) > 1 else cut_at_sentence("".join(left.values()), words)
 
 
 def _heads(line: str) -> bool:

@@ -3,7 +3,8 @@
 from typing import Literal
 
 from eden_memory.domain.material import DecisionMaterial, NewFact
-from eden_memory.models.offline.words import content, dates, names, numbers, says, shortened
+from eden_memory.domain.words import cut_at_sentence
+from eden_memory.models.offline.words import content, dates, names, numbers, says
 from schemas.answers import FactDecision, FactDecisions
 
 Meaning = Literal["NONE", "UPDATE", "DELETE", "ADD"]
@@ -13,7 +14,8 @@ _REASONS = {"NONE": "says the same", "UPDATE": "another value of the same", "DEL
 def meaning_of(new: str, old: str, similarity: float = 0.5) -> Meaning:
     """As decisions are called; `similarity` is (1 + cosine) / 2, 0.5 where none was measured."""
     told, known = content(new) - _values(new), content(old) - _values(old)
-    extra, about = _values(new, opening=True) - _values(old) - content(old), _shared(told, known)
+    extra = _values(new, opening=True) - _values(old) - content(old)
+    about = len(told & known) / max(min(len(told), len(known)), 1)
     negated = says(new, "ended") != says(old, "ended")
     alike = content(new) <= content(old) or (not extra and (about >= 0.75 or similarity >= 0.9))
     if alike and not negated:
@@ -21,15 +23,11 @@ def meaning_of(new: str, old: str, similarity: float = 0.5) -> Meaning:
     least = 1 if says(new, "changed") else min(2, len(known))
     if len(told & known) < least or about < (0.3 if similarity >= 0.85 else 0.5):
         return "ADD"
-    if _corrects(new, old) and not (says(new, "past") and says(old, "past") and not says(new, "changed")):
+    kinds = (dates, numbers, names) if says(new, "changed") else (dates, numbers)
+    corrected = any(of(new) and of(old) and not of(new) <= of(old) for of in kinds)
+    if corrected and (says(new, "changed") or not (says(new, "past") and says(old, "past"))):
         return "UPDATE"
     return "DELETE" if about >= 0.6 and negated else "ADD"
-
-
-def _corrects(new: str, old: str) -> bool:
-    """Whether both give a date or a number, and not the same; names only where the new one says that it changed."""
-    values = (dates, numbers, names) if says(new, "changed") else (dates, numbers)
-    return any(of(new) and of(old) and not of(new) <= of(old) for of in values)
 
 
 def decide(material: DecisionMaterial) -> FactDecisions:
@@ -44,23 +42,13 @@ def _decision(number: int, new: NewFact, texts: tuple[str, ...], words: int) -> 
     for similarity, existing in nearest_first:
         decision = meaning_of(new.text, texts[existing - 1], similarity)
         if decision != "ADD":
-            text = shortened(new.text, words) if decision == "UPDATE" else None
-            return FactDecision(
-                fact=number, decision=decision, existing=existing, text=text, reason=_REASONS[decision]
-            )
+            text = cut_at_sentence(new.text, words) if decision == "UPDATE" else None
+            why = _REASONS[decision]
+            return FactDecision(fact=number, decision=decision, existing=existing, text=text, reason=why)
     return None
 
 
 def _values(text: str, *, opening: bool = False) -> frozenset[str]:
     """Numbers, dates and names; `opening`: the first word too, which is capitalised anyway and may be a name."""
-    given = (
-        *numbers(text),
-        *" ".join(dates(text)).split(),
-        *names(text),
-        *(text.split()[:1] if opening else ()),
-    )
-    return content(" ".join(given))
-
-
-def _shared(first: frozenset[str], second: frozenset[str]) -> float:
-    return len(first & second) / max(min(len(first), len(second)), 1)
+    first = text.split()[:1] if opening else []
+    return content(" ".join((*numbers(text), *dates(text), *names(text), *first)))

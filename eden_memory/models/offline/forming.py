@@ -7,9 +7,10 @@ from typing import TypeVar
 
 from eden_memory.domain.extraction.transcript import REMOVED
 from eden_memory.domain.material import FactMaterial, Line, ReflectionMaterial, ScopeBrief
+from eden_memory.domain.words import cut_at_sentence
 from eden_memory.models.offline.decisions import meaning_of
 from eden_memory.models.offline.statements import Statement, statements
-from eden_memory.models.offline.words import content, english, names, pattern, plain, says, shortened
+from eden_memory.models.offline.words import content, english, names, pattern, plain, says
 from schemas.answers import ExtractedFacts, StatedFact, StatedReflection, StatedReflections
 
 Item = TypeVar("Item", StatedFact, StatedReflection)
@@ -32,7 +33,8 @@ def reflections(material: ReflectionMaterial) -> StatedReflections:
     found: list[StatedReflection] = []
     for one in statements(material.lines, material.words):
         if one.kind in ("rule", "way") and (label := _place(one, material.scopes)):
-            shown = [line for scope in material.scopes if scope.label == label for line in _shown(scope)]
+            (scope,) = (scope for scope in material.scopes if scope.label == label)
+            shown = (*(scope.blob or "").splitlines(), *scope.buffer)
             known = (*shown, *material.facts, *(other.text for other in found))
             if all(meaning_of(one.text, old) != "NONE" for old in known):
                 found.append(StatedReflection(text=one.text, scope=label, messages=list(one.messages)))
@@ -49,10 +51,6 @@ def _replaces(new: str, old: str) -> bool:
     return content(old) <= content(new) or meaning_of(new, old) == "UPDATE"
 
 
-def _shown(scope: ScopeBrief) -> tuple[str, ...]:
-    return (*(scope.blob or "").splitlines(), *scope.buffer)
-
-
 def _within(items: Sequence[Item], scopes: Sequence[ScopeBrief]) -> list[Item]:
     most = {scope.label: scope.most for scope in scopes}
     before = [[one.scope for one in items[:at]] for at in range(len(items))]
@@ -67,7 +65,9 @@ def _happened(material: ReflectionMaterial) -> Iterator[StatedReflection]:
         people = " and ".join(dict.fromkeys(line.speaker for line in said.values()))
         day, topics = material.lines[min(said) - 1].time, ", ".join(_topics(tuple(heard.values())))
         text = f"On {day.day} {day:%B %Y} {people} talked about {topics or 'nothing in particular'}."
-        yield StatedReflection(text=shortened(text, material.words), scope="session", messages=list(said))
+        yield StatedReflection(
+            text=cut_at_sentence(text, material.words), scope="session", messages=list(said)
+        )
 
 
 def _topics(lines: Sequence[Line], most: int = 6) -> list[str]:

@@ -12,15 +12,11 @@ _OWN = re.compile(r"\b(?:I|[Mm]e|[Mm]y|[Mm]ine|[Mm]yself)\b")
 
 def kind_of(sentence: str, lead: str, speakers: frozenset[str], named: frozenset[str]) -> Kind:
     """Of one sentence behind its `lead` (`One rule for you:`); `named` are the names that the conversation holds."""
-    if (
-        says(sentence, "never")
-        or sentence.rstrip("\"') ").endswith("?")
-        or pattern("^{asks}(?!.*,)").match(sentence)
-    ):
+    asks = sentence.rstrip("\"') ").endswith("?") or pattern("^{asks}(?!.*,)").match(sentence)
+    if asks or says(sentence, "never"):
         return "nothing"
-    if pattern(r"\b(?:rules?|polic(?:y|ies))\b").search(lead) or (
-        _rules(sentence) and not _OWN.search(sentence)
-    ):
+    ruling = says(sentence, "rule") or pattern("^{everybody}.*{obliged}").match(sentence)
+    if (ruling and not _OWN.search(sentence)) or pattern(r"\b(?:rules?|polic(?:y|ies))\b").search(lead):
         return "rule"
     meaning = content(sentence) - content(" ".join(speakers))
     order = pattern("^(?:(?:please|just|kindly) )*{order}").match(sentence)
@@ -30,7 +26,8 @@ def kind_of(sentence: str, lead: str, speakers: frozenset[str], named: frozenset
     if passing or order or re.search(r"\byou(?:r|rs)?\b", sentence, re.I):
         return "nothing"
     specific = named & set(re.findall(r"[\w-]+", sentence)) or numbers(sentence) or dates(sentence)
-    return "fact" if len(meaning) > 1 and (specific or _lasts(sentence)) else "context"
+    lasts = says(sentence, "lasts") or pattern(r"\b(?:i|we) {did}.*{ago}|{ago},? (?:i|we)\b").search(sentence)
+    return "fact" if len(meaning) > 1 and (specific or lasts) else "context"
 
 
 def personal(text: str) -> int:
@@ -38,12 +35,3 @@ def personal(text: str) -> int:
     if _OWN.search(text) or says(text, "personal"):
         return 2
     return int(bool(re.search(r"\b(?:[Ww]e|us|[Oo]urs?)\b", text)))
-
-
-def _rules(sentence: str) -> bool:
-    return says(sentence, "rule") or bool(pattern("^{everybody}.*{obliged}").match(sentence))
-
-
-def _lasts(sentence: str) -> bool:
-    did = r"\b(?:i|we) {did}.*{ago}|{ago},? (?:i|we)\b"
-    return says(sentence, "lasts") or bool(pattern(did).search(sentence))

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 
 from eden_memory.domain.extraction.transcript import REMOVED
 from eden_memory.domain.material import Line
+from eden_memory.domain.words import cut_at_sentence
 from eden_memory.models.offline.alone import dated, third_person
 from eden_memory.models.offline.kinds import Kind, kind_of, personal
 from eden_memory.models.offline.words import content, dates, names, numbers, pattern, says, sentences
-from eden_memory.models.offline.words import shortened as within
 
 _INSTEAD = re.compile(r"([\w:.]{1,30}),? (?:not|instead of) ([\w:.]{1,30})|\bends? in (\d{1,20})")
 
@@ -81,7 +81,9 @@ def _of_message(number: int, line: Line, words: int, heard: _Heard) -> Iterator[
             groups.append(replace(before, kind=kind, text=text))
     for one in groups:
         if one.kind in ("fact", "rule", "way"):
-            yield replace(one, text=within(one.text, words), personal=_whose(one, own))
+            # A rule is for all, whoever states it, unless it tells of somebody's life.
+            whose = 2 * says(one.text, "personal") if one.kind == "rule" else own
+            yield replace(one, text=cut_at_sentence(one.text, words), personal=whose)
 
 
 def _if_alone(kind: Kind, sentence: str, bare: bool, at: int, line: Line, heard: _Heard) -> Kind:
@@ -103,11 +105,6 @@ def _belongs(before: Kind, kind: Kind, sentence: str) -> bool:
     return "nothing" not in (kind, before) and before in (kind, "context")
 
 
-def _whose(one: Statement, own: int) -> int:
-    """A rule is for all, whoever states it, unless it tells of somebody's life."""
-    return own if one.kind != "rule" else 2 if says(one.text, "personal") else 0
-
-
 def _corrected(sentence: str, number: int, heard: _Heard) -> bool:
     """Whether it corrects a value just given; then that statement is put right."""
     found = _INSTEAD.search(sentence)
@@ -127,17 +124,14 @@ def _said(text: str, speakers: frozenset[str]) -> Iterator[tuple[str, str]]:
     """Lead and sentence, without fillers, asides and the name of who is spoken to."""
     filler = pattern("^(?:{filler}[,.!]+ *|{linking},? )+")
     short = {name[:length] for name in speakers for length in range(3, len(name) + 1)}
-    for whole in sentences(text):
-        for sentence in pattern(r",?;? (?:and |so |but )+(?=(?:please|don't|from now on)\b)").split(whole):
-            bare = filler.sub("", pattern(",? ?{aside},?").sub("", sentence))
-            lead = (pattern(r"^[^:\d]*{lead}[^:\d]*: ").match(bare) or [""])[0]
-            bare = bare.removeprefix(lead)
-            name, comma, rest = bare.partition(", ")
-            bare = (rest if comma and name in short else bare).strip()
-            head, comma, name = bare.rpartition(", ")
-            bare = f"{head}." if comma and name.rstrip(".!") in short else bare
-            if bare.strip(" .!"):
-                yield lead, bare[0].upper() + bare[1:]
+    for sentence in sentences(text):
+        bare = filler.sub("", pattern(",? ?{aside},?").sub("", sentence))
+        lead = (pattern(r"^[^:\d]*{lead}[^:\d]*: ").match(bare) or [""])[0]
+        bare = bare.removeprefix(lead)
+        name, comma, rest = bare.partition(", ")
+        bare = (rest if comma and name in short else bare).strip()
+        if bare.strip(" .!"):
+            yield lead, bare[0].upper() + bare[1:]
 
 
 def _alone(sentence: str, line: Line, bare: bool, leans: bool, heard: _Heard) -> str:
@@ -146,8 +140,6 @@ def _alone(sentence: str, line: Line, bare: bool, leans: bool, heard: _Heard) ->
         sentence = _with_antecedents(sentence, heard)
         if bare and heard.asker not in ("", line.speaker):
             sentence = f'{line.speaker}, asked "{heard.question}": {sentence}'
-        elif pattern(r"^\w{4,}ed (?:on|at|in|the|an?|to|from|with|by|my|it|{days})\b").match(sentence):
-            sentence = f"{line.speaker} {sentence[0].lower()}{sentence[1:]}"
     text = third_person(sentence, line.speaker)
     return text[0].upper() + text[1:]
 
@@ -155,8 +147,5 @@ def _alone(sentence: str, line: Line, bare: bool, leans: bool, heard: _Heard) ->
 def _with_antecedents(sentence: str, heard: _Heard) -> str:
     """Its pronouns explained, where somebody or something was named before that they may stand for."""
     if heard.person:
-        sentence = re.sub(r"^(?:She|He)\b", lambda _: heard.person, sentence)
-        sentence = re.sub(r"^(?:Her|His)\b", lambda _: f"{heard.person}'s", sentence)
-        if not re.search(r"\b[Ss]?[Hh]e\b|(?<!^)\b[A-Z]", sentence):
-            sentence = re.sub(r"\b(?:her|him)\b", lambda m: f"{m[0]} ({heard.person})", sentence, count=1)
+        sentence = re.sub(r"^(?:(Her|His)|She|He)\b", lambda m: heard.person + "'s" * bool(m[1]), sentence)
     return re.sub(r"^They\b", lambda _: heard.things, sentence) if heard.things else sentence

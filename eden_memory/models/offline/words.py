@@ -18,9 +18,8 @@ _WORD = re.compile(r"[^\W_]+(?:[-'.,:@/][^\W_]+)*")
 @cache
 def english() -> dict[str, list[str]]:
     """The lists of english.yaml, read once."""
-    lists: dict[str, str] = yaml.safe_load(
-        files("eden_memory.models.offline").joinpath("english.yaml").read_text("utf-8")
-    )
+    read = files("eden_memory.models.offline").joinpath("english.yaml").read_text("utf-8")
+    lists: dict[str, str] = yaml.safe_load(read)
     return {name: text.split(" | ") if "|" in text else text.split() for name, text in lists.items()}
 
 
@@ -88,16 +87,4 @@ def dates(text: str) -> frozenset[str]:
     """Its days: `29 may`, without a year, and weekdays."""
     listed = pattern(r"((?:\b\d{1,2}(?:st|nd|rd|th)?(?:,| and| to|-| )+){1,6})({months})").findall(text)
     days = {f"{day} {month.lower()}" for many, month in listed for day in re.findall(r"\d+", many)}
-    return frozenset(
-        days | {day[0].lower() for day in pattern("({days})").findall(text.replace("days", "day"))}
-    )
-
-
-def shortened(text: str, words: int) -> str:
-    """Within a number of words: whole sentences while one fits, else the words that do."""
-    kept = text if len(text.split()) <= words else ""
-    for sentence in () if kept else sentences(text):
-        if len(f"{kept} {sentence}".split()) > words:
-            break
-        kept = f"{kept} {sentence}".strip()
-    return kept or " ".join(text.split()[: max(words, 1)]).rstrip(",;:")
+    return frozenset(days | {day.lower() for day in pattern("{days}").findall(text.replace("days", "day"))})
