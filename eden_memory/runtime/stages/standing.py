@@ -131,7 +131,9 @@ class Standing:
                 self.lift(kind)
 
     async def stop(self) -> None:
-        """End the probing."""
+        """End the probing, and show no pause any more: the process may live on without the stage."""
+        for kind in self._pauses:
+            metrics.STAGE_PAUSED.labels(self._stage, kind).set(0)
         if self._prober is not None:
             self._prober.cancel()
             await asyncio.gather(self._prober, return_exceptions=True)

@@ -139,6 +139,7 @@ class Worker:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=LAST_SECONDS)
         await end(self._tasks)
+        self._measure()
         log.info("stage stopped", stage=self.stage.name, all_finished=finished)
 
     async def _poll(self) -> None:

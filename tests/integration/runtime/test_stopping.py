@@ -4,11 +4,14 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from prometheus_client import REGISTRY
 
+from eden_memory.domain.control import Pause
 from eden_memory.domain.stage import Delivery, Outgoing
 from eden_memory.local.kafka import LocalKafka
 from eden_memory.runtime.stages import publishing
@@ -80,6 +83,31 @@ async def test_a_stage_ends_in_time_without_kafka_and_what_it_had_decided_is_pub
         async with running(Worker(stage(decide), kit.around())):
             assert in_order(await kit.answers(20, seconds=60))
         assert set(calls.values()) == {1}, "nothing decided is asked again"
+
+
+async def test_a_stage_that_has_ended_shows_nothing_under_way(kit: Bench) -> None:
+    """Its process may go on without it: a memory beside the live one is dropped, or another becomes live."""
+    await kit.put(questions(4, 3))
+
+    async def hangs(_: Sequence[Delivery]) -> list[Outgoing]:
+        await asyncio.Event().wait()
+        return []
+
+    worker = Worker(stage(hangs), kit.around())
+    shown = {"stage": worker.name}
+    async with running(worker, deadline=0.1):
+        await until(lambda: worker.lanes.running == 4, "questions under way")
+        worker.standing.put(Pause(worker.name, "hand", "by the test", datetime.now(UTC)))
+        await until(lambda: value("eden_stage_running", **shown) == 4, "and shown")
+        assert value("eden_stage_paused", kind="hand", **shown) == 1
+    for name in ("running", "pending_records", "oldest_unfinished_seconds", "partitions"):
+        assert value(f"eden_stage_{name}", **shown) == 0, name
+    assert value("eden_stage_waiting_records", reason="order", **shown) == 0
+    assert value("eden_stage_paused", kind="hand", **shown) == 0
+
+
+def value(metric: str, **labels: str) -> float | None:
+    return REGISTRY.get_sample_value(metric, labels)
 
 
 async def decided(kit: Bench, number: int) -> bool:
