@@ -86,8 +86,9 @@ bench-search: setup ## searching 1,000 to 100,000 facts, warm and after a change
 bench-replay: setup ## rebuilding memory against a bulk upsert of the same documents
 	@$(BIN)/python -W ignore -m tests.bench.replay
 
-bench-reform: setup ## live windows beside a reform, and how well its cost is estimated
+bench-reform: setup ## live windows beside a reform, its rate, and how well its cost is estimated
 	@$(BIN)/python -W ignore -m tests.bench.reform
+	@$(BIN)/python -W ignore -m tests.bench.reform_rate
 
 bench-lanes: setup ## the lanes against their bound, and what the runtime costs per record
 	@$(BIN)/python -m tests.bench.lanes
