@@ -1,0 +1,266 @@
+"""Which windows a reform forms and when, what it expects to pay, and what it never does."""
+
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eden_memory.cli.replay.reform_plan import cut_anew
+from eden_memory.cli.replay.reform_settings import overridden, overrides_of, streams_of
+from eden_memory.domain.errors import EdenError
+from eden_memory.domain.outcome import Outcome, StoredRecord
+from eden_memory.domain.reform.expected import Expecting, Pricing, Reuse, total
+from eden_memory.domain.reform.recorded import Calls, RecordedRow, recorded
+from eden_memory.domain.reform.reuse import ALL, reuse
+from eden_memory.domain.reform.selection import PlannedWindow, in_order, planned
+from eden_memory.domain.windows.window_request import StoredWindow
+from eden_memory.domain.windows.windows import Closed
+from eden_memory.runtime.reform.feeding import Feeding, Money
+from eden_memory.settings import Settings, WindowsSettings
+from schemas.documents import ReformAsked
+from schemas.events import FormationRequested
+from schemas.scopes import Scope
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+USD = Decimal("0.01")
+AGENT = "s.helper"
+
+
+def window(session: int, seq: int, minute: int = 0, characters: int = 100) -> PlannedWindow:
+    at = NOW + timedelta(minutes=minute)
+    return PlannedWindow(f"s.{session}/{seq}-00", f"s.{session}", AGENT, 0, seq, 4, characters, at)
+
+
+def request(one: PlannedWindow) -> FormationRequested:
+    return FormationRequested(
+        formation_id=one.formation_id,
+        session_id=one.session_id,
+        seq=one.seq,
+        agent_id=AGENT,
+        users=("s.ana",),
+        participants=("s.ana",),
+        scopes=(Scope.of_agent(AGENT),),
+        messages=(),
+        characters=one.characters,
+        weighted_tokens=1.0,
+        closed_because="asked",
+        closed_at=one.at,
+        settings_version="1",
+    )
+
+
+WINDOWS = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(1, 5), st.integers(0, 9)), unique_by=lambda one: one[:2]
+)
+
+
+@given(WINDOWS)
+def test_windows_come_by_time_and_never_before_an_earlier_one_of_their_session(
+    rows: list[tuple[int, int, int]],
+) -> None:
+    windows = [window(*row) for row in rows]
+    found = in_order(windows)
+    assert sorted(found, key=str) == sorted(windows, key=str)
+    for session in {one.session_id for one in found}:
+        seqs = [one.seq for one in found if one.session_id == session]
+        assert seqs == sorted(seqs)
+    if all(one.seq == 1 for one in windows):
+        assert [one.at for one in found] == sorted(one.at for one in windows)
+
+
+def flat(_: str, tier: int, calls: Calls) -> Decimal:
+    """A cent a call."""
+    del tier
+    return USD * Decimal(calls.calls)
+
+
+@given(st.integers(1, 6), st.integers(0, 6), st.integers(0, 7))
+def test_what_is_recorded_counts_as_it_was_and_the_rest_by_its_average(
+    known: int, more: int, consolidations: int
+) -> None:
+    """Two calls a window are recorded, each at two cents; some consolidations name no window."""
+    windows = [window(number, 1) for number in range(known + more)]
+    rows = [
+        RecordedRow(AGENT, one.formation_id, stage, Calls(1, 10, 0, 5, 2 * USD))
+        for one in windows[:known]
+        for stage in ("fact-extraction", "reflection-extraction")
+    ]
+    if consolidations:
+        rows.append(
+            RecordedRow(AGENT, None, "consolidation", Calls(consolidations, 10, 0, 5, USD * consolidations))
+        )
+    expecting = Expecting(recorded(rows, {one.formation_id: one for one in windows}), Pricing(flat))
+    for one in windows:
+        expecting.add(one)
+    table = {one.stage: one for one in expecting.rows()}
+    assert table["fact-extraction"].calls == known + more
+    shared = consolidations * (known + more) / known
+    assert abs(table["consolidation"].calls - shared) <= 1 if consolidations else "consolidation" not in table
+    expected = 2 * (2 * USD * known) + 2 * (USD * more) + USD * Decimal(shared)
+    found = total(expecting.rows())
+    assert found is not None
+    assert abs(found - expected) < USD / 100 or known + more > known, (found, expected)
+    assert sum(map(expecting.usd, windows), Decimal(0)) >= found * Decimal("0.99")
+
+
+def test_without_anything_recorded_start_values_stand_in_and_kept_answers_cost_nothing() -> None:
+    expecting = Expecting(recorded([], {}), Pricing(flat), lambda _: Reuse(frozenset({"fact-extraction"})))
+    expecting.add(window(1, 1))
+    table = {one.stage: (one.usd, one.reused) for one in expecting.rows()}
+    assert table == {
+        "fact-extraction": (Decimal(0), 1),
+        "fact-dedup": (USD, 0),
+        "reflection-extraction": (USD, 0),
+        "consolidation": (USD, 0),
+    }
+
+
+@given(st.sets(st.sampled_from(sorted(ALL))), st.booleans(), st.booleans())
+def test_what_is_said_to_be_kept_rests_on_nothing_that_changed(
+    changed: set[str], alone: bool, same: bool
+) -> None:
+    found = reuse(changed, one_at_a_time=alone, same_windows=same)
+    assert not found.whole & changed
+    assert not found.whole & found.some
+    assert not (found.whole and ("fact-extraction" in changed or not same))
+    assert (found.whole == ALL) == (alone and same and not changed)
+
+
+@dataclass
+class Servers:
+    """Windows, ledger and topic in memory; what is published is complete after `slow` looks."""
+
+    slow: int
+    published: list[str] = field(default_factory=list[str])
+    most: int = 0
+    _looks: dict[str, int] = field(default_factory=dict[str, int])
+    _done: set[str] = field(default_factory=set[str])
+
+    async def windows(self, formation_ids: Iterable[str]) -> Mapping[str, StoredWindow]:
+        found: dict[str, StoredWindow] = {}
+        for name in formation_ids:
+            session, _, rest = name.partition("/")
+            asked = request(window(int(session.removeprefix("s.")), int(rest.partition("-")[0])))
+            closed = Closed((), "asked", NOW)
+            stored = StoredWindow(name, session, asked.seq, (), closed, None, requested=asked)
+            found[name] = replace(stored, value=asked.json_bytes(), settled=True)
+        return found
+
+    async def publish(self, records: Sequence[StoredRecord]) -> None:
+        self.published += [(one.key or b"").decode() for one in records]
+        self.most = max(self.most, len(self.published) - len(self._done))
+
+    async def find(self, stage: str, members: Sequence[str]) -> Mapping[str, Outcome]:
+        found: dict[str, Outcome] = {}
+        for member in members:
+            name = member.removeprefix("formation/")
+            self._looks[name] = self._looks.get(name, 0) + 1
+            if name in self.published and self._looks[name] > self.slow:
+                self._done.add(name)
+                found[member] = Outcome(member, stage, (member,), (), (), "t", 0, 0, NOW)
+        return found
+
+    async def store(self, outcome: Outcome) -> Outcome:
+        return outcome
+
+
+async def requests(windows: Sequence[PlannedWindow]) -> AsyncGenerator[FormationRequested]:
+    for one in windows:
+        yield request(one)
+
+
+async def nothing() -> None:
+    """Settled at once."""
+
+
+def feeding(servers: Servers, at_once: int, cap: Decimal | None) -> Feeding:
+    def spent() -> Decimal:
+        return 4 * USD * len(servers.published)
+
+    money = Money(Expecting(recorded([], {}), Pricing(flat)), spent, cap)
+    made: Any = Feeding(
+        ReformAsked(), servers, servers, servers, lambda _: "memory.formations", money, at_once, nothing
+    )
+    return made
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 5])
+async def test_every_window_is_fed_once_in_order_and_never_more_than_so_many(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eden_memory.runtime.reform.feeding.LOOK_SECONDS", 0)
+    servers = Servers(slow=2)
+    work = feeding(servers, at_once, None)
+    windows = [window(session, seq, seq) for session in range(3) for seq in (1, 2, 3)]
+    await work.know(requests(windows), {})
+    for one in windows:
+        work.offer(request(one))
+    assert await work.run()
+    assert servers.published == [one.formation_id for one in in_order(windows)]
+    assert servers.most <= at_once
+    assert (work.money.formed, work.whole) == (9, 9)
+    again = feeding(servers, at_once, None)
+    await again.know(requests(windows), {})
+    assert await again.run()
+    assert len(servers.published) == 9
+
+
+async def test_at_the_cap_it_stops_and_goes_on_with_a_higher_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eden_memory.runtime.reform.feeding.LOOK_SECONDS", 0)
+    servers = Servers(slow=1)
+    windows = [window(session, 1, session) for session in range(9)]
+    work = feeding(servers, 3, 4 * USD * 5)
+    await work.know(requests(windows), {})
+    assert not await work.run()
+    assert len(servers.published) == work.money.formed == 5
+    more = feeding(servers, 3, 4 * USD * 9)
+    await more.know(requests(windows), {})
+    assert await more.run()
+    assert sorted(servers.published) == sorted(one.formation_id for one in windows)
+
+
+def test_settings_of_its_own_are_checked_one_by_one(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text('llm = "openai"\n[memory]\nsimilar = 0.9\ndedup = false\n')
+    own = overridden(Settings(), overrides_of(["memory.similar=0.8", "windows.messages=20"], file))
+    assert (own.memory.similar, own.memory.dedup, own.llm, own.windows.messages) == (0.8, False, "openai", 20)
+    for wrong in (
+        "memory.similar=2",
+        "memory.similr=1",
+        "mongodb.uri=x",
+        "models.api_key_env=X",
+        "llm=",
+        "x",
+    ):
+        with pytest.raises(EdenError):
+            overridden(Settings(), overrides_of([wrong], None))
+    streams = tmp_path / "streams.json"
+    for content in ("{}", "[1]", '[{"_id": "a"}]', "nothing"):
+        streams.write_text(content)
+        with pytest.raises(EdenError):
+            streams_of(streams)
+
+
+@given(st.integers(1, 200), st.integers(1, 60))
+def test_windows_cut_anew_keep_their_messages(messages: int, limit: int) -> None:
+    whole = replace(window(1, 1), messages=messages, characters=messages * 10)
+    found = cut_anew([whole], [request(whole)], WindowsSettings(), WindowsSettings(messages=limit))  # pyright: ignore
+    if limit == 45:
+        assert found == [whole]
+        return
+    assert sum(one.messages for one in found) == messages
+    assert max(one.messages for one in found) <= max(limit, 1) + 1
+    assert len(found) >= messages / limit
+
+
+def test_a_request_is_planned_by_when_live_asked_for_it() -> None:
+    one = window(1, 1)
+    later = NOW + timedelta(hours=1)
+    assert planned(request(one), later).at == later
+    assert planned(request(one)).at == one.at
