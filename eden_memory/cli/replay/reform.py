@@ -1,9 +1,10 @@
 """`eden reform`: memory formed anew from the chat topic, in a namespace beside the live one."""
 
 import asyncio
+import os
 import sys
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from importlib import import_module
@@ -44,6 +45,8 @@ from processors.pipeline import ATLAS_WRITER
 from schemas.documents import Namespace, Placed, Reform, ReformAsked, Stream
 
 AT_CAP, STOPPED = 3, 130
+NICE = 10
+"""Live formation on the same machine goes first."""
 LEASE_SECONDS = 15.0
 BUSY_SECONDS = 20.0
 Row = dict[str, Any]
@@ -138,6 +141,8 @@ def run(
         switch,
         accept,
     )
+    with suppress(AttributeError, OSError):  # not there on Windows
+        os.nice(NICE)
     try:
         with warnings_only():
             ended = asyncio.run(reformed(Settings(), name, given, Console(highlight=False, soft_wrap=True)))
