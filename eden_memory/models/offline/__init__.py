@@ -10,7 +10,7 @@ from typing import Any
 
 from eden_memory.domain import material
 from eden_memory.domain.asking import A, Answered, Asking, Earlier, Prompt
-from eden_memory.domain.words import cut_at_sentence
+from eden_memory.domain.words import cut_at_sentence, words_of
 from eden_memory.models.offline.consolidation import consolidate
 from eden_memory.models.offline.decisions import decide
 from eden_memory.models.offline.forming import facts, reflections
@@ -43,6 +43,6 @@ class OfflineModel:
         if not isinstance(value, answer):
             raise TypeError(f"{type(prompt.material).__name__} is not answered by {answer.__name__}")
         if check and check(value) and isinstance(value, ConsolidatedText):
-            shorter = cut_at_sentence(value.text, len(value.text.split()) * 3 // 4)
+            shorter = cut_at_sentence(value.text, words_of(value.text) * 3 // 4)
             value = value.model_copy(update={"text": shorter})
         return Answered(value, None)

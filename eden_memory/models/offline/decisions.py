@@ -50,5 +50,4 @@ def _decision(number: int, new: NewFact, texts: tuple[str, ...], words: int) -> 
 
 def _values(text: str, *, opening: bool = False) -> frozenset[str]:
     """Numbers, dates and names; `opening`: the first word too, which is capitalised anyway and may be a name."""
-    first = text.split()[:1] if opening else []
-    return content(" ".join((*numbers(text), *dates(text), *names(text), *first)))
+    return content(" ".join((*numbers(text), *dates(text), *names(text), *text.split()[: int(opening)])))

@@ -43,8 +43,7 @@ def reflections(material: ReflectionMaterial) -> StatedReflections:
 
 def _place(one: Statement, scopes: Sequence[ScopeBrief]) -> str | None:
     wanted = ("user", "session") if one.kind == "way" else _PLACES[one.personal]
-    there = {scope.label for scope in scopes}
-    return next((label for label in wanted if label in there), None)
+    return next((label for label in wanted if any(scope.label == label for scope in scopes)), None)
 
 
 def _replaces(new: str, old: str) -> bool:
@@ -74,9 +73,8 @@ def _topics(lines: Sequence[Line], most: int = 6) -> list[str]:
     """The nouns and names that come up most often, as they are first written."""
     texts = [line.text for line in lines if not says(line.text, "never")]
     other = content(" ".join((*english()["months"], *english()["days"], *(line.speaker for line in lines))))
-    nouns = {
-        plain(word) for text in texts for word in (*names(text), *pattern("{noun}").findall(text))
-    } - other
+    named = (word for text in texts for word in (*names(text), *pattern("{noun}").findall(text)))
+    nouns = {*map(plain, named)} - other
     words = [word for text in texts for word in re.findall(r"\w{4,}", text) if content(word) & nouns]
     first = {plain(word): word for word in reversed(words)}
     return [first[word] for word, _ in Counter(map(plain, words)).most_common(most)]

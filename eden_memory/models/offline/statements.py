@@ -75,7 +75,9 @@ def _of_message(number: int, line: Line, words: int, heard: _Heard) -> Iterator[
             own = max(own, 2 if bare and not at and "you" in heard.question else personal(sentence))
         text = "" if kind == "nothing" else _alone(sentence, line, bare, leans, heard)
         joined = f"{before.text} {text}".strip()
-        if leans and _belongs(before.kind, kind, sentence) and len(joined.split()) <= words:
+        goes_on = before.kind in (kind, "context") and kind != "nothing"
+        explains = before.kind in ("rule", "way") and kind == "fact" and not personal(sentence)
+        if leans and (goes_on or explains) and len(joined.split()) <= words:
             groups[-1] = replace(before, text=joined, kind=kind if before.kind == "context" else before.kind)
         elif not leans or sentence.startswith("The "):
             groups.append(replace(before, kind=kind, text=text))
@@ -97,12 +99,6 @@ def _if_alone(kind: Kind, sentence: str, bare: bool, at: int, line: Line, heard:
         return kind if kind == "way" or (not at and len(meaning) > 3) else "nothing"
     preferred = pattern(r"\b(?:like|prefer|favou?rite|enjoy|want)\b").search(heard.question)
     return "nothing" if not meaning else "way" if preferred else kind
-
-
-def _belongs(before: Kind, kind: Kind, sentence: str) -> bool:
-    if before in ("rule", "way") and kind == "fact":
-        return not personal(sentence)
-    return "nothing" not in (kind, before) and before in (kind, "context")
 
 
 def _corrected(sentence: str, number: int, heard: _Heard) -> bool:

@@ -2,12 +2,12 @@
 
 import re
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
 import yaml
 
-_ENDS = re.compile(r"(?:(?<=[.!?…])|(?<=[.!?…][\"'”)]))\s+(?=[^\sa-z])|\n+")
-_ABBREVIATED = re.compile(r"\b(?:Dr|Mr|Mrs|Ms|St|vs|e\.g|i\.e|approx|ca|[A-Z])\.$")
+_SHORT = r"(?<!\b(?:Dr|Mr|Ms|St|vs|ca)\.)(?<!\b(?:Mrs|e\.g|i\.e)\.)(?<!\bapprox\.)(?<!\b[A-Z]\.)"
+_ENDS = re.compile(_SHORT + r"(?:(?<=[.!?…])|(?<=[.!?…][\"'”)]))\s+(?=[^\sa-z])|\n+")
 _CODE = re.compile(r"```.*?(?:```|\Z)|^>.*$", re.S | re.M)
 _QUOTED = re.compile(r"(?<!\S)[\"“«](?=\S)([^\"”»]*)(?:[\"”»]|\Z)")
 _LONGEST = 600
@@ -18,8 +18,7 @@ _WORD = re.compile(r"[^\W_]+(?:[-'.,:@/][^\W_]+)*")
 @cache
 def english() -> dict[str, list[str]]:
     """The lists of english.yaml, read once."""
-    read = files("eden_memory.models.offline").joinpath("english.yaml").read_text("utf-8")
-    lists: dict[str, str] = yaml.safe_load(read)
+    lists: dict[str, str] = yaml.safe_load(Path(__file__).with_name("english.yaml").read_text("utf-8"))
     return {name: text.split(" | ") if "|" in text else text.split() for name, text in lists.items()}
 
 
@@ -42,15 +41,10 @@ def says(text: str, *names: str) -> bool:
 
 def sentences(text: str) -> list[str]:
     """Its sentences, without code, long quotations (somebody else has said them) and what is too long for one."""
-    found: list[str] = []
     text = _CODE.sub(" … ", text.replace("\u2019", "'"))
     text = _QUOTED.sub(lambda m: m[0] if len(m[1]) < 30 else " … ", text)
-    for piece in _ENDS.split(text):
-        if found and _ABBREVIATED.search(found[-1]):
-            found[-1] += f" {piece.strip()}"
-        elif piece.strip(" …"):
-            found.append(" ".join(piece.split()))
-    return [sentence for sentence in found if len(sentence) <= _LONGEST]
+    pieces = (" ".join(piece.split()) for piece in _ENDS.split(text))
+    return [piece for piece in pieces if piece.strip(" …") and len(piece) <= _LONGEST]
 
 
 def plain(word: str) -> str:
