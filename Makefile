@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: dashboards bench-reform bench-replay bench-metrics help setup lock demo test lint format types schemas sync bench bench-search bench-tailer bench-lanes bench-formation bench-context bench-gateway eval-retrieval chaos up down status doctor clean ci
+.PHONY: dashboards bench-comparing bench-reform bench-replay bench-metrics help setup lock demo test lint format types schemas sync bench bench-search bench-tailer bench-lanes bench-formation bench-context bench-gateway eval-retrieval chaos up down status doctor clean ci
 
 help: ## print the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -89,6 +89,9 @@ bench-replay: setup ## rebuilding memory against a bulk upsert of the same docum
 bench-reform: setup ## live windows beside a reform, its rate, and how well its cost is estimated
 	@$(BIN)/python -W ignore -m tests.bench.reform
 	@$(BIN)/python -W ignore -m tests.bench.reform_rate
+
+bench-comparing: setup ## two memories of 100,000 facts in one scope compared by meaning
+	@$(BIN)/python -W ignore -m tests.bench.comparing
 
 bench-lanes: setup ## the lanes against their bound, and what the runtime costs per record
 	@$(BIN)/python -m tests.bench.lanes
