@@ -17,6 +17,7 @@ from typing import Any
 
 from eden_memory.domain.stage import Delivery
 from eden_memory.mongo.replay.comparing import MongoComparing
+from eden_memory.namespaces.dropping import drop
 from eden_memory.namespaces.verifying import Verdict, verify
 from eden_memory.namespaces.wiring import installation, rebuilding
 from eden_memory.runtime.contract.topics import load_topics
@@ -34,7 +35,7 @@ from tests.integration.stages_on_servers import OnServers, on_servers
 
 SESSION_MS = 1_500
 ROUND = 25
-"""Kills of one namespace, before it is finished and compared."""
+"""Kills of one namespace at most, before it is finished and compared: earlier where it has caught up."""
 NOTHING = 0.2
 """The share of kills that strike `--from-nothing`."""
 EMBEDDINGS = "test-embedding"
@@ -108,10 +109,10 @@ async def _all(run: Run, options: Options) -> None:
     from_nothing = round(options.kills * NOTHING)
     left, number = options.kills - from_nothing, 0
     while left > 0:
-        kills = min(ROUND, left)
-        await _round(run, f"r{number}", kills, talking=number % 2 == 0)
-        left, number = left - kills, number + 1
-        sys.stderr.write(f"{options.kills - from_nothing - left} killed\n")
+        left -= await _round(run, f"r{number}", min(ROUND, left), talking=number % 2 == 0)
+        number += 1
+        differing = len(run.violations["differs"])
+        sys.stderr.write(f"{options.kills - from_nothing - left} killed, {differing} differences\n")
     await quiet(run.on)
     await _from_nothing(run, from_nothing)
     await _goes_on(run)
@@ -142,12 +143,15 @@ def _partitioned(settings: Settings) -> Settings:
     return settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"partitions": PARTITIONS})})
 
 
-async def _round(run: Run, name: str, kills: int, *, talking: bool) -> None:
-    """A namespace that is killed while it is filled, finished, and compared with live memory."""
+async def _round(run: Run, name: str, most: int, *, talking: bool) -> int:
+    """A namespace that is killed while it is filled, finished, and compared with live memory; how many kills."""
+    kills = 0
     over = asyncio.Event()
     chat = asyncio.create_task(run.on.chat.talk(over)) if talking else None
     try:
-        await run.killer.kill(name, kills, lambda: run.written(name))
+        while kills < most and not (kills and await _is_full(run, name)):
+            await run.killer.kill(name, 1, lambda: run.written(name))
+            kills += 1
     finally:
         over.set()
         if chat is not None:
@@ -158,6 +162,13 @@ async def _round(run: Run, name: str, kills: int, *, talking: bool) -> None:
     if verdict.differing and not verdict.differences:
         run.violations["differs"].append(f"{name}: {verdict.differing} documents")
     await _forget(run, name)
+    return kills
+
+
+async def _is_full(run: Run, name: str) -> bool:
+    """Whether there is nothing left to be killed at."""
+    found = await run.database["memory_namespaces"].find_one({"_id": name}, {"state": 1})
+    return found is not None and found["state"] != "filling"
 
 
 async def _finished(run: Run, name: str) -> Verdict:
@@ -173,10 +184,9 @@ async def _finished(run: Run, name: str) -> Verdict:
 
 
 async def _forget(run: Run, name: str) -> None:
-    """Its collections are in the way of nothing but time."""
-    for one in await run.database.list_collection_names():
-        if one.startswith(f"memory_ns_{name}_"):
-            await run.database.drop_collection(one)
+    """Dropped, so that nobody writes it beside live any more."""
+    async with installation(run.on.settings) as at:
+        await drop(at, name)
 
 
 async def _from_nothing(run: Run, kills: int) -> None:

@@ -37,16 +37,17 @@ class Killer:
         self._context.set_forkserver_preload([rebuild_process.__name__])
         self.counts: Counter[str] = Counter()
         self.violations: list[str] = []
-        self._started = 0
+        self._started = self._turn = 0
 
     async def kill(self, name: str | None, times: int, written: Written) -> None:
         """So often, the same command each time; `written` says how much is there."""
         done = 0
         while done < times:
+            self._turn += 1
             before = await written()
             process, log = self._start(name)
             try:
-                await self._moment(process, done, before, written)
+                await self._moment(process, before, written)
                 if self._chance.random() < 1 / BROKER_EVERY:
                     await self._strike_broker()
             finally:
@@ -62,8 +63,8 @@ class Killer:
                 if name is None:
                     return
 
-    async def _moment(self, process: ForkServerProcess, done: int, before: int, written: Written) -> None:
-        if done % 2:
+    async def _moment(self, process: ForkServerProcess, before: int, written: Written) -> None:
+        if self._turn % 2:
             await asyncio.sleep(self._chance.uniform(SOONEST, LATEST))
             return
         end = asyncio.get_running_loop().time() + WRITES_SECONDS
