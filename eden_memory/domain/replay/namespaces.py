@@ -5,14 +5,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from eden_memory.domain.errors import EdenError
-from eden_memory.domain.names import MEMORY
 from eden_memory.domain.placement import ORIGINAL, Placement, collections_of
 from schemas.documents import Consolidated, Document, Fact, Namespace, Reflection, Snapshot, StoredBlob
 
 KINDS: tuple[type[Document], ...] = (Fact, Reflection, Consolidated, StoredBlob, Snapshot)
 """What the writer writes, and all that is compared."""
-COLLECTIONS = (*sorted(MEMORY), "controls")
-"""All that a namespace has, without its prefix: memory, and what its reader keeps."""
 WRITER = "atlas-writer"
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
 RESERVED = ("live", ORIGINAL)

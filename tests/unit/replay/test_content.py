@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.domain.errors import EdenError
+from eden_memory.domain.names import MEMORY
 from eden_memory.domain.replay.content import NOT_CONTENT, Sum, difference, digest, says_something
-from eden_memory.domain.replay.namespaces import COLLECTIONS, prefix_of
+from eden_memory.domain.replay.namespaces import prefix_of
 from schemas.documents import DOCUMENTS
 
 VALUES = st.recursive(
@@ -52,7 +53,7 @@ def test_sums_are_the_same_in_any_order_and_can_be_taken_back(hashes: list[int],
 @given(st.from_regex(r"[a-z][a-z0-9-]{0,31}", fullmatch=True).filter(lambda name: name != "live"))
 def test_no_collection_of_a_namespace_is_a_live_one(name: str) -> None:
     prefix = prefix_of(LIVE, name)
-    mine = {prefix + short for short in COLLECTIONS}
+    mine = {prefix + short for short in MEMORY}
     assert not mine & {LIVE + kind.COLLECTION for kind in DOCUMENTS}
 
 
