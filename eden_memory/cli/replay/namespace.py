@@ -92,7 +92,7 @@ async def _show(settings: Settings, name: str) -> None:
         reform = await MongoReforms(at.database, settings.mongodb.prefix).get(name)
     lines = [
         *_said(one),
-        *([f"{reform.state}: {selected(reform.asked)}", *formed(reform, 0)] if reform else []),
+        *([f"{reform.state}: {selected(reform.asked)}", *formed(reform)] if reform else []),
     ]
     for line in [*lines, *(["live"] if live else [])]:
         console.print(line)

@@ -42,7 +42,7 @@ from eden_memory.namespaces.wiring import Installation
 from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.settings import Settings
 from processors.pipeline import ATLAS_WRITER
-from schemas.documents import Namespace, Placed, Reform, ReformAsked, Stream
+from schemas.documents import Namespace, Outcome, Placed, Reform, ReformAsked, Stream
 
 AT_CAP, STOPPED = 3, 130
 NICE = 10
@@ -348,12 +348,13 @@ class _Command:
 
             async with reform_work.reforming(self._client, self._live, own, reform, plan, tick) as work:
                 done = await work.reforming.run()
-        return await self._ended(work, done=done)
+        return await self._ended(work, own, done=done)
 
-    async def _ended(self, work: Work, *, done: bool) -> Ended:
+    async def _ended(self, work: Work, own: Settings, *, done: bool) -> Ended:
         reform = await self._reforms.get(self._name)
         assert reform is not None
-        self._tell(shown.formed(reform, work.feeding.missing))
+        dead = await self._database[own.names[Outcome.COLLECTION]].count_documents({"dead": {"$ne": None}})
+        self._tell(shown.formed(reform, work.feeding.missing, dead))
         if not done:
             await self._reforms.note(self._name, state="paused")
             self._tell([f"it has paused at the cap; go on with: eden reform {self._name} --cap USD"])

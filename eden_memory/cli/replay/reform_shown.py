@@ -77,7 +77,7 @@ class Shown(AbstractContextManager["Shown"]):
             TextColumn(name),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("windows, {task.fields[said]}"),
+            TextColumn("windows, {task.fields[said]}", markup=False),
         )
         self._bar = Bar(*columns, console=console, disable=not console.is_terminal)
         self._task: Any = None
@@ -98,8 +98,10 @@ class Shown(AbstractContextManager["Shown"]):
         """While formation-trigger's state is made."""
         self._bar.update(self._task, total=whole, completed=read, said="reading chat and windows")
 
-    def __call__(self, formed: int, whole: int, spent: Decimal, paid: int, reused: int) -> None:
-        """The newest figures."""
+    def __call__(
+        self, formed: int, whole: int, spent: Decimal, paid: int, reused: int, held: str = ""
+    ) -> None:
+        """The newest figures; `held`: what keeps it from going on."""
         first = self._first = formed if self._first is None else self._first
         seconds = time.monotonic() - self._begun
         rate = (formed - first) / seconds if seconds else 0.0
@@ -107,13 +109,14 @@ class Shown(AbstractContextManager["Shown"]):
         said = (
             f"{rate * 60:,.1f}/min{left}, {money(spent)} USD, {paid:,} calls paid, {reused:,} answers reused"
         )
+        said += f" [{held}]" if held else ""
         self._bar.update(self._task, total=whole, completed=formed, said=said)
         if not self._console.is_terminal and seconds - self._said >= LINE_SECONDS:
             self._said = seconds
-            self._console.print(f"{formed:,} of {whole:,} windows, {said}")
+            self._console.print(f"{formed:,} of {whole:,} windows, {said}", markup=False)
 
 
-def formed(reform: Reform, missing: int) -> list[str]:
+def formed(reform: Reform, missing: int = 0, dead: int = 0) -> list[str]:
     """What has been done."""
     expected = total(reform.estimate)
     calls = reform.paid + reform.reused
@@ -122,7 +125,8 @@ def formed(reform: Reform, missing: int) -> list[str]:
         f"{reform.id}: {reform.formed:,} windows formed, {money(reform.spent_usd)} USD spent "
         f"({money(expected)} expected), {reform.paid:,} calls paid{share}"
     ]
-    return [*lines, *([f"{missing:,} windows were left out: their texts are gone"] if missing else [])]
+    lines += [f"{missing:,} windows were left out: their texts are gone"] if missing else []
+    return [*lines, *([f"{dead:,} steps were given up: dead letters of its topics"] if dead else [])]
 
 
 def own_changes(found: Applied) -> list[str]:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from eden_memory.domain.errors import EdenError
@@ -9,9 +10,11 @@ from eden_memory.runtime.ending import end
 from eden_memory.runtime.process import Part
 from eden_memory.runtime.reform.feeding import Feeding
 from eden_memory.runtime.reform.quiet import Quiet
+from eden_memory.runtime.stages.patience import until_done
 
 TICK_SECONDS = 0.5
 LEAVE_SECONDS = 20.0
+LAST_SECONDS = 5.0
 
 
 @dataclass(slots=True)
@@ -48,7 +51,7 @@ class Reforming:
                 one.stop()
             _, late = await asyncio.wait(self._tasks.values(), timeout=LEAVE_SECONDS)
             await end(late)
-            await self.tick()
+            await self._last_tick()
 
     async def _first(self, steps: asyncio.Task[bool], ticking: asyncio.Task[None]) -> None:
         """Wait for the steps; what a part raises is raised, and none may end before."""
@@ -89,7 +92,17 @@ class Reforming:
         await asyncio.wait([self._tasks[self.trigger.name]])
         self._tasks[self.trigger.name].result()
 
+    def held(self) -> str:
+        """What keeps stages from working now, for people; empty where nothing does."""
+        states = ((one.name, one.state()) for one in (self.trigger, *self.stages))
+        return "; ".join(f"{name} {state.what}" for name, state in states if state.what.startswith("paused"))
+
     async def _tick(self) -> None:
         while True:
-            await self.tick()
+            await until_done(self.tick)
             await asyncio.sleep(TICK_SECONDS)
+
+    async def _last_tick(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_SECONDS):
+                await until_done(self.tick)
