@@ -71,3 +71,9 @@ def test_every_runbook_is_a_panel_that_links_lead_to() -> None:
     assert [panel["title"] for panel in made["panels"]] == pages()
     text = (Path(__file__).parents[3] / "docs/runbooks/index.md").read_text()
     assert all(f"({name}.md)" in text for name in pages())
+
+
+def test_every_panel_stands_in_operations_with_its_answer() -> None:
+    page = (Path(__file__).parents[3] / "docs/operations.md").read_text()
+    titles = [panel.title for board in BOARDS for panel in board.panels]
+    assert [one for one in titles if f"\n| {one} |" not in page] == []
