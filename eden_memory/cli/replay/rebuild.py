@@ -11,8 +11,6 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from eden_memory.cli.replay.from_nothing import from_nothing
-from eden_memory.cli.replay.namespace import rolled_back
 from eden_memory.cli.replay.progress import Shown
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.replay.namespaces import checked
@@ -64,9 +62,13 @@ def rebuild(
     Live memory is not touched, and nothing is published.
     """
     if back:
+        from eden_memory.cli.replay.namespace import rolled_back  # noqa: PLC0415 - a rebuild needs none of it
+
         asyncio.run(rolled_back(Settings()))
         return
     if nothing:
+        from eden_memory.cli.replay.from_nothing import from_nothing  # noqa: PLC0415 - formation's, 25 MB
+
         with warnings_only(), suppress(KeyboardInterrupt):
             run(from_nothing(Settings(), Console(highlight=False, soft_wrap=True)), COLLECTED_AFTER)
         return
