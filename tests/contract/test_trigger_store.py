@@ -1,5 +1,6 @@
 """What formation-trigger counts on from its store: one suite for MongoDB and for the one that properties use."""
 
+from asyncio import gather
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -234,6 +235,11 @@ async def test_due_are_the_sessions_gone_cold_by_then_of_this_partition(store: T
     assert await store.due(0, noon, 10) == ["s.2", "s.1"]
     assert await store.due(0, noon, 1) == ["s.2"]
     assert await store.due(1, noon, 10) == ["s.3"]
+    for most, first in ((10, ["s.2", "s.1"]), (2, ["s.2", "s.1"]), (1, ["s.2"])):  # asked at the same moment
+        both = await gather(*(store.due(partition, noon, most) for partition in (0, 1, 2)))
+        assert list(both) == [first, ["s.3"], []]
+    early = await gather(store.due(0, noon, 10), store.due(0, noon - timedelta(minutes=1), 10))
+    assert list(early) == [["s.2", "s.1"], ["s.2"]]
 
 
 async def test_unpublished_sessions_come_by_id_and_leave_when_confirmed(store: TriggerStore) -> None:
@@ -246,6 +252,8 @@ async def test_unpublished_sessions_come_by_id_and_leave_when_confirmed(store: T
         assert await put(store, sessions=[state])
     assert await store.unpublished(0, "", 2) == ["s.a", "s.b"]
     assert await store.unpublished(0, "s.b", 2) == ["s.c"]
+    together = await gather(store.unpublished(0, "s.b", 2), store.unpublished(1, "", 2), store.waiting(1))
+    assert together == [["s.c"], [], 0]
     assert await store.waiting(0) == 1
     await store.published([("s.a", "s.a/1-aa"), ("s.c", "s.c/1-aa"), ("s.c", "s.c/2-bb")])
     assert await store.unpublished(0, "", 9) == ["s.a", "s.b"]
