@@ -190,16 +190,29 @@ async def _forget(run: Run, name: str) -> None:
 
 
 async def _from_nothing(run: Run, kills: int) -> None:
-    """Everything of ours is dropped, and restored by a command that is killed again and again."""
+    """Everything of ours is dropped, and restored by a command that is killed until it is done; then once more."""
     await run.on.workers.stop()
     before = await _state(run.database)
-    for name in await run.database.list_collection_names():
-        if name.startswith("memory_") and name not in KEPT:
-            await (await run.database[name].aggregate([{"$out": f"copy_{name}"}])).to_list()
-            await run.database.drop_collection(name)
+    for name in await _ours_now(run):
+        await (await run.database[name].aggregate([{"$out": f"copy_{name}"}])).to_list()
     await asyncio.sleep(2 * SESSION_MS / 1_000 + formation.SESSION_MS / 1_000)
-    await run.killer.kill(None, kills, lambda: run.written(None))
-    await _restored(run)
+    while kills > 0:
+        for name in await _ours_now(run):
+            await run.database.drop_collection(name)
+        kills -= max(1, await run.killer.kill(None, kills, lambda: run.written(None)))
+        await run.killer.to_the_end(None)
+        await _compare_restored(run, before)
+
+
+async def _ours_now(run: Run) -> list[str]:
+    return [
+        name
+        for name in await run.database.list_collection_names()
+        if name.startswith("memory_") and name not in KEPT
+    ]
+
+
+async def _compare_restored(run: Run, before: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> None:
     comparing = MongoComparing(run.database, "copy_memory_", "memory_")
     found = await comparing.named(await comparing.whole(), 50)
     run.compared += 1
@@ -210,11 +223,6 @@ async def _from_nothing(run: Run, kills: int) -> None:
         run.violations["differs"] += [
             f"from nothing: {name} {one}: {rows.get(one)} is {after[name].get(one)}" for one in wrong[:20]
         ]
-
-
-async def _restored(run: Run) -> None:
-    """The command once more, unless it had come to its end."""
-    await run.killer.to_the_end(None)
 
 
 async def _state(database: Any) -> dict[str, dict[str, Mapping[str, Any]]]:

@@ -14,9 +14,12 @@ from tests.chaos.servers import Servers
 from tests.chaos.stages_process import SERVER_AWAY
 from tests.chaos.stages_workers import Forked
 
-SOONEST, LATEST = 0.2, 3.0
-"""Seconds from a process's start to its end, for every other one: some have not joined their group yet."""
-WRITES_SECONDS, AFTER = 6.0, 1.0
+SOONEST, LATEST, OF_NOTHING = 0.2, 3.0, 12.0
+"""Seconds from a process's start to its end, for every fourth one: some have not joined their group yet.
+
+`--from-nothing` has many steps, and is ended within OF_NOTHING seconds.
+"""
+WRITES_SECONDS, AFTER = 20.0, 1.0
 """The others are waited for until they write, so long at most, and end within so many seconds of it."""
 LOOK_SECONDS = 0.05
 BROKER_EVERY = 40
@@ -39,15 +42,15 @@ class Killer:
         self.violations: list[str] = []
         self._started = self._turn = 0
 
-    async def kill(self, name: str | None, times: int, written: Written) -> None:
-        """So often, the same command each time; `written` says how much is there."""
+    async def kill(self, name: str | None, times: int, written: Written) -> int:
+        """So often, the same command each time, or until it is done; how often. `written`: how much is there."""
         done = 0
         while done < times:
             self._turn += 1
             before = await written()
             process, log = self._start(name)
             try:
-                await self._moment(process, before, written)
+                await self._moment(name, process, before, written)
                 if self._chance.random() < 1 / BROKER_EVERY:
                     await self._strike_broker()
             finally:
@@ -61,11 +64,14 @@ class Killer:
             else:
                 self._judge(code, log, name)
                 if name is None:
-                    return
+                    return done
+        return done
 
-    async def _moment(self, process: ForkServerProcess, before: int, written: Written) -> None:
-        if self._turn % 2:
-            await asyncio.sleep(self._chance.uniform(SOONEST, LATEST))
+    async def _moment(
+        self, name: str | None, process: ForkServerProcess, before: int, written: Written
+    ) -> None:
+        if name is None or self._turn % 4 == 0:
+            await asyncio.sleep(self._chance.uniform(SOONEST, OF_NOTHING if name is None else LATEST))
             return
         end = asyncio.get_running_loop().time() + WRITES_SECONDS
         while asyncio.get_running_loop().time() < end and process.exitcode is None:
