@@ -154,6 +154,19 @@ async def test_a_scope_of_many_sessions_is_built_in_rounds(stage: Stage) -> None
     assert all("for everyone" in row["xml"] for row in await stage.rows())
 
 
+async def test_a_scope_of_many_sessions_hides_none_of_another_asked_about_with_it(stage: Stage) -> None:
+    await stage.kit.put(ONE, blob="of one")
+    for name in ("one", "two", "three"):
+        await opened(stage, name)
+    keys, asked = [AGENT.key, ONE.key, "user:s.a:s.nobody"], stage.contexts.concerned
+    for most in (2, 9):
+        found = await asked(keys, now(), most)
+        assert {key: len(ready) for key, ready in found.items()} == dict(
+            zip(keys, (min(most, 3), 1, 0), strict=True)
+        )
+        assert [one.asked.session_id for one in found[ONE.key]] == ["s.one"]
+
+
 async def test_what_was_put_off_is_built_after_a_restart(stage: Stage) -> None:
     await opened(stage, "one")
     await stage.kit.put(AGENT, blob="while nobody ran")
