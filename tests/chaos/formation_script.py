@@ -43,5 +43,5 @@ def _of_the_agent(asked: Asked) -> list[dict[str, Any]]:
     found = MARK.search(asked.messages[numbers[0]]) if numbers else None
     if found is None or not of_agent(found[0]) or "agent" not in asked.labels:
         return []
-    name = sha256(asked.user.encode()).hexdigest()[:10]
+    name = "m" + sha256(asked.user.encode()).hexdigest()[:10]  # ten digits alone would be a telephone number
     return [{"text": f"The project turned to matter {name}.", "scope": "agent", "messages": numbers}]
