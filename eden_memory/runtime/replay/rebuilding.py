@@ -83,7 +83,11 @@ def silent_worker(row: Stage, name: str, group: str, counted: Counted, around: S
         batch=BATCH,
         dead_share=1.0,
     )
-    return Worker(stage, replace(around, publisher=counted, group_of=lambda _: group, bounds=BOUNDS))
+
+    def group_of(_: str) -> str:
+        return group
+
+    return Worker(stage, replace(around, publisher=counted, group_of=group_of, bounds=BOUNDS))
 
 
 @dataclass(frozen=True, slots=True)
