@@ -23,6 +23,7 @@ from pymongo import InsertOne, UpdateOne
 
 from eden_memory.domain.replay.namespaces import KINDS, prefix_of
 from eden_memory.domain.stage import Delivery
+from eden_memory.namespaces.dropping import drop
 from eden_memory.namespaces.wiring import installation
 from schemas.documents import Consolidated, Fact, Snapshot, StoredBlob
 from schemas.scopes import Scope
@@ -113,7 +114,7 @@ async def written(kit: ReplayKit, operation_of: Callable[[type[Any]], Operation]
                 begun, used = time.monotonic(), _cpu()
                 await asyncio.gather(*(into.bulk_write(one, ordered=False) for one in operations))
                 seconds, cpu = seconds + time.monotonic() - begun, cpu + _cpu() - used
-        await at.namespaces.drop("other")
+        await drop(at, "other")
     return seconds, cpu
 
 

@@ -18,6 +18,7 @@ from eden_memory.mongo.setup.setup import set_up
 from eden_memory.runtime.contract.topic_admin import apply_topics
 from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.kafka import admin_config, client_kwargs
+from eden_memory.runtime.process import Part
 from eden_memory.runtime.stages.publishing import Publisher, new_producer, partition_for
 from eden_memory.runtime.stages.slots import Slots
 from eden_memory.runtime.stages.worker import Bounds, Surroundings, Worker
@@ -99,10 +100,13 @@ class OnServers:
 
 
 @asynccontextmanager
-async def running(workers: Iterable[Worker], drain: float | None = None) -> AsyncGenerator[None]:
+async def running(workers: Iterable[Worker | Part], drain: float | None = None) -> AsyncGenerator[None]:
     """Workers that run for the block; what they raise is raised."""
     made = list(workers)
-    tasks = [asyncio.create_task(one.run() if drain is None else one.run(drain)) for one in made]
+    tasks = [
+        asyncio.create_task(one.run(drain) if drain is not None and isinstance(one, Worker) else one.run())
+        for one in made
+    ]
     try:
         yield
     finally:

@@ -18,7 +18,7 @@ IDS = st.sampled_from(["user:s.a:s.b@3", "0f" * 16, "s.m1"])
 
 def forgotten(name: str, *, derived: bool) -> Forgotten:
     because = "derived" if derived else "asked"
-    return Forgotten(kind="fact", id=name, reach="for_ever", because=because, forgotten_at=NOW)
+    return Forgotten(kind="fact", id=name, reach="for_ever", because=because, forgotten_at=NOW, asked_by=None)
 
 
 @given(IDS, PIPELINES, PIPELINES, st.booleans())
