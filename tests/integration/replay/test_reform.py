@@ -60,6 +60,19 @@ async def test_unchanged_settings_one_window_at_a_time_cost_nothing_and_change_n
     assert expected(said) == 0
 
 
+async def test_sessions_side_by_side_pay_for_no_extraction_again_and_the_share_kept_is_shown(
+    lived: System,
+) -> None:
+    ended, said = await reform(lived.settings, "beside", at_once=len(USERS) * 2)
+    assert ended == "formed", said
+    paid = await calls(lived.database, lived.settings, "beside")
+    assert not [one for one in paid if one["stage"] == "fact-extraction"]
+    found = await MongoReforms(lived.database, "memory_").get("beside")
+    assert found is not None
+    assert found.reused >= found.formed
+    assert f"{found.reused / (found.paid + found.reused):.0%} of" in said
+
+
 async def test_a_changed_prompt_differs_and_costs_about_what_was_expected(
     lived: System, tmp_path: Path
 ) -> None:
