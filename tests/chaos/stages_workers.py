@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 from tests.chaos import stages_process
 from tests.chaos.stages_process import SERVER_AWAY
 from tests.chaos.tailers import TailerProcess, Tailers
-from tests.chaos.waiting import until
+from tests.chaos.waiting import NotInTime, until
 
 PARTS = 3
 STOP_SECONDS = 40.0
@@ -88,7 +88,12 @@ class Workers(Tailers):
 
     async def restart(self, one: TailerProcess) -> None:
         """SIGTERM, once it can be heeded; it must end with 0 within its drain and the time to leave its groups."""
-        await until(lambda: one.heeds_signals or one not in self._watching, f"{one.name} heeds signals")
+        try:
+            await until(lambda: one.heeds_signals or one not in self._watching, f"{one.name} heeds signals")
+        except NotInTime as error:
+            await self._kill_and_ask(one)
+            self.violations.append(f"{error}:\n{one.said(60)}")
+            return
         one.expected_end = True
         began = time.monotonic()
         one.send(signal.SIGTERM)
@@ -96,9 +101,7 @@ class Workers(Tailers):
             async with asyncio.timeout(STOP_SECONDS):
                 code = await one.ended()
         except TimeoutError:
-            one.send(signal.SIGUSR1)  # it says what it is at
-            await asyncio.sleep(1.0)
-            await self.kill(one)
+            await self._kill_and_ask(one)
             code = -9
         seconds = time.monotonic() - began
         self.stop_seconds.append(seconds)
@@ -106,6 +109,13 @@ class Workers(Tailers):
             self.violations.append(
                 f"{one.name} ended with {code}, {seconds:.1f} s after SIGTERM:\n{one.said(60)}"
             )
+
+    async def _kill_and_ask(self, one: TailerProcess) -> None:
+        """Its log has the stacks of its tasks afterwards."""
+        one.expected_end = True
+        one.send(signal.SIGUSR1)
+        await asyncio.sleep(1.0)
+        await self.kill(one)
 
     async def _launch(self) -> None:
         self._started += 1
