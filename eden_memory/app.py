@@ -25,7 +25,6 @@ from eden_memory.mongo.census import count_documents
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.consumption import MongoMarks
 from eden_memory.mongo.context.context_watch import ContextWatch
-from eden_memory.mongo.controls import MongoControls, MongoGroupNotes
 from eden_memory.mongo.ids import encode_id
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.mongo.memory.blobs_decided import scopes_due
@@ -43,6 +42,7 @@ from eden_memory.mongo.trigger.window_texts import MongoWindowTexts
 from eden_memory.mongo.usage.budgets import MongoBudgets
 from eden_memory.mongo.usage.formations import MongoFormations
 from eden_memory.namespaces.shadowing import shadowing
+from eden_memory.namespaces.wiring import surroundings
 from eden_memory.runtime import metrics
 from eden_memory.runtime.budget_keeping import BudgetKeeping
 from eden_memory.runtime.context_keeping import ContextKeeping
@@ -59,7 +59,6 @@ from eden_memory.runtime.preflight import topics_exist
 from eden_memory.runtime.process import Part, Process, ended_by_signals
 from eden_memory.runtime.stages.patience import until_there
 from eden_memory.runtime.stages.publishing import Publisher, new_producer
-from eden_memory.runtime.stages.slots import Slots
 from eden_memory.runtime.stages.waking import Waking
 from eden_memory.runtime.stages.worker import Bounds, Surroundings, Worker
 from eden_memory.runtime.tailing.leading import Leading, Source
@@ -72,7 +71,6 @@ from processors import pipeline
 from processors.context_cache import ContextCache
 from processors.tailer import Tailer
 from schemas.documents import InboxAddedText, InboxFactCommand, InboxForget, InboxFormNow, InboxSessionEnded
-from schemas.events import REGISTRY
 
 MongoClient = AsyncMongoClient[dict[str, Any]]
 
@@ -239,7 +237,10 @@ async def stage_parts(
         publisher = Publisher(partial(new_producer, kafka))
         await publisher.start()
         try:
-            around = await _surroundings(settings, client, kafka, publisher)
+            database = client[settings.mongodb.database]
+            await MongoLedger(database, settings.names).prepare()
+            bounds = Bounds(stop_seconds=settings.run.drain_seconds)
+            around = surroundings(settings, database, kafka, publisher, bounds)
             around = around if group_of is None else replace(around, group_of=group_of)
             async with stage_handlers(settings, client, publisher, around.topic_of, names) as handlers:
                 workers: list[Part] = [Worker(stage, around) for stage in pipeline.stages(handlers)]
@@ -270,27 +271,6 @@ def budget_keeping(settings: Settings, client: MongoClient) -> BudgetKeeping:
     database, names = client[settings.mongodb.database], settings.names
     budgets, formations = MongoBudgets(database, names), MongoFormations(database, names)
     return BudgetKeeping(budgets, formations, MongoLedger(database, names), BudgetMetrics())
-
-
-async def _surroundings(
-    settings: Settings, client: MongoClient, kafka: dict[str, Any], publisher: Publisher
-) -> Surroundings:
-    database, names = client[settings.mongodb.database], settings.names
-    topics = load_topics(settings.kafka, settings.placement)
-    ledger = MongoLedger(database, names)
-    await ledger.prepare()
-    return Surroundings(
-        client=kafka,
-        topic_of=topics.topic_of,
-        group_of=topics.group,
-        registry=REGISTRY,
-        publisher=publisher,
-        ledger=ledger,
-        notes=MongoGroupNotes(database, names),
-        controls=MongoControls(database, names),
-        slots=Slots(settings.run.at_once),
-        bounds=Bounds(stop_seconds=settings.run.drain_seconds),
-    )
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ from eden_memory.domain.errors import EdenError
 from eden_memory.domain.names import FORMING, MEMORY
 from eden_memory.domain.placement import ORIGINAL, SHARED_PROGRAMS, WRITING, Placement
 from eden_memory.domain.reform.placement import STREAMS, OwnStreams
-from eden_memory.domain.replay.namespaces import checked, placement_of
+from eden_memory.domain.replay.namespaces import checked, placement_of, unknown
 from eden_memory.mongo.controls import MongoGroupNotes
 from eden_memory.mongo.reform.reforms import MongoReforms
 from eden_memory.mongo.replay.restored import MongoRestored
@@ -68,7 +68,7 @@ async def placement_named(at: Installation, name: str) -> Placement:
         return Placement()
     found = await at.namespaces.get(checked(name))
     if found is None:
-        raise EdenError(f"there is no namespace {name}", "eden namespace list")
+        raise unknown(name)
     return placement_of(found)
 
 

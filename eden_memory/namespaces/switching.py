@@ -10,7 +10,7 @@ from aiokafka import TopicPartition
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.placement import ORIGINAL, Placement
 from eden_memory.domain.reform.selection import whole
-from eden_memory.domain.replay.namespaces import READY, WRITER, placement_of
+from eden_memory.domain.replay.namespaces import READY, WRITER, placement_of, unknown
 from eden_memory.mongo.reform.reforms import MongoReforms
 from eden_memory.mongo.setup import search_indexes
 from eden_memory.mongo.setup.setup import set_up
@@ -80,7 +80,7 @@ def original_of(at: Installation) -> Namespace:
 async def _usable(at: Installation, name: str, live: Placement) -> Placement:
     found = await at.namespaces.get(name)
     if found is None and name != ORIGINAL:
-        raise EdenError(f"there is no namespace {name}", "eden namespace list")
+        raise unknown(name)
     to = Placement() if found is None else placement_of(found)
     if to == live:
         raise EdenError(f"{name} is live already", "eden namespace list")

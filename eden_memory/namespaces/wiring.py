@@ -1,8 +1,8 @@
-"""What a rebuild is made of: settings in, a writer with its own collections and group out."""
+"""What stages stand on, and what a rebuild is made of: settings in, a writer with its own collections out."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,7 +11,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.names import Names
 from eden_memory.domain.placement import Placement, collections_of
-from eden_memory.domain.replay.namespaces import WRITER, checked, placement_of, prefix_of, stage_of
+from eden_memory.domain.replay.namespaces import WRITER, checked, placement_of, prefix_of, stage_of, unknown
 from eden_memory.domain.stage import Stage
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
@@ -26,7 +26,8 @@ from eden_memory.runtime.kafka import admin_config, client_kwargs
 from eden_memory.runtime.replay.places import Places
 from eden_memory.runtime.replay.rebuilding import Counted, Progress, Rebuilding
 from eden_memory.runtime.stages.slots import Slots
-from eden_memory.runtime.stages.worker import Surroundings, Worker
+from eden_memory.runtime.stages.tools import Publishing
+from eden_memory.runtime.stages.worker import Bounds, Surroundings, Worker
 from eden_memory.settings import Settings
 from processors import pipeline
 from processors.atlas_writer import AtlasWriter
@@ -73,7 +74,7 @@ class Installation:
         """The namespace; an EdenError where there is none of this name."""
         found = await self.namespaces.get(name)
         if found is None:
-            raise EdenError(f"there is no namespace {name}", "eden namespace list")
+            raise unknown(name)
         return found
 
 
@@ -145,16 +146,29 @@ def silent_surroundings(
     counted: Counted,
 ) -> Surroundings:
     """What a writer that publishes nothing stands on; `client`: connection arguments of aiokafka."""
-    topics, names = load_topics(settings.kafka, placement), placement.names(settings.mongodb.prefix)
     own = Names(settings.mongodb.prefix + collections_of(placement.memory))
+    around = surroundings(settings.placed(placement), database, client, counted)
+    return replace(around, controls=MongoControls(database, own), slots=Slots(SLOTS))
+
+
+def surroundings(
+    settings: Settings,
+    database: AsyncDatabase[Row],
+    client: dict[str, Any],
+    publisher: Publishing,
+    bounds: Bounds | None = None,
+) -> Surroundings:
+    """What stages stand on in the namespace that `settings` are placed in; `client`: arguments of aiokafka."""
+    topics, names = load_topics(settings.kafka, settings.placement), settings.names
     return Surroundings(
         client=client,
         topic_of=topics.topic_of,
         group_of=topics.group,
         registry=REGISTRY,
-        publisher=counted,
+        publisher=publisher,
         ledger=MongoLedger(database, names),
         notes=MongoGroupNotes(database, names),
-        controls=MongoControls(database, own),
-        slots=Slots(SLOTS),
+        controls=MongoControls(database, names),
+        slots=Slots(settings.run.at_once),
+        bounds=bounds or Bounds(),
     )

@@ -6,15 +6,15 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory.cli.replay.live import settings_of
 from eden_memory.cli.replay.reform_settings import overridden
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.placement import ORIGINAL, Placement
 from eden_memory.domain.replay.applied import Applied
-from eden_memory.domain.replay.namespaces import checked, placement_of
 from eden_memory.domain.replay.report import Report, Spent
 from eden_memory.handlers import Account, models_of
 from eden_memory.mongo.reform.reforms import MongoReforms
-from eden_memory.mongo.replay.live import MongoLive
+from eden_memory.mongo.replay.live import MongoLive, placed
 from eden_memory.mongo.replay.namespaces import MongoNamespaces
 from eden_memory.mongo.replay.own_facts import side
 from eden_memory.mongo.replay.session_calls import MongoSessionCalls
@@ -55,7 +55,7 @@ class Wanted:
 
 async def compared(settings: Settings, database: Database, name: str, wanted: Wanted) -> Report:
     """The report on a namespace."""
-    shadow = await _placed(settings, database, name)
+    shadow = (await settings_of(settings, database, name)).placement
     live = await _other(settings, database, shadow, wanted.against)
     if live == shadow:
         raise EdenError(f"{name} cannot be compared with itself", "Name another with --against.")
@@ -87,15 +87,6 @@ def formed_by(asked: ReformAsked) -> Callable[[Scope], bool]:
     return forms
 
 
-async def _placed(settings: Settings, database: Database, name: str) -> Placement:
-    if name == ORIGINAL:
-        return Placement()
-    namespace = await MongoNamespaces(database, settings.mongodb.prefix).get(checked(name))
-    if namespace is None or namespace.state == "dropped":
-        raise EdenError(f"there is no namespace {name}", "eden namespace list")
-    return placement_of(namespace)
-
-
 async def _complete(settings: Settings, database: Database, shadow: Placement) -> bool:
     namespace = await MongoNamespaces(database, settings.mongodb.prefix).get(shadow.memory)
     return namespace is None or namespace.state != "filling"
@@ -103,12 +94,10 @@ async def _complete(settings: Settings, database: Database, shadow: Placement) -
 
 async def _other(settings: Settings, database: Database, shadow: Placement, against: str | None) -> Placement:
     if against is not None:
-        return await _placed(settings, database, against)
+        return (await settings_of(settings, database, against)).placement
     live = await MongoLive(database, settings.mongodb.prefix).read()
-    if live is None:
-        return Placement()
-    now = Placement(live.memory, live.pipeline)
-    if now != shadow or live.previous is None:
+    now = placed(live)
+    if now != shadow or live is None or live.previous is None:
         return now
     return Placement(live.previous.memory, live.previous.pipeline)
 

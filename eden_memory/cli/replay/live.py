@@ -8,7 +8,7 @@ from pymongo.errors import PyMongoError
 
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.placement import ORIGINAL, Placement
-from eden_memory.domain.replay.namespaces import checked, placement_of
+from eden_memory.domain.replay.namespaces import checked, placement_of, unknown
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.replay.live import MongoLive
@@ -32,7 +32,7 @@ async def settings_of(settings: Settings, database: Database, name: str | None) 
         return settings.placed(Placement())
     found = await MongoNamespaces(database, settings.mongodb.prefix).get(checked(name))
     if found is None or found.state == "dropped":
-        raise EdenError(f"there is no namespace {name}", "eden namespace list")
+        raise unknown(name)
     return settings.placed(placement_of(found))
 
 

@@ -1,22 +1,18 @@
 """A reform as people see it: what it is expected to cost, how far it is, what came of it."""
 
-import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from decimal import Decimal
-from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-from rich.progress import Progress as Bar
+from rich.progress import TextColumn
 from rich.table import Table
 
+from eden_memory.cli.replay.progress import BarOrLines
 from eden_memory.cli.replay.reform_plan import Plan
 from eden_memory.domain.reform.expected import total
 from eden_memory.domain.replay.applied import Applied, Settled
 from schemas.documents import Reform, ReformAsked, ReformCalls
 
-LINE_SECONDS = 5.0
 MOST_LISTED = 20
 
 
@@ -68,52 +64,29 @@ def money(usd: Decimal | None) -> str:
     return f"{usd:.2f}" if usd >= 100 else f"{usd:.4f}"
 
 
-class Shown(AbstractContextManager["Shown"]):
-    """A bar on a terminal, else a line every few seconds."""
+class Shown(BarOrLines):
+    """Told of progress in windows."""
 
     def __init__(self, console: Console, name: str) -> None:
-        self._console, self._name = console, name
-        columns = (
-            TextColumn(name),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("windows, {task.fields[said]}", markup=False),
-        )
-        self._bar = Bar(*columns, console=console, disable=not console.is_terminal)
-        self._task: Any = None
-        self._begun, self._said = time.monotonic(), 0.0
-        self._first: int | None = None
-
-    def __enter__(self) -> "Shown":
-        """Show."""
-        self._bar.start()
-        self._task = self._bar.add_task("", total=None, said="")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Show no more."""
-        self._bar.stop()
+        super().__init__(console, name, TextColumn("windows, {task.fields[said]}", markup=False), said="")
 
     def reading(self, read: int, whole: int) -> None:
         """While formation-trigger's state is made."""
-        self._bar.update(self._task, total=whole, completed=read, said="reading chat and windows")
+        self.show(read, whole, said="reading chat and windows")
 
     def __call__(
         self, formed: int, whole: int, spent: Decimal, paid: int, reused: int, held: str = ""
     ) -> None:
         """The newest figures; `held`: what keeps it from going on."""
-        first = self._first = formed if self._first is None else self._first
-        seconds = time.monotonic() - self._begun
+        first, seconds = self.since(formed)
         rate = (formed - first) / seconds if seconds else 0.0
         left = f", {(whole - formed) / rate:,.0f} s left" if rate and whole > formed else ""
         said = (
             f"{rate * 60:,.1f}/min{left}, {money(spent)} USD, {paid:,} calls paid, {reused:,} answers reused"
         )
         said += f" [{held}]" if held else ""
-        self._bar.update(self._task, total=whole, completed=formed, said=said)
-        if not self._console.is_terminal and seconds - self._said >= LINE_SECONDS:
-            self._said = seconds
-            self._console.print(f"{formed:,} of {whole:,} windows, {said}", markup=False)
+        self.show(formed, whole, said=said)
+        self.say(f"{formed:,} of {whole:,} windows, {said}")
 
 
 def formed(reform: Reform, missing: int = 0, dead: int = 0) -> list[str]:

@@ -23,7 +23,6 @@ from eden_memory.handlers import Account, MongoClient, models_of, stage_handlers
 from eden_memory.local.servers import endpoints
 from eden_memory.models.asking.answers import AnswerStore
 from eden_memory.models.asking.reused import CountedReuse
-from eden_memory.mongo.controls import MongoControls, MongoGroupNotes
 from eden_memory.mongo.memory.blobs_decided import scopes_due
 from eden_memory.mongo.memory.streams import MongoStreams
 from eden_memory.mongo.outcomes import MongoLedger
@@ -36,6 +35,7 @@ from eden_memory.mongo.trigger.directory import MongoDirectory
 from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore
 from eden_memory.mongo.usage.totals import MongoTotals
 from eden_memory.mongo.usage.usage_store import MongoUsage
+from eden_memory.namespaces.wiring import surroundings
 from eden_memory.runtime.contract.topic_admin import apply_topics
 from eden_memory.runtime.contract.topics import Topics, load_topics
 from eden_memory.runtime.kafka import admin_config, client_kwargs
@@ -48,13 +48,12 @@ from eden_memory.runtime.replay.offsets import commit, places_in
 from eden_memory.runtime.replay.own_changes import apply_own_changes
 from eden_memory.runtime.replay.restoring import Restoring, directory_names
 from eden_memory.runtime.stages.publishing import Publisher, new_producer
-from eden_memory.runtime.stages.slots import Slots
 from eden_memory.runtime.stages.waking import Waking
-from eden_memory.runtime.stages.worker import Bounds, Surroundings, Worker
+from eden_memory.runtime.stages.worker import Bounds, Worker
 from eden_memory.settings import Settings
 from processors import pipeline
 from schemas.documents import Reform
-from schemas.events import REGISTRY, FormationRequested, MessageRecorded
+from schemas.events import FormationRequested, MessageRecorded
 
 STAGES = (
     pipeline.FORMATION_TRIGGER,
@@ -158,7 +157,8 @@ async def reforming(
         stack.push_async_callback(publisher.stop)
         work: Work
         keeping = await _keeping(database, own, reform.id, publisher, topics)
-        around = await _around(database, own, kafka, topics, keeping)
+        await MongoLedger(database, own.names).prepare()
+        around = surroundings(own, database, kafka, keeping, BOUNDS)
         answers: list[CountedReuse] = []
         account = Account(reform.id, partial(_counted, answers, f"{reform.id}/"))
         handlers = await stack.enter_async_context(
@@ -236,25 +236,6 @@ async def _keeping(
     spent, paid = await MongoTotals(database, own.names).of_namespace(name)
     usage = MongoUsage(database, own.names)
     return KeepingBack(publisher, usage, topics.topic_of, spent=spent, paid=paid)
-
-
-async def _around(
-    database: AsyncDatabase[Row], own: Settings, kafka: Row, topics: Topics, keeping: KeepingBack
-) -> Surroundings:
-    ledger = MongoLedger(database, own.names)
-    await ledger.prepare()
-    return Surroundings(
-        client=kafka,
-        topic_of=topics.topic_of,
-        group_of=topics.group,
-        registry=REGISTRY,
-        publisher=keeping,
-        ledger=ledger,
-        notes=MongoGroupNotes(database, own.names),
-        controls=MongoControls(database, own.names),
-        slots=Slots(own.run.at_once),
-        bounds=BOUNDS,
-    )
 
 
 async def _shards(database: AsyncDatabase[Row], own: Settings) -> Mapping[str, Sequence[str]]:

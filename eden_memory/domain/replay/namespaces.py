@@ -27,6 +27,11 @@ def checked(name: str) -> str:
     return name
 
 
+def unknown(name: str) -> EdenError:
+    """There is none of this name, or none any more."""
+    return EdenError(f"there is no namespace {name}", "eden namespace list")
+
+
 def prefix_of(live: str, name: str) -> str:
     """The prefix of a namespace's collections: never that of another's, as no name has an underscore."""
     return live + collections_of(checked(name))

@@ -10,19 +10,16 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.write_concern import WriteConcern
 
 from eden_memory.domain.names import Names
+from eden_memory.domain.replay.namespaces import KINDS
 from schemas.documents import (
-    Consolidated,
     CountedCall,
     Document,
-    Fact,
     ForgottenMark,
     Message,
     Outcome,
     PartitionState,
-    Reflection,
     SessionState,
     Snapshot,
-    StoredBlob,
     UsageTotal,
     WindowTexts,
 )
@@ -30,11 +27,7 @@ from schemas.documents import (
 Row = dict[str, Any]
 State = Literal["begun", "going on", "done"]
 RESTORED: tuple[type[Document], ...] = (
-    Fact,
-    Reflection,
-    Consolidated,
-    StoredBlob,
-    Snapshot,
+    *KINDS,
     Message,
     SessionState,
     WindowTexts,

@@ -19,11 +19,10 @@ from eden_memory.domain.reform.expected import Expecting
 from eden_memory.domain.reform.selection import PlannedWindow, in_order, planned, takes
 from eden_memory.domain.windows.window_request import StoredWindow
 from eden_memory.runtime.formed import complete
-from eden_memory.runtime.stages.codec import TopicOf
+from eden_memory.runtime.stages.codec import TopicOf, record_of
 from eden_memory.runtime.stages.patience import until_done
 from eden_memory.runtime.stages.tools import Publishing
 from schemas.documents import ReformAsked
-from schemas.envelope import Envelope
 from schemas.events import FormationRequested
 
 log = structlog.get_logger()
@@ -179,17 +178,12 @@ class Feeding:
         """As formation-trigger publishes it."""
         assert window.requested is not None
         asked = self.written(window.requested)
-        envelope = Envelope(
-            id=f"formation/{window.formation_id}",
-            name=asked.NAME,
-            version=asked.VERSION,
+        return record_of(
+            asked,
+            self.topic_of,
+            identity=f"formation/{window.formation_id}",
             source="formation-trigger",
             time=window.closed.at,
-            subject=asked.subject(),
-            ordering_key=asked.ordering_key(),
             traceparent=window.traceparent,
+            value=window.value if asked is window.requested else None,
         )
-        value = window.value if asked is window.requested else asked.json_bytes()
-        ordering = envelope.ordering_key.encode()
-        headers = tuple(envelope.headers())
-        return StoredRecord(self.topic_of(FormationRequested), ordering, asked.key().encode(), value, headers)

@@ -22,9 +22,8 @@ from eden_memory.domain.tracing import traceparent
 from eden_memory.domain.usage import CALLS
 from eden_memory.ports import Embedder
 from eden_memory.runtime.stages.accounting import UsageLog
-from eden_memory.runtime.stages.codec import TopicOf
+from eden_memory.runtime.stages.codec import TopicOf, record_of
 from eden_memory.runtime.stages.tools import Publishing
-from schemas.envelope import Envelope
 from schemas.events import FactCommanded, ModelCalled
 from schemas.scopes import Scope
 
@@ -197,20 +196,11 @@ class _Work:
 
 
 def _record(command: FactCommanded, topic_of: TopicOf) -> StoredRecord:
-    envelope = Envelope(
-        id=command.command_id,
-        name=command.NAME,
-        version=command.VERSION,
+    return record_of(
+        command,
+        topic_of,
+        identity=command.command_id,
         source=SOURCE,
         time=command.asked_at,
-        subject=command.subject(),
-        ordering_key=command.ordering_key(),
         traceparent=traceparent(command.ordering_key(), command.command_id),
-    )
-    return StoredRecord(
-        topic_of(FactCommanded),
-        envelope.ordering_key.encode(),
-        command.key().encode(),
-        command.json_bytes(),
-        tuple(envelope.headers()),
     )

@@ -10,9 +10,8 @@ from eden_memory.domain.outcome import StoredRecord
 from eden_memory.domain.stage import Dead, Decision, Delivery, Emit, Handler, Result, Retry
 from eden_memory.domain.tracing import traceparent
 from eden_memory.domain.usage import CALLS
-from eden_memory.runtime.stages.codec import TopicOf
+from eden_memory.runtime.stages.codec import TopicOf, record_of
 from eden_memory.runtime.stages.tools import Publishing
-from schemas.envelope import Envelope
 from schemas.events import ModelCalled
 
 log = structlog.get_logger()
@@ -77,23 +76,12 @@ class UsageLog:
                 log.warning("usage not published", calls=len(calls), error=f"{type(error).__name__}: {error}")
 
     def _record(self, call: ModelCalled) -> StoredRecord:
-        envelope = Envelope(
-            id=f"call/{call.call_id}",
-            name=call.NAME,
-            version=call.VERSION,
+        about = call.session_id or call.scope or call.call_id
+        return record_of(
+            call,
+            self._topic_of,
+            identity=f"call/{call.call_id}",
             source=self._source,
             time=call.started_at,
-            subject=call.subject(),
-            ordering_key=call.ordering_key(),
-            traceparent=traceparent(
-                call.session_id or call.scope or call.call_id, call.cause or call.call_id
-            ),
-        )
-        ordering = envelope.ordering_key.encode()
-        return StoredRecord(
-            self._topic_of(ModelCalled),
-            ordering,
-            call.key().encode(),
-            call.json_bytes(),
-            tuple(envelope.headers()),
+            traceparent=traceparent(about, call.cause or call.call_id),
         )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from hashlib import blake2b
 
 from eden_memory.domain.outcome import StoredRecord
@@ -48,19 +49,15 @@ class Encoder:
         identity = event_id(cause.id, self.stage, index, retry)
         if isinstance(one, Erase):
             return self._tombstone(one, cause, identity)
-        identity = one.identity or identity
-        event = one.event
-        envelope = Envelope(
-            id=identity,
-            name=event.NAME,
-            version=event.VERSION,
+        return record_of(
+            one.event,
+            self.topic_of,
+            identity=one.identity or identity,
             source=self.stage,
             time=one.time or cause.envelope.time,
-            subject=event.subject(),
-            ordering_key=event.ordering_key(),
             traceparent=one.traceparent or following(cause.envelope),
+            value=one.value,
         )
-        return self._stored(type(event), envelope, event.key(), one.value or event.json_bytes())
 
     def _tombstone(self, one: Erase, cause: Delivery, identity: str) -> StoredRecord:
         envelope = Envelope(
@@ -76,11 +73,36 @@ class Encoder:
             scope=one.scope,
             reason=one.reason,
         )
-        return self._stored(one.of, envelope, one.key, None)
+        return _stored(self.topic_of(one.of), envelope, one.key, None)
 
-    def _stored(self, of: type[Event], envelope: Envelope, key: str, value: bytes | None) -> StoredRecord:
-        ordering = envelope.ordering_key.encode()
-        return StoredRecord(self.topic_of(of), ordering, key.encode(), value, tuple(envelope.headers()))
+
+def record_of(
+    event: Event,
+    topic_of: TopicOf,
+    *,
+    identity: str,
+    source: str,
+    time: datetime,
+    traceparent: str | None,
+    value: bytes | None = None,
+) -> StoredRecord:
+    """The record of an event; `value`: its bytes, where they are there already."""
+    envelope = Envelope(
+        id=identity,
+        name=event.NAME,
+        version=event.VERSION,
+        source=source,
+        time=time,
+        subject=event.subject(),
+        ordering_key=event.ordering_key(),
+        traceparent=traceparent,
+    )
+    return _stored(topic_of(type(event)), envelope, event.key(), value or event.json_bytes())
+
+
+def _stored(topic: str, envelope: Envelope, key: str, value: bytes | None) -> StoredRecord:
+    ordering = envelope.ordering_key.encode()
+    return StoredRecord(topic, ordering, key.encode(), value, tuple(envelope.headers()))
 
 
 def kind_of(one: Outgoing) -> str:

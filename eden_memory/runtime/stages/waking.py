@@ -10,10 +10,9 @@ from eden_memory.domain.outcome import StoredRecord
 from eden_memory.domain.tracing import traceparent
 from eden_memory.runtime.ending import end
 from eden_memory.runtime.process import State
-from eden_memory.runtime.stages.codec import TopicOf
+from eden_memory.runtime.stages.codec import TopicOf, record_of
 from eden_memory.runtime.stages.tools import Publishing
 from schemas.documents import Snapshot
-from schemas.envelope import Envelope
 from schemas.events import ScopeChanged
 
 log = structlog.get_logger()
@@ -93,20 +92,11 @@ async def announce(
 
 def _record(change: ScopeChanged, topic_of: TopicOf, source: str, memory: str) -> StoredRecord:
     event_id = f"due/{memory}{change.scope.key}@{change.revision}"
-    envelope = Envelope(
-        id=event_id,
-        name=change.NAME,
-        version=change.VERSION,
+    return record_of(
+        change,
+        topic_of,
+        identity=event_id,
         source=source,
         time=change.committed_at,
-        subject=change.subject(),
-        ordering_key=change.ordering_key(),
         traceparent=traceparent(change.scope.session_id or change.scope.key, event_id),
-    )
-    return StoredRecord(
-        topic_of(ScopeChanged),
-        envelope.ordering_key.encode(),
-        change.key().encode(),
-        change.json_bytes(),
-        tuple(envelope.headers()),
     )
