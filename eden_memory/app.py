@@ -56,7 +56,7 @@ from eden_memory.runtime.lagging.reading import LagReader
 from eden_memory.runtime.metrics import BudgetMetrics
 from eden_memory.runtime.placed import Placed
 from eden_memory.runtime.preflight import topics_exist
-from eden_memory.runtime.process import Part, Process, ended_by_signals
+from eden_memory.runtime.process import Part, Process, Signals
 from eden_memory.runtime.stages.patience import until_there
 from eden_memory.runtime.stages.publishing import Publisher, new_producer
 from eden_memory.runtime.stages.waking import Waking
@@ -135,14 +135,12 @@ PARTS = (TAILER, *pipeline.NAMES, JANITOR, LAG)
 """What `eden run` can run."""
 
 
-async def run(settings: Settings, names: Sequence[str]) -> None:
+async def run(settings: Settings, names: Sequence[str], signals: Signals) -> None:
     """Run the parts named (none: all) until a signal."""
-    async with AsyncExitStack() as stack:
-        with ended_by_signals():
-            placed = await stack.enter_async_context(following(settings, names))
-            http = _http(settings, lambda: (placed, *placed.parts))
+    async with following(settings, names) as placed:
+        http = _http(settings, lambda: (placed, *placed.parts))
         seconds = settings.run.drain_seconds + DRAINED_SECONDS + CLOSED_SECONDS
-        await Process([placed, *http], seconds).run()
+        await Process([placed, *http], signals, seconds).run()
 
 
 @asynccontextmanager

@@ -1,5 +1,6 @@
 """`eden run`: the tailer and the stages, all in one process or some of them."""
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -18,4 +19,4 @@ def run(
 ) -> None:
     """Run the tailer and the stages until SIGTERM; any number of copies may run."""
     configure(debug=debug)
-    process.run(app.run(Settings(), parts or []))
+    process.run_until_signal(partial(app.run, Settings(), parts or []))

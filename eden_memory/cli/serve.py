@@ -1,5 +1,6 @@
 """`eden serve`: HTTP API, OpenAI-compatible gateway and MCP, in one process."""
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -19,4 +20,4 @@ def serve(
     say where. Any number of copies may run.
     """
     configure(debug=debug)
-    process.run(serving.serve(Settings()))
+    process.run_until_signal(partial(serving.serve, Settings()))

@@ -4,13 +4,16 @@ Nothing is lost by the second either: what counts is committed before it is ackn
 """
 
 import asyncio
+import faulthandler
 import gc
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Generator, Sequence
-from contextlib import contextmanager
+import threading
+import traceback
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any, Protocol, TypeVar
 
 import structlog
@@ -21,6 +24,8 @@ T = TypeVar("T")
 DRAIN_SECONDS = 30.0
 CANCEL_SECONDS = 5.0
 """What was cancelled because it did not stop in time has so long to end."""
+CLOSE_SECONDS = 10.0
+"""What the parts stood on (connections, files) has so long to be closed."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -53,35 +58,103 @@ class Part(Protocol):
         ...
 
 
+class Signals:
+    """SIGTERM and SIGINT: while a process starts the first ends it at once, later it drains it, a second one ends it.
+
+    The handlers stay until the event loop is closed: a signal that is on its way to the loop while its handler is
+    taken away would be lost. A thread ends the process where its loop, or a library, does not let it.
+    """
+
+    def __init__(self, end: Callable[[int], object] = os._exit) -> None:
+        self.asked = asyncio.Event()
+        self._end = end
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._working = False
+        self._latest: threading.Timer | None = None
+
+    def listen(self) -> None:
+        """From now on, in the running loop."""
+        self._loop = asyncio.get_running_loop()
+        for number in SIGNALS:
+            self._loop.add_signal_handler(number, self._signalled, number)
+
+    def working(self) -> None:
+        """It has started: something is under way now."""
+        self._working = True
+
+    def ends_within(self, seconds: float) -> None:
+        """End the process by force after so many seconds, unless it has ended, or `over` was called."""
+        self._latest = threading.Timer(seconds, self._too_late, [seconds])
+        self._latest.daemon = True
+        self._latest.start()
+
+    def over(self) -> None:
+        """All is closed."""
+        if self._latest is not None:
+            self._latest.cancel()
+
+    def _signalled(self, number: int) -> None:
+        if self._working and not self.asked.is_set():
+            log.info("stops", signal=signal.Signals(number).name)
+            self.asked.set()
+            return
+        log.warning("ends at once", signal=signal.Signals(number).name)
+        self._end(0)
+
+    def _too_late(self, seconds: float) -> None:
+        log.error("ends without what does not close", seconds=seconds)
+        if self._loop is not None:
+            say_where_tasks_stand(self._loop)
+        self._end(1)
+
+
+def say_where_tasks_stand(loop: asyncio.AbstractEventLoop) -> None:
+    """The stack of each task down to what it waits for, and of each thread, on standard error."""
+    for task in asyncio.all_tasks(loop):
+        sys.stderr.write(f"task {task.get_name()}\n")
+        for frame in _waiting(task.get_coro()):
+            sys.stderr.write("".join(traceback.format_stack(frame, 1)))
+    sys.stderr.flush()
+    faulthandler.dump_traceback()
+
+
+def _waiting(coroutine: Any) -> Iterator[FrameType]:
+    """The frames of a coroutine and of those it awaits; a task itself knows the outermost one alone."""
+    while coroutine is not None:
+        kind = next((kind for kind in ("cr", "gi", "ag") if hasattr(coroutine, f"{kind}_frame")), None)
+        if kind is None:
+            return
+        if (frame := getattr(coroutine, f"{kind}_frame")) is not None:
+            yield frame
+        coroutine = getattr(coroutine, "gi_yieldfrom" if kind == "gi" else f"{kind}_await")
+
+
 class Process:
     """Runs parts until a signal, or until one of them cannot go on."""
 
     def __init__(
         self,
         parts: Sequence[Part],
+        signals: Signals,
         drain_seconds: float = DRAIN_SECONDS,
         *,
         cancel_seconds: float = CANCEL_SECONDS,
         end: Callable[[int], object] = os._exit,
     ) -> None:
-        self.parts, self._drain_seconds = parts, drain_seconds
+        self.parts, self._signals, self._drain_seconds = parts, signals, drain_seconds
         self._cancel_seconds, self._end = cancel_seconds, end
-        self._asked_to_stop = asyncio.Event()
 
     async def run(self) -> None:
         """All parts; what one of them raises is raised here, after the others were drained."""
-        loop = asyncio.get_running_loop()
-        for number in SIGNALS:
-            loop.add_signal_handler(number, self._signalled, number)
+        self._signals.working()
         tasks = [asyncio.create_task(part.run(), name=part.name) for part in self.parts]
-        asked = asyncio.create_task(self._asked_to_stop.wait())
+        asked = asyncio.create_task(self._signals.asked.wait())
         try:
             await asyncio.wait([*tasks, asked], return_when=asyncio.FIRST_COMPLETED)
+            self._signals.ends_within(self._drain_seconds + self._cancel_seconds + CLOSE_SECONDS)
             await self._drain(tasks)
         finally:
             asked.cancel()
-            for number in SIGNALS:
-                loop.remove_signal_handler(number)
         for task in tasks:
             if task.done() and not task.cancelled() and (error := task.exception()) is not None:
                 raise error
@@ -98,25 +171,19 @@ class Process:
             log.error("ends without what does not stop", parts=sorted(task.get_name() for task in stuck))
             self._end(1)
 
-    def _signalled(self, number: int) -> None:
-        if self._asked_to_stop.is_set():
-            log.warning("ends at once", signal=signal.Signals(number).name)
-            os._exit(0)
-        log.info("stops", signal=signal.Signals(number).name)
-        self._asked_to_stop.set()
 
+def run_until_signal(main: Callable[[Signals], Coroutine[Any, Any, None]]) -> None:
+    """Run a process that lives until it is told to end; it hears of signals from its first step on."""
+    signals = Signals()
 
-@contextmanager
-def ended_by_signals() -> Generator[None]:
-    """While a process starts, a signal ends it at once: nothing is under way yet."""
-    loop = asyncio.get_running_loop()
-    for number in SIGNALS:
-        loop.add_signal_handler(number, os._exit, 0)
+    async def listening() -> None:
+        signals.listen()
+        await main(signals)
+
     try:
-        yield
+        run(listening())
     finally:
-        for number in SIGNALS:
-            loop.remove_signal_handler(number)
+        signals.over()
 
 
 def run(main: Coroutine[Any, Any, T], collected_after: int = 200_000) -> T:

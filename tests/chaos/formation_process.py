@@ -168,7 +168,7 @@ def _replacements(watch: Watch) -> Sequence[tuple[Any, str, Any]]:
 
 def _run() -> None:
     try:
-        process.run(app.run(Settings(), ()))
+        process.run_until_signal(partial(app.run, Settings(), ()))
     except Exception as error:
         if classify(error) not in (Kind.AWAY, Kind.TRANSIENT):
             raise

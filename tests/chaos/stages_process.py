@@ -270,16 +270,12 @@ async def _surroundings(
     )
 
 
-async def _run(place: Place, name: str) -> None:
+async def _run(place: Place, name: str, signals: process.Signals) -> None:
     with (place.folder / f"{name}.calls").open("a", buffering=1) as file:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, _say_what_is_done)
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGUSR1, process.say_where_tasks_stand, loop)
         async with parts(place, Diary(file)) as running:
-            await process.Process(running, DRAIN_SECONDS + consuming.LEAVE_SECONDS + 5).run()
-
-
-def _say_what_is_done() -> None:
-    for task in asyncio.all_tasks():
-        task.print_stack(file=sys.stderr)
+            await process.Process(running, signals, DRAIN_SECONDS + consuming.LEAVE_SECONDS + 5).run()
 
 
 def main(place: Place, log: Path) -> None:
@@ -290,7 +286,7 @@ def main(place: Place, log: Path) -> None:
     configure()
     consuming.SESSION_MS, consuming.HEARTBEAT_MS = place.session_ms, 300
     try:
-        process.run(_run(place, log.stem))
+        process.run_until_signal(partial(_run, place, log.stem))
     except Exception as error:
         if classify(error) not in (Kind.AWAY, Kind.TRANSIENT):
             raise

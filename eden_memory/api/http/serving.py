@@ -1,7 +1,7 @@
 """The doors as one process: what `eden serve` runs until a signal."""
 
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Any
 
 import uvicorn
@@ -16,7 +16,7 @@ from eden_memory.app import namespace_of
 from eden_memory.domain.errors import EdenError
 from eden_memory.logs import LibraryLogger
 from eden_memory.runtime.http import HealthServer, SignalLessServer
-from eden_memory.runtime.process import Part, Process, State, ended_by_signals
+from eden_memory.runtime.process import Part, Process, Signals, State
 from eden_memory.settings import Settings
 
 log = LibraryLogger("eden.http")
@@ -63,12 +63,10 @@ class DoorsServer:
         return State(live, self._where if live else "the change stream of MongoDB is not open")
 
 
-async def serve(settings: Settings) -> None:
+async def serve(settings: Settings, signals: Signals) -> None:
     """Run the doors until a signal."""
-    async with AsyncExitStack() as stack:
-        with ended_by_signals():
-            parts = await stack.enter_async_context(serving(settings))
-        await Process(parts, settings.run.drain_seconds + 5).run()
+    async with serving(settings) as parts:
+        await Process(parts, signals, settings.run.drain_seconds + 5).run()
 
 
 @asynccontextmanager

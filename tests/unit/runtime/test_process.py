@@ -1,11 +1,15 @@
 """A process ends within its deadlines, whatever its parts do."""
 
 import asyncio
+import signal
+import subprocess
+import sys
+from typing import TextIO, cast
 
 import pytest
 
 from eden_memory.domain.errors import EdenError
-from eden_memory.runtime.process import Process, State
+from eden_memory.runtime.process import Process, Signals, State
 from eden_memory.runtime.stages.patience import until_there
 
 
@@ -39,7 +43,11 @@ async def drained(*parts: Part) -> list[int]:
     ended: list[int] = []
     done = Part()
     done.stop()
-    await Process([done, *parts], 0.01, cancel_seconds=0.01, end=ended.append).run()
+    signals = Signals()
+    try:
+        await Process([done, *parts], signals, 0.01, cancel_seconds=0.01, end=ended.append).run()
+    finally:
+        signals.over()
     return ended
 
 
@@ -51,6 +59,64 @@ async def test_a_part_that_survives_its_cancelling_is_left_behind() -> None:
     stuck = Part(stops=False, ends=False)
     assert await drained(stuck) == [1]
     stuck.released.set()
+
+
+PROGRAM = """
+import asyncio, os, signal, sys, time
+from eden_memory.runtime import process
+
+process.CLOSE_SECONDS = 0.3
+
+class Part:
+    name = "part"
+    def __init__(self): self.stopping = asyncio.Event()
+    async def run(self):
+        print("runs", flush=True)
+        await self.stopping.wait()
+        print("drained", flush=True)
+    def stop(self): self.stopping.set()
+
+async def main(signals):
+    if "while starting" in sys.argv:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.05)  # the loop has not heard of it when the process has started
+    await process.Process([Part()], signals, 0.1, cancel_seconds=0.1).run()
+    if "does not close" in sys.argv:
+        await asyncio.Event().wait()
+    if "blocks" in sys.argv:
+        time.sleep(60)
+
+process.run_until_signal(main)
+print("closed", flush=True)
+"""
+
+
+def ended(how: str, *, signalled: bool = True) -> tuple[int, list[str], str]:
+    """Exit code, what was printed and the errors of a process of one part, told to end once it runs."""
+    command = [sys.executable, "-c", PROGRAM, how]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as one:
+        first = cast(TextIO, one.stdout).readline()
+        if signalled:
+            one.send_signal(signal.SIGTERM)
+        said, errors = one.communicate(timeout=30)
+    printed = [line for line in (first + said).splitlines() if line in {"runs", "drained", "closed"}]
+    return one.returncode, printed, said + errors
+
+
+def test_a_signal_drains_and_closes() -> None:
+    assert ended("")[:2] == (0, ["runs", "drained", "closed"])
+
+
+def test_a_signal_that_came_just_before_the_process_had_started_is_not_lost() -> None:
+    assert ended("while starting", signalled=False)[:2] == (0, ["runs", "drained", "closed"])
+
+
+@pytest.mark.parametrize("how", ["does not close", "blocks"])
+def test_what_does_not_close_is_left_behind_and_named(how: str) -> None:
+    code, printed, said = ended(how)
+    assert (code, printed) == (1, ["runs", "drained"])
+    assert "ends without what does not close" in said
+    assert "in main" in said
 
 
 async def test_a_server_that_comes_late_is_waited_for() -> None:
