@@ -130,6 +130,10 @@ class Standing:
                 self._seen.discard(kind)
                 self.lift(kind)
 
+    def written(self, kind: PauseKind) -> None:
+        """A pause of our own can be read by all now: it ends where it is not asked for any more."""
+        self._seen.add(kind)
+
     async def stop(self) -> None:
         """End the probing, and show no pause any more: the process may live on without the stage."""
         for kind in self._pauses:

@@ -91,6 +91,7 @@ class Worker:
         self._stopping = asyncio.Event()
         self._paused: set[TopicPartition] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._controlled = asyncio.Lock()
 
     async def run(self, deadline: float | None = None) -> None:
         """Work until `stop`; then commit, leave the group, and give what runs `deadline` seconds."""
@@ -213,20 +214,25 @@ class Worker:
                 log.warning("controls not read", stage=self.stage.name, error=str(error))
 
     async def _obey(self) -> None:
-        pauses = await self._around.controls.pauses()
-        asked: Mapping[PauseKind, Pause] = {
-            pause.kind: pause for pause in pauses if pause.stage == self.stage.name
-        }
-        self.standing.replace(asked)
+        async with self._controlled:
+            pauses = await self._around.controls.pauses()
+            asked: Mapping[PauseKind, Pause] = {
+                pause.kind: pause for pause in pauses if pause.stage == self.stage.name
+            }
+            self.standing.replace(asked)
         await self._retries.look(self.membership.homes)
 
     def _announce(self, pause: Pause | None) -> None:
         """Let the stage's other copies stand still, or go on, with this one."""
-        controls = self._around.controls
-        if pause is not None:
-            self._spawn(controls.pause(pause))
-        else:
-            self._spawn(controls.resume(self.stage.name, "dead-letters"))
+        self._spawn(self._tell_copies(pause))
+
+    async def _tell_copies(self, pause: Pause | None) -> None:
+        async with self._controlled:  # what is read next was read after this
+            if pause is None:
+                await self._around.controls.resume(self.stage.name, "dead-letters")
+            else:
+                await self._around.controls.pause(pause)
+                self.standing.written(pause.kind)
 
     def _queue_retry(self, item: Queued) -> None:
         self.lanes.add(self._lane(item.record), item)

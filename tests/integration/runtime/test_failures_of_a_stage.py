@@ -11,6 +11,7 @@ import pytest
 from eden_memory.domain.control import DeadRetry, Pause
 from eden_memory.domain.failures import PermanentError, ProviderError
 from eden_memory.domain.stage import Dead, Delivery, Outgoing, Result, Retry, RetryPolicy
+from eden_memory.mongo.controls import MongoControls
 from eden_memory.runtime.stages.worker import Worker
 from tests.integration.runtime.harness import (
     NOON,
@@ -223,6 +224,25 @@ async def test_a_stage_that_dead_letters_too_much_pauses_itself(kit: Bench) -> N
         await kit.answers(30)
         dead = await kit.read(dead_topic(kit), 10)
     assert len(dead) == 10
+
+
+async def test_a_pause_lifted_before_its_own_stage_has_read_it_is_over(kit: Bench) -> None:
+    lifted = asyncio.Event()
+
+    class LiftedAtOnce(MongoControls):
+        async def pause(self, pause: Pause) -> None:
+            await super().pause(pause)
+            await self.resume(pause.stage)
+            lifted.set()
+
+    async def dies(deliveries: Sequence[Delivery]) -> Result:
+        return [answered(one) for one in deliveries] if lifted.is_set() else Dead("no use")
+
+    await kit.put(questions(40, 1))
+    controls = LiftedAtOnce(kit.database, kit.settings.names)
+    worker = Worker(stage(dies, at_once=1), replace(kit.around(), controls=controls))
+    async with running(worker):
+        await kit.answers(30)
 
 
 async def test_a_dead_letter_is_tried_again_inside_its_stage(kit: Bench) -> None:
