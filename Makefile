@@ -88,6 +88,7 @@ bench-replay: setup ## rebuilding memory against a bulk upsert of the same docum
 
 bench-reform: setup ## live windows beside a reform, its rate, and how well its cost is estimated
 	@$(BIN)/python -W ignore -m tests.bench.reform
+	@$(BIN)/python -W ignore -m tests.bench.reform_delays
 	@$(BIN)/python -W ignore -m tests.bench.reform_rate
 
 bench-comparing: setup ## two memories of 100,000 facts in one scope compared by meaning

@@ -340,6 +340,9 @@ class RunSettings(Group):
     at_once: PositiveInt = Field(
         400, description="handlers that run at the same time in one process, all stages"
     )
+    reform_beside: PositiveInt = Field(
+        1, description="windows that a reform has on their way while live formation has any"
+    )
     drain_seconds: PositiveFloat = Field(30.0, description="what runs at SIGTERM has so long to end")
     start_seconds: PositiveFloat = Field(60.0, description="servers away at the start are waited for so long")
 

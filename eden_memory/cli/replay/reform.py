@@ -341,9 +341,8 @@ class _Command:
 
             async def tick(work: Work) -> None:
                 money, keeping = work.feeding.money, work.keeping
-                bar(
-                    money.formed, work.feeding.whole, keeping.spent, keeping.paid, reform.reused + work.reused
-                )
+                reused = reform.reused + work.reused
+                bar(money.formed, work.feeding.whole, keeping.spent, keeping.paid, reused, work.held())
                 self._told = await reform_work.note(self._reforms, work, self._told)
 
             async with reform_work.reforming(self._client, self._live, own, reform, plan, tick) as work:

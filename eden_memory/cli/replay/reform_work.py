@@ -38,8 +38,10 @@ from eden_memory.mongo.usage.usage_store import MongoUsage
 from eden_memory.namespaces.wiring import surroundings
 from eden_memory.runtime.contract.topic_admin import apply_topics
 from eden_memory.runtime.contract.topics import Topics, load_topics
+from eden_memory.runtime.ending import end
 from eden_memory.runtime.kafka import admin_config, client_kwargs
 from eden_memory.runtime.reform.feeding import Feeding, Money
+from eden_memory.runtime.reform.giving_way import GivingWay
 from eden_memory.runtime.reform.keeping_back import KeepingBack
 from eden_memory.runtime.reform.own_topics import own_topics
 from eden_memory.runtime.reform.quiet import Quiet
@@ -48,6 +50,7 @@ from eden_memory.runtime.replay.offsets import commit, places_in
 from eden_memory.runtime.replay.own_changes import apply_own_changes
 from eden_memory.runtime.replay.restoring import Restoring, directory_names
 from eden_memory.runtime.stages.publishing import Publisher, new_producer
+from eden_memory.runtime.stages.slots import Slots
 from eden_memory.runtime.stages.waking import Waking
 from eden_memory.runtime.stages.worker import Bounds, Worker
 from eden_memory.settings import Settings
@@ -65,6 +68,13 @@ STAGES = (
     pipeline.ATLAS_WRITER,
 )
 """What runs in a reform: all that forms memory. Usage is counted by this process, contexts are built when read."""
+LIVE = (
+    pipeline.FACT_EXTRACTION,
+    pipeline.FACT_DEDUP,
+    pipeline.REFLECTION_EXTRACTION,
+    pipeline.ATLAS_WRITER,
+)
+"""Stages of live formation that a window goes through: while they have work, a reform holds back."""
 LEAST_SLOTS = 8
 """Even of one window, several scopes are worked on side by side."""
 BOUNDS = Bounds(commit_seconds=0.2, poll_seconds=0.1, stop_seconds=10.0)
@@ -90,6 +100,7 @@ class Work:
     feeding: Feeding
     keeping: KeepingBack
     answers: list[CountedReuse]
+    giving_way: GivingWay
     own: list[Applied] = field(default_factory=list[Applied])
     """What became of people's own changes, when all was formed."""
 
@@ -97,6 +108,10 @@ class Work:
     def reused(self) -> int:
         """Answers found kept, by this process."""
         return sum(one.reused for one in self.answers)
+
+    def held(self) -> str:
+        """What keeps it from going on, or from going on faster, for people; empty where nothing does."""
+        return self.reforming.held() or ("live formation goes first" if self.giving_way.holds else "")
 
 
 async def prepare(database: AsyncDatabase[Row], own: Settings, streams: Sequence[Row] | None) -> None:
@@ -173,6 +188,7 @@ async def reforming(
             await stack.enter_async_context(Quiet(kafka, {topics.group(one): topics.read_by(one)}))
             for one in (pipeline.FORMATION_TRIGGER, pipeline.FORGETTING)
         ]
+        giving_way = await _giving_way(stack, kafka, live, own, around.slots, reform.at_once)
         feeding = Feeding(
             reform.asked,
             MongoTriggerStore(database, own.names, window_limits(own)),
@@ -182,6 +198,7 @@ async def reforming(
             Money(plan.expecting, lambda: keeping.spent, reform.cap_usd),
             reform.at_once,
             formed.until_quiet,
+            room=lambda: giving_way.windows,
         )
         keeping.offer = feeding.offer
         if reform.asked.streams is not None:
@@ -201,8 +218,21 @@ async def reforming(
             lambda: _own_changes(work, client, live, own, keeping, topics),
             lambda: tick(work),
         )
-        work = Work(reform, run, feeding, keeping, answers)
+        work = Work(reform, run, feeding, keeping, answers, giving_way)
         yield work
+
+
+async def _giving_way(
+    stack: AsyncExitStack, kafka: dict[str, Any], live: Settings, own: Settings, slots: Slots, at_once: int
+) -> GivingWay:
+    """To live formation, from now on until the stack is left."""
+    theirs = load_topics(live.kafka, live.placement)
+    groups = Quiet(kafka, {theirs.group(one): theirs.read_by(one) for one in LIVE})
+    look = await stack.enter_async_context(groups)
+    giving_way = GivingWay(look.standing, slots, at_once, own.run.reform_beside)
+    looking = asyncio.create_task(giving_way.run(), name="giving way")
+    stack.push_async_callback(end, [looking])
+    return giving_way
 
 
 async def _own_changes(

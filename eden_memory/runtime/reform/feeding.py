@@ -77,10 +77,13 @@ class Feeding:
     topic_of: TopicOf
     money: Money
     at_once: int
+    """Windows on their way at most; with 1 nothing of another is under way either."""
     settled: Callable[[], Awaitable[None]]
     """Waited for between two windows where only one is on its way at a time."""
     written: Callable[[FormationRequested], FormationRequested] = lambda asked: asked
     """What becomes of a request before it is published."""
+    room: Callable[[], int] | None = None
+    """How many may be on their way now, at least 1; None: always `at_once`."""
     missing: int = 0
     """Windows whose texts are gone."""
     _known: set[str] = field(default_factory=set[str])
@@ -135,14 +138,15 @@ class Feeding:
     async def _feed(self) -> bool:
         """Feed what there is room for; whether the cap stands in the way of the next."""
         some: list[PlannedWindow] = []
-        while self._waiting and len(self._fed) < self.at_once:
+        room = self.at_once if self.room is None else max(1, self.room())
+        while self._waiting and len(self._fed) < room:
             if not self.money.allows(self._fed.values(), self._waiting[0]):
                 break
             one = self._waiting.popleft()
             self._fed[one.formation_id] = one
             some.append(one)
         await self._publish(some)
-        return bool(self._waiting) and len(self._fed) < self.at_once
+        return bool(self._waiting) and len(self._fed) < room
 
     async def _publish(self, windows: Sequence[PlannedWindow]) -> None:
         if not windows:

@@ -56,6 +56,19 @@ class Quiet:
                 return
             await asyncio.sleep(LOOK_SECONDS)
 
+    async def standing(self) -> tuple[int, int]:
+        """How many offsets all groups together have not passed yet, and how many they have."""
+        ends = await self.ends()
+        behind = passed = 0
+        for group, topics in self._groups.items():
+            found = await until_done(lambda group=group: self._committed(group))
+            for tp, end in ends.items():
+                if tp.topic in topics:
+                    reached = found.get(tp, self._begins[tp])
+                    behind += max(0, end - reached)
+                    passed += reached
+        return behind, passed
+
     async def ends(self) -> Ends:
         """Behind the last record of each partition."""
         return await until_done(lambda: self._consumer.end_offsets(self._partitions))

@@ -10,6 +10,7 @@ class Slots:
     """
 
     def __init__(self, limit: int) -> None:
+        self.limit = limit
         self._free = limit
         self._waiting: dict[Callable[[], None], None] = {}
         self._turn: Callable[[], None] | None = None
@@ -26,6 +27,15 @@ class Slots:
     def release(self) -> None:
         """Give a slot back; those who wait try in the order in which they came."""
         self._free += 1
+        self._offer()
+
+    def resize(self, limit: int) -> None:
+        """Another number of slots from now on; those taken beyond it are not given again."""
+        self._free += limit - self.limit
+        self.limit = limit
+        self._offer()
+
+    def _offer(self) -> None:
         while self._free > 0 and self._waiting:
             self._turn = next(iter(self._waiting))
             del self._waiting[self._turn]
