@@ -20,7 +20,7 @@ from eden_memory.app import CLOSED_SECONDS, DRAINED_SECONDS, JANITOR, LAG, PARTS
 from eden_memory.cli.main import COMMANDS
 from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.http import health_app
-from eden_memory.runtime.process import CANCEL_SECONDS
+from eden_memory.runtime.process import CANCEL_SECONDS, CLOSE_SECONDS
 from eden_memory.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -195,7 +195,7 @@ def test_whatever_runs_on_is_asked_whether_it_is_alive() -> None:
         assert asked[2] in {route.path for route in health_app(lambda: []).routes if isinstance(route, Route)}
 
 
-LETTING_GO = DRAINED_SECONDS + CLOSED_SECONDS + CANCEL_SECONDS
+LETTING_GO = DRAINED_SECONDS + CLOSED_SECONDS + CANCEL_SECONDS + CLOSE_SECONDS
 """Seconds beyond its drain that a process may need where Kafka is away (integration/runtime/test_stopping.py)."""
 
 
