@@ -123,16 +123,25 @@ def _eden() -> None:
 
 
 def main() -> None:
-    """Entry point: an EdenError becomes a sentence, and a stack trace only with `--debug`."""
+    """Entry point: what people can mend becomes a sentence, and a stack trace only with `--debug`."""
     try:
         app()
-    except EdenError as error:
-        if "--debug" in sys.argv:
+    except Exception as error:  # the edge of every command
+        said = None if "--debug" in sys.argv else _said(error)
+        if said is None:
             raise
-        typer.secho(error.what, err=True, fg="red", bold=True)
-        if error.hint:
-            typer.echo(error.hint, err=True)
-        sys.exit(exit_code(error))
+        typer.secho(said.what, err=True, fg="red", bold=True)
+        if said.hint:
+            typer.echo(said.hint, err=True)
+        sys.exit(exit_code(said))
+
+
+def _said(error: Exception) -> EdenError | None:
+    if isinstance(error, EdenError):
+        return error
+    from eden_memory.cli.failures import told  # noqa: PLC0415 - drivers, of which few commands load all
+
+    return told(error)
 
 
 def exit_code(error: EdenError) -> int:

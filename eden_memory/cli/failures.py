@@ -1,0 +1,48 @@
+"""What goes wrong before or under a command, for people: settings that are not valid, servers that do not answer."""
+
+from tomllib import TOMLDecodeError
+
+from aiokafka.errors import KafkaConnectionError
+from confluent_kafka import KafkaException
+from pydantic import ValidationError
+from pydantic_settings import SettingsError
+from pymongo.errors import ConnectionFailure, InvalidURI, OperationFailure
+
+from eden_memory.api.errors import Invalid
+from eden_memory.domain.errors import EdenError
+
+SETTINGS = "Settings come from EDEN_… and eden.toml: docs/reference/settings.md."
+MONGODB = "Check that it runs (`eden status`), and EDEN_MONGODB_URI."
+KAFKA = "Check that it runs (`eden status`), and EDEN_KAFKA_BOOTSTRAP."
+REFUSED = frozenset({13, 18})
+"""MongoDB's codes for what a user may not do, and for a user that is not known."""
+
+
+def told(error: Exception) -> EdenError | None:
+    """The same for people; None: it is a fault of the program's own. Values are left out: they may be secret."""
+    return _of_settings(error) or _of_servers(error)
+
+
+def _of_settings(error: Exception) -> EdenError | None:
+    match error:
+        case ValidationError() if error.title == "Settings":
+            wrong = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+            return Invalid(f"settings are not valid: {wrong}", SETTINGS)
+        case SettingsError() | TOMLDecodeError():
+            return Invalid(f"settings cannot be read: {error}", SETTINGS)
+        case InvalidURI():
+            return Invalid(f"EDEN_MONGODB_URI is not valid: {error}", SETTINGS)
+        case _:
+            return None
+
+
+def _of_servers(error: Exception) -> EdenError | None:
+    match error:
+        case ConnectionFailure():
+            return EdenError(f"MongoDB does not answer: {str(error).partition(' (')[0]}", MONGODB)
+        case OperationFailure() if error.code in REFUSED:
+            return EdenError(f"MongoDB refuses: {error}", "`eden doctor` prints the rights that are needed.")
+        case KafkaConnectionError() | KafkaException():
+            return EdenError(f"Kafka does not answer: {error}", KAFKA)
+        case _:
+            return None

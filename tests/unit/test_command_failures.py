@@ -1,0 +1,66 @@
+"""What a person reads where settings are wrong or a server is away: one sentence, no values, no stack trace."""
+
+from pathlib import Path
+
+import pytest
+
+from eden_memory.cli.main import main
+from eden_memory.settings import Settings
+
+SECRET = "sk-secret-value"
+
+
+@pytest.fixture(autouse=True)
+def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EDEN_MONGODB_URI", "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=200")
+    monkeypatch.setenv("EDEN_KAFKA_BOOTSTRAP", "127.0.0.1:1")
+
+
+def ended(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    monkeypatch.setattr("sys.argv", ["eden", *words])
+    with pytest.raises(SystemExit) as found:
+        main()
+    assert isinstance(found.value.code, int)
+    return found.value.code
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("EDEN_MONGODB_DATABSE", "mongodb.databse"),
+        ("EDEN_WINDOWS_MESSAGES", "windows.messages"),
+        ("EDEN_MONGODB", "mongodb"),
+    ],
+)
+def test_a_wrong_setting_is_named_without_its_value(
+    name: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(name, SECRET)
+    assert ended(monkeypatch, "namespace", "list") == 2
+    shown = capsys.readouterr().err
+    assert said in shown
+    assert "docs/reference/settings.md" in shown
+    assert SECRET not in shown
+
+
+def test_a_settings_file_that_cannot_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "eden.toml").write_text("[mongodb")
+    monkeypatch.setitem(Settings.model_config, "toml_file", "eden.toml")
+    assert ended(monkeypatch, "namespace", "list") == 2
+    assert "settings cannot be read" in capsys.readouterr().err
+
+
+def test_a_mongodb_that_does_not_answer_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(monkeypatch, "namespace", "list") == 1
+    assert "MongoDB does not answer: 127.0.0.1:1" in capsys.readouterr().err
+
+
+def test_a_fault_of_the_programs_own_keeps_its_stack_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eden_memory.cli.main.app", {}.popitem)
+    with pytest.raises(KeyError):
+        main()
