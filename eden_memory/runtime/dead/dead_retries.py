@@ -9,6 +9,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from eden_memory.domain.control import Controls, DeadRetry
 from eden_memory.runtime.dead.dead_letters import original
+from eden_memory.runtime.stages.broken import close_consumer
 from eden_memory.runtime.stages.lanes import Queued
 from eden_memory.runtime.stages.offsets import AssignedPartition
 from eden_memory.runtime.stages.records import Record
@@ -31,38 +32,54 @@ class DeadRetries:
         self._under_way: dict[str, tuple[DeadRetry, AssignedPartition]] = {}
 
     async def look(self, homes: Mapping[TopicPartition, AssignedPartition]) -> None:
-        """Queue what is asked for and not under way in the current assignment."""
+        """Queue what is asked for and not under way in the current assignment; what fails is raised at the end."""
+        self._items = {item: asked for item, asked in self._items.items() if not item.home.revoked}
+        failed: Exception | None = None
         for asked in await self._controls.dead_retries():
             home = homes.get(TopicPartition(asked.topic, asked.partition))
-            if asked.stage != self._stage or home is None or home.revoked:
-                continue
-            under_way = self._under_way.get(asked.id)
-            if under_way is not None and under_way[0].times == asked.times and under_way[1] is home:
+            if asked.stage != self._stage or home is None or home.revoked or self._has(asked, home):
                 continue
             self._under_way[asked.id] = (asked, home)
             try:
                 await self._take(asked, home)
-            except BaseException:
+            except BaseException as error:
                 self._under_way.pop(asked.id, None)
-                raise
+                if not isinstance(error, Exception):
+                    raise
+                failed = error
+        if failed is not None:
+            raise failed
+
+    def _has(self, asked: DeadRetry, home: AssignedPartition) -> bool:
+        under_way = self._under_way.get(asked.id)
+        return under_way is not None and under_way[0].times == asked.times and under_way[1] is home
 
     async def finished(self, item: Queued, *, dead: bool) -> None:
-        """Note how a retry ended."""
+        """Note how a retry ended; if its partition has moved nothing is published, and the next holder goes on."""
         asked = self._items.pop(item, None)
-        if asked is not None:
+        if asked is not None and not item.home.revoked:
             self._under_way.pop(asked.id, None)
             await self._controls.dead_retry_done(asked, "dead again" if dead else "published")
 
     async def _take(self, asked: DeadRetry, home: AssignedPartition) -> None:
         tp = TopicPartition(asked.dead_topic, asked.dead_partition)
-        record = await read_at(self._client, tp, asked.dead_offset)
+        letter = await read_at(self._client, tp, asked.dead_offset)
+        record = None if letter is None else _original(letter)
         if record is None:
             log.error("dead letter is gone", stage=self._stage, id=asked.id)
             await self._controls.dead_retry_done(asked, "gone")
         elif not home.revoked:
-            item = Queued(original(record), home, record.size, retry=_number(asked), times=asked.times)
+            item = Queued(record, home, record.size, retry=_number(asked), times=asked.times)
             self._items[item] = asked
             self._queue(item)
+
+
+def _original(letter: Record) -> Record | None:
+    """What a dead letter holds; None if something else stands in its place, as after a topic was made anew."""
+    try:
+        return original(letter)
+    except (KeyError, ValueError):
+        return None
 
 
 def _number(asked: DeadRetry) -> int:
@@ -71,19 +88,21 @@ def _number(asked: DeadRetry) -> int:
 
 
 async def read_at(client: dict[str, Any], tp: TopicPartition, offset: int) -> Record | None:
-    """One record by its offset; None if the broker does not hold it any more."""
+    """One record by its offset; None if the broker does not hold it any more, a TimeoutError if it does not say."""
     consumer: Any = AIOKafkaConsumer(**client, enable_auto_commit=False, auto_offset_reset="earliest")
-    await consumer.start()
     try:
+        await consumer.start()
         consumer.assign([tp])
+        first, end = (await consumer.beginning_offsets([tp]))[tp], (await consumer.end_offsets([tp]))[tp]
+        if not first <= offset < end:
+            return None
         consumer.seek(tp, offset)
         fetched = await consumer.getmany(tp, timeout_ms=int(READ_SECONDS * 1000), max_records=1)
     finally:
-        await consumer.stop()
+        await close_consumer(consumer)
     for one in fetched.get(tp, []):
-        if one.offset == offset:
-            return as_record(one)
-    return None
+        return as_record(one) if one.offset == offset else None
+    raise TimeoutError(f"{tp.topic}/{tp.partition}@{offset} was not read in {READ_SECONDS} s")
 
 
 def as_record(one: Any) -> Record:

@@ -20,8 +20,8 @@ from eden_memory.runtime.process import State
 from eden_memory.runtime.stages.codec import TopicOf
 from eden_memory.runtime.stages.consuming import LEAVE_SECONDS, Fetched, Membership
 from eden_memory.runtime.stages.deciding import Deciding
-from eden_memory.runtime.stages.failures import Kind, classify
 from eden_memory.runtime.stages.lanes import Lanes, Queued
+from eden_memory.runtime.stages.patience import until_done
 from eden_memory.runtime.stages.records import Record
 from eden_memory.runtime.stages.slots import Slots
 from eden_memory.runtime.stages.standing import Standing
@@ -202,16 +202,11 @@ class Worker:
     def _on_assigned(self) -> None:
         self._paused.clear()
         metrics.STAGE_REBALANCES.labels(self.name).inc()
-        self._spawn(self._retries.look(self.membership.homes))
+        self._spawn(until_done(lambda: self._retries.look(self.membership.homes)))
 
     async def _follow_controls(self) -> None:
         async for _ in self._around.controls.changes():
-            try:
-                await self._obey()
-            except Exception as error:
-                if classify(error) not in (Kind.AWAY, Kind.TRANSIENT):
-                    raise
-                log.warning("controls not read", stage=self.stage.name, error=str(error))
+            await until_done(self._obey)
 
     async def _obey(self) -> None:
         async with self._controlled:
@@ -224,7 +219,7 @@ class Worker:
 
     def _announce(self, pause: Pause | None) -> None:
         """Let the stage's other copies stand still, or go on, with this one."""
-        self._spawn(self._tell_copies(pause))
+        self._spawn(until_done(lambda: self._tell_copies(pause)))
 
     async def _tell_copies(self, pause: Pause | None) -> None:
         async with self._controlled:  # what is read next was read after this

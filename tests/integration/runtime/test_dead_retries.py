@@ -1,0 +1,100 @@
+"""Dead letters tried again while partitions move, brokers are slow, and people repeat themselves."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from aiokafka import TopicPartition
+
+from eden_memory.domain.outcome import StoredRecord
+from eden_memory.domain.stage import Dead, Delivery, Result
+from eden_memory.runtime.dead import dead_retries
+from eden_memory.runtime.dead.dead_reading import dead_letter_of
+from eden_memory.runtime.dead.dead_retries import read_at
+from eden_memory.runtime.stages.records import Record
+from eden_memory.runtime.stages.worker import Worker
+from tests.integration.runtime.harness import Asked, Bench, answered, asked, running, stage, until
+
+pytestmark = pytest.mark.servers
+
+
+async def dies(deliveries: Sequence[Delivery]) -> Result:
+    """Nothing can be done with it."""
+    del deliveries
+    return Dead("broken")
+
+
+async def _dead_letter(kit: Bench) -> Record:
+    """The one dead letter of a question that no stage could answer."""
+    await kit.put([asked("s", 0)])
+    async with running(Worker(stage(dies), kit.around())):
+        (letter,) = await kit.read(kit.topic(Asked) + ".dead", 1)
+    return letter
+
+
+async def _ask(kit: Bench, letter: Record) -> str:
+    request = dead_letter_of(letter).retry()
+    assert request is not None
+    assert await kit.controls.ask_dead_retry(request)
+    return request.id
+
+
+async def test_a_retry_whose_stage_is_stopped_while_it_is_decided_is_published_by_the_next(
+    kit: Bench,
+) -> None:
+    letter = await _dead_letter(kit)
+    began, gate, calls = asyncio.Event(), asyncio.Event(), 0
+
+    async def mended(deliveries: Sequence[Delivery]) -> Result:
+        nonlocal calls
+        calls += 1
+        began.set()
+        await gate.wait()
+        return [answered(deliveries[0], "at last")]
+
+    async with running(Worker(stage(mended), kit.around())):
+        retry = await _ask(kit, letter)
+        await asyncio.wait_for(began.wait(), 30)
+        asyncio.get_running_loop().call_later(0.5, gate.set)  # after it has let go of its partitions
+    assert (await kit.controls.dead_states())[retry] == "asked", "nothing is published yet"
+    async with running(Worker(stage(mended), kit.around())):
+        (answer,) = await kit.answers(1)
+        await until(lambda: _published(kit, retry), "said so")
+    assert b"at last" in (answer.value or b"")
+    assert calls == 1, "decided once"
+
+
+async def _published(kit: Bench, retry: str) -> bool:
+    return (await kit.controls.dead_states())[retry] == "published"
+
+
+async def test_a_broker_that_does_not_answer_in_time_is_not_a_letter_that_is_gone(
+    kit: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    letter = await _dead_letter(kit)
+    tp = TopicPartition(letter.topic, letter.partition)
+    found = await read_at(kit.client, tp, letter.offset)
+    assert found is not None
+    assert found.value == letter.value
+    assert await read_at(kit.client, tp, letter.offset + 10) is None
+    monkeypatch.setattr(dead_retries, "READ_SECONDS", 0.0)
+    with pytest.raises(TimeoutError):
+        await read_at(kit.client, tp, letter.offset)
+
+
+async def test_a_letter_that_cannot_be_read_ends_no_stage_and_hides_no_other(kit: Bench) -> None:
+    letter = await _dead_letter(kit)
+    good = dead_letter_of(letter).retry()
+    assert good is not None
+    await kit.publisher.publish([StoredRecord(letter.topic, b"k", b"k", b"{}", ())])
+    wrong = replace(good, id="another", dead_offset=letter.offset + 1)
+    for asked_for in (wrong, good):
+        assert await kit.controls.ask_dead_retry(asked_for)
+
+    async def mended(deliveries: Sequence[Delivery]) -> Result:
+        return [answered(deliveries[0])]
+
+    async with running(Worker(stage(mended), kit.around())):
+        await until(lambda: _published(kit, good.id), "the other one is published")
+    assert (await kit.controls.dead_states())[wrong.id] == "gone"
