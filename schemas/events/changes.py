@@ -16,7 +16,7 @@ class ScopeChanged(Event):
     changed: tuple[Literal["facts", "reflections", "blob"], ...]
     """What the commits since the last record changed; empty when a redelivery changed nothing."""
     applied: Count
-    """The highest decision number of the scope that is in MongoDB, with all before it (`KEY#n`)."""
+    """The highest decision number of the scope that is in MongoDB, with all before it (FactChanged's `outcome`)."""
     active_facts: Count
     buffered: Count
     """Reflections that no blob has absorbed."""

@@ -116,16 +116,24 @@ class Considered(Part):
 
 
 class FactChanged(Event, Derived):
-    """The whole state of one version of a fact; earlier texts are in the earlier versions' records."""
+    """The whole state of one version of a fact; earlier texts are in the earlier versions' records.
+
+    A fact is active while its highest version has `retired_at` null. Of active facts of one scope with the same
+    `hash` only the one that was formed first counts (then the lowest `fact_id`): the others are retired as
+    duplicates a moment later. What `expires_at` has passed is active until the version that retires it.
+
+    `decision` says how a version came about, not whether the fact is active: DELETE stands in the fact that was
+    contradicted and in the one that takes its place, NONE where only sources were added.
+    """
 
     fact_id: KeyText
     version: Ordinal
     outcome: Ordinal
-    """The number of the decision in this scope (`KEY#n`)."""
+    """The number of the decision in its scope, from 1: ScopeChanged's `applied` counts these."""
     scope: Scope
     text: str
     hash: str = Field(pattern=r"^[0-9a-f]{64}$")
-    """SHA-256 of the normalised text."""
+    """SHA-256 of the normalised text; equal for texts that say the same word by word."""
     embedding: Embedding | None = None
     """Null in a retired version."""
     decision: Decision
@@ -149,6 +157,7 @@ class FactChanged(Event, Derived):
     """Time since which this version holds."""
     expires_at: Moment | None = None
     retired_at: Moment | None = None
+    """Null: not retired."""
     retired_because: Literal["contradicted", "asked", "expired", "limit", "duplicate"] | None = None
 
     @model_validator(mode="after")

@@ -17,7 +17,12 @@ ForgottenId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.~%:/@-]+$"
 
 
 class Forgotten(Event):
-    """An id is forgotten. Who meets a record that is it, or names it as its source, drops that record."""
+    """An id is forgotten. Who meets a record that is it, or names it as its source, drops that record.
+
+    A fact or reflection that also rests on other messages stays; of what is dropped, derived records follow here and
+    tombstones in the topics of its records. A record's sources say what to compare: `message_id` with `version`,
+    `session_id` and `user_id` with `time`.
+    """
 
     kind: Forgettable
     id: ForgottenId

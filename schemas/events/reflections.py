@@ -19,7 +19,10 @@ class Propagated(Part):
 
 
 class ReflectionFormed(Event, Derived):
-    """One reflection; it never changes, and is in its scope's buffer until a blob lists it as absorbed."""
+    """One reflection; it never changes, and is in its scope's buffer until a blob lists it as absorbed.
+
+    The buffer: reflections of a scope that no version of its blob (ScopeConsolidated) in the topic lists.
+    """
 
     reflection_id: KeyText
     scope: Scope
@@ -88,7 +91,11 @@ class SessionClosed(Event, Derived):
 
 
 class ScopeConsolidated(Event, Derived):
-    """A scope's blob of one version."""
+    """A scope's blob of one version.
+
+    The highest version that is not erased is the one shown; it replaces all before it. What it lists as
+    `absorbed` is no longer in the scope's buffer.
+    """
 
     scope: Scope
     version: Ordinal

@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 import yaml
 
+from eden_memory.domain.placement import Placement
 from eden_memory.domain.source.records import DEAD_HEADERS
 from eden_memory.runtime.contract.asyncapi import HEADERS, document, document_text
 from eden_memory.runtime.contract.topics import load_topics
@@ -110,3 +111,35 @@ def test_the_dead_letter_headers_are_those_that_are_written(generated: dict[str,
     record = Record("t", 0, 0, b"k", b"v", (), 0)
     written = [DEAD_HEADERS + name for name, _ in cause.headers(record)]
     assert list(generated["components"]["schemas"]["DeadLetterReason"]["properties"]) == written
+
+
+def test_every_example_has_the_key_and_headers_that_its_own_description_promises(
+    generated: dict[str, Any],
+) -> None:
+    messages = generated["components"]["messages"]
+    found = [(name, one) for name, message in messages.items() for one in message.get("examples", ())]
+    assert {name for name, _ in found} == set(messages) - {"DeadLetter"}
+    for name, example in found:
+        described: list[dict[str, Any]] = [
+            generated["components"]["schemas"]["CloudEvent"],
+            messages[name]["headers"]["allOf"][1],
+        ]
+        for schema in described:
+            jsonschema.validate(example["headers"], schema)
+        assert (example["payload"] is None) == name.endswith(".tombstone")
+        assert example["summary"].startswith("Kafka key: ")
+    erased = messages["FactChanged.tombstone"]["examples"][0]
+    fact, _, version = erased["summary"].removeprefix("Kafka key: ").rpartition("@")
+    assert (erased["headers"]["ce_subject"], erased["headers"]["ce_entityversion"]) == (fact, version)
+
+
+def test_the_description_names_the_prefixes_that_are_used(generated: dict[str, Any]) -> None:
+    said, settings = generated["info"]["description"], KafkaSettings()  # pyright: ignore[reportCallIssue]
+    assert (settings.topic_prefix, f"`{settings.group_prefix}` unless set" in said) == ("", True)
+    apart = load_topics(
+        settings.model_copy(update={"topic_prefix": "<prefix>"}), Placement("<NAME>", "<NAME>")
+    )
+    assert f"`{apart.name('memory.facts')}`" in said
+    assert not [
+        one for one in ("chat.messages", "memory.forgotten", "memory.usage") if "ns." in apart.name(one)
+    ]

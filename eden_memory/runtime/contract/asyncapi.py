@@ -3,7 +3,10 @@
 Payloads point to the exported JSON Schemas (`schemas/json`), which hold for every language.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
 from importlib.metadata import version
 from inspect import getdoc
 from typing import Any
@@ -11,8 +14,9 @@ from typing import Any
 import yaml
 
 from eden_memory.domain.source.records import DEAD_HEADERS
+from eden_memory.runtime.contract.reading_guide import GUIDE
 from eden_memory.runtime.contract.topics import Declaration, Program, Tombstones, Topic, Topics
-from schemas.envelope import CONTENT_TYPE, SPEC_VERSION, data_schema, event_type
+from schemas.envelope import CONTENT_TYPE, SPEC_VERSION, Envelope, data_schema, event_type
 from schemas.events import REGISTRY
 from schemas.events.base import Event
 from schemas.example_files import examples_of
@@ -22,15 +26,8 @@ Node = dict[str, Any]
 
 BINDING = {"bindingVersion": "0.5.0"}
 SCHEMA_FORMAT = "application/schema+json;version=draft-2020-12"
+EXAMPLE_ID, EXAMPLE_TIME = "9f86d081884c7d659a2feaa0c55ad015", datetime(2026, 3, 2, 9, 26, 3, 500_000, UTC)
 HEAD = "# Generated from topics.yaml and schemas/ by `eden topics asyncapi`. Do not edit.\n"
-DESCRIPTION = """\
-Topics of Eden Memory: chat messages, and the memory formed from them.
-
-Topic names stand without the installation's prefix. The Kafka key says what a record is (compaction keeps the
-newest record of a key); the header ce_orderingkey says what it stays in order with, and its murmur2 hash
-chooses the partition. A record without a value is a tombstone: its headers say which entity ended and why.
-Readers ignore fields that they do not know.
-"""
 
 
 class _Yaml(yaml.SafeDumper):
@@ -52,7 +49,7 @@ def document(topics: Topics) -> Node:
         "info": {
             "title": "Eden Memory",
             "version": version("eden-memory"),
-            "description": DESCRIPTION,
+            "description": GUIDE,
             "license": {"name": "Apache-2.0", "url": "https://www.apache.org/licenses/LICENSE-2.0"},
         },
         "defaultContentType": CONTENT_TYPE,
@@ -145,39 +142,102 @@ def _messages(topics: Topics) -> Iterator[tuple[str, Node]]:
         for event in declaration.events:
             for number, name in enumerate(_versions_of(event), start=1):
                 yield name, _message(REGISTRY.events[event], number, declaration)
-        for name in _tombstone_names(declaration.tombstones):
-            yield name, _tombstone(name, declaration)
+        if declaration.tombstones:
+            for name in _tombstone_names(declaration.tombstones):
+                yield name, _tombstone(name, declaration.tombstones)
     yield "DeadLetter", _dead_letter()
 
 
 def _message(event: type[Event], number: int, declaration: Declaration) -> Node:
     name = f"{event.NAME}.v{number}"
-    examples = examples_of(event.NAME, number)
+    summary, *more = _paragraphs(event)
     return {
         "name": name,
         "title": event.NAME,
-        "summary": " ".join((getdoc(event) or "").split("\n\n")[0].split()),
+        "summary": summary,
+        **({"description": "\n\n".join(more)} if more else {}),
         "contentType": CONTENT_TYPE,
-        "headers": _headers({"ce_type": event_type(event.NAME, number)}),
+        "headers": _headers({"ce_type": event_type(event.NAME, number)}, _about(event)),
         "payload": {"schemaFormat": SCHEMA_FORMAT, "schema": {"$ref": f"../schemas/json/{name}.json"}},
-        "bindings": {"kafka": _key(declaration)},
-        "examples": [{"name": title, "payload": payload} for title, payload in examples.items()],
+        "bindings": {"kafka": _key(_said(event.key))},
+        "examples": list(_examples(event, number, declaration)),
         "x-dataschema": data_schema(event.NAME, number),
     }
 
 
-def _tombstone(name: str, declaration: Declaration) -> Node:
-    event = name.removesuffix(".tombstone")
-    reasons = declaration.tombstones.reasons if declaration.tombstones else ()
-    reason = {"ce_reason": {"type": "string", "enum": list(reasons)}}
+def _examples(event: type[Event], number: int, declaration: Declaration) -> Iterator[Node]:
+    """Each payload, with key and headers where a program of today writes that version."""
+    source = next((one for one, written in declaration.producers.items() if event.NAME in written), "")
+    for title, payload in examples_of(event.NAME, number).items():
+        if number < event.VERSION:
+            yield {"name": title, "payload": payload}
+            continue
+        one = event.model_validate_json(json.dumps(payload))
+        yield {
+            "name": title,
+            "summary": f"Kafka key: {one.key()}",
+            "headers": _as_text(_envelope(one, source)),
+            "payload": payload,
+        }
+
+
+def _as_text(about: Envelope) -> Node:
+    return {name: value.decode() for name, value in about.headers()}
+
+
+def _tombstone(name: str, of: Tombstones) -> Node:
+    event = REGISTRY.events[name.removesuffix(".tombstone")]
+    reason = {"ce_reason": {"type": "string", "enum": list(of.reasons)}}
     return {
         "name": name,
-        "title": f"Tombstone of a {event}",
-        "summary": "No value: the entity of this key has ended; its headers say at which version and why.",
-        "headers": _headers({"ce_type": event_type(event, REGISTRY.events[event].VERSION)}, reason),
+        "title": f"Tombstone of a {event.NAME}",
+        "summary": "No value: what this key names is erased; the headers say which version it was, and why.",
+        "headers": _headers(
+            {"ce_type": event_type(event.NAME, event.VERSION)}, {**_about(event), **reason}, ["ce_reason"]
+        ),
         "payload": {"type": "null"},
-        "bindings": {"kafka": _key(declaration)},
+        "bindings": {"kafka": _key(_said(event.key))},
+        "examples": [_erased(event, of)],
     }
+
+
+def _erased(event: type[Event], of: Tombstones) -> Node:
+    """The tombstone of the first example."""
+    payload = next(iter(examples_of(event.NAME, event.VERSION).values()))
+    one = event.model_validate_json(json.dumps(payload))
+    version = payload.get("version")
+    about = replace(
+        _envelope(one, of.by[0]),
+        entity_version=None if version is None else str(version),
+        scope=one.ordering_key(),
+        reason=of.reasons[-1],
+    )
+    return {
+        "name": "erased",
+        "summary": f"Kafka key: {one.key()}",
+        "headers": _as_text(about),
+        "payload": None,
+    }
+
+
+def _envelope(one: Event, source: str) -> Envelope:
+    return Envelope(
+        EXAMPLE_ID, one.NAME, one.VERSION, source, EXAMPLE_TIME, one.subject(), one.ordering_key()
+    )
+
+
+def _about(event: type[Event]) -> dict[str, Node]:
+    """The headers whose meaning depends on the event."""
+    said = {"ce_subject": _said(event.subject), "ce_orderingkey": _said(event.ordering_key)}
+    return {name: {"type": "string", "description": text} for name, text in said.items()}
+
+
+def _said(method: Callable[..., str]) -> str:
+    return _paragraphs(method)[0]
+
+
+def _paragraphs(described: Any) -> list[str]:
+    return [" ".join(one.split()) for one in (getdoc(described) or "").split("\n\n")]
 
 
 def _dead_letter() -> Node:
@@ -191,32 +251,35 @@ def _dead_letter() -> Node:
     }
 
 
-def _key(declaration: Declaration) -> Node:
-    return {"key": {"type": "string", "description": declaration.key}, **BINDING}
+def _key(description: str) -> Node:
+    return {"key": {"type": "string", "description": description}, **BINDING}
 
 
-def _headers(constants: Mapping[str, str], more: Mapping[str, Node] | None = None) -> Node:
+def _headers(constants: Mapping[str, str], more: Mapping[str, Node], required: Iterable[str] = ()) -> Node:
     properties = {name: {"type": "string", "const": value} for name, value in constants.items()}
-    own: Node = {"type": "object", "properties": {**properties, **(more or {})}, "required": [*(more or {})]}
+    own: Node = {"type": "object", "properties": {**properties, **more}, "required": [*required]}
     return {"allOf": [_ref("components", "schemas", "CloudEvent"), own]}
 
 
 HEADERS: Mapping[str, str] = {
     "ce_specversion": "CloudEvents version.",
-    "ce_id": "Deterministic: a repeat of the event has the same id.",
+    "ce_id": "Deterministic and opaque: a repeat of the event has the same id.",
     "ce_type": "Type and version: `eden.<Type>.v<N>`.",
     "ce_source": "The program that wrote it.",
     "ce_time": "When what it tells of happened (RFC 3339, UTC, milliseconds); not when it was written.",
     "ce_subject": "The entity that it is about.",
     "ce_dataschema": "URN of the JSON Schema; ends as the exported file's name does.",
     "ce_orderingkey": "What it stays in order with; murmur2 of it chooses the partition.",
-    "content-type": "Of the value.",
-    "traceparent": "W3C trace context.",
-    "ce_entityversion": "Tombstones: the version at which the entity ended.",
+    "content-type": "Of the value; on a tombstone, too.",
+    "traceparent": "W3C trace context, where there is one.",
+    "ce_entityversion": "Tombstones: the version that is erased, where the entity has versions.",
     "ce_scope": "Tombstones: the session or scope key that the entity was in, where known.",
     "ce_reason": "Tombstones: why the entity ended.",
 }
-ALWAYS = ("ce_specversion", "ce_id", "ce_type", "ce_source", "ce_time")
+ALWAYS = (
+    *("ce_specversion", "ce_id", "ce_type", "ce_source", "ce_time"),
+    *("ce_subject", "ce_dataschema", "ce_orderingkey", "content-type"),
+)
 
 
 def _cloud_event() -> Node:
