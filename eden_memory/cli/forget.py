@@ -4,14 +4,18 @@ import asyncio
 from typing import Annotated, Any, Literal
 
 import typer
+from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory.api.errors import NotFound
+from eden_memory.cli.replay.live import live_settings
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.source.requests import ask, message_of, session_of, user_of
 from eden_memory.settings import Settings
-from schemas.documents import InboxForget
+from schemas.documents import Fact, InboxForget, Reflection, StoredBlob
 
 Kind = Literal["message", "session", "user", "fact", "reflection", "blob"]
+STORED = {"fact": Fact.COLLECTION, "reflection": Reflection.COLLECTION, "blob": StoredBlob.COLLECTION}
 
 
 def forget(
@@ -62,5 +66,18 @@ async def _forget(settings: Settings, kind: str, name: str, by: str | None) -> N
             target = await user_of(source, paths.collection, paths.user_id, name)
         elif kind == "message":
             target = await message_of(source, paths.collection, name)
+        else:
+            await _demand_stored(settings, client[settings.mongodb.database], kind, name)
         document = {"kind": "forget", "what": kind, "target": target, "asked_by": by}
         await ask(source[settings.names[InboxForget.COLLECTION]], document)
+
+
+async def _demand_stored(
+    settings: Settings, memory: AsyncDatabase[dict[str, Any]], kind: str, name: str
+) -> None:
+    """NotFound for what is ours and not there: a slip of the pen would be taken for done."""
+    names = (await live_settings(settings, memory)).names
+    if await memory[names[STORED[kind]]].find_one({"_id": name}, {"_id": 1}) is None:
+        raise NotFound(
+            f"there is no {kind} {name!r}", f"Or no more; `eden {kind}s` lists those that a user may see."
+        )

@@ -9,7 +9,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.domain.errors import EdenError
-from eden_memory.mongo.ids import decode_id
+from eden_memory.mongo.ids import decode_id, encode_id
 
 Row = dict[str, Any]
 TYPED = ("s.", "i.", "u.", "o.")
@@ -45,21 +45,34 @@ async def _named_by_a_message(
             return decode_id(text)
         except (ValueError, InvalidId):
             pass
-    for candidate in _readings(text):
-        if await database[messages].find_one({path: candidate}, {"_id": 1}):
-            return candidate
-    raise EdenError(
-        f"no message in {messages} {what} {text!r}",
-        "Give its typed id to ask all the same: s.TEXT, i.NUMBER, u.UUID or o.OBJECTID.",
-    )
+    found = [one for one in _readings(text) if await database[messages].find_one({path: one}, {"_id": 1})]
+    if len(found) > 1:
+        raise EdenError(
+            f"{text!r} is the id of several, of different types",
+            f"Say which is meant: {' or '.join(map(encode_id, found))}.",
+        )
+    if not found:
+        raise EdenError(
+            f"no message in {messages} {what} {text!r}",
+            "Give its typed id to ask all the same: s.TEXT, i.NUMBER, u.UUID or o.OBJECTID.",
+        )
+    return found[0]
 
 
 def _readings(text: str) -> list[Any]:
-    """What a text may stand for: text first, then the types that it can be read as."""
+    """What a text may stand for: text, and the types that it can be read as."""
     readings: list[Any] = [text]
-    for read in (int, UUID, ObjectId):
+    for read in (_number, UUID, ObjectId):
         try:
             readings.append(read(text))
         except (ValueError, InvalidId):
             continue
     return readings
+
+
+def _number(text: str) -> int:
+    """A ValueError for what MongoDB has no integer for."""
+    number = int(text)
+    if not -(2**63) <= number < 2**63:
+        raise ValueError("beyond 64 bits")
+    return number

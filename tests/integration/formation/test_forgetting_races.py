@@ -99,6 +99,18 @@ async def test_a_blob_that_absorbed_a_reflection_in_its_one_moment_is_withdrawn(
     assert again.events == [], "another record has taken care of it"
 
 
+@pytest.mark.parametrize("version", ["3", "9" * 18, str(2**63 - 1), "9" * 5_000, "0", "x"])
+async def test_a_version_that_was_never_given_is_not_taken_before_its_time(
+    database: Database, version: str
+) -> None:
+    writer = AtlasWriter(MongoMemoryStore(database, NAMES), MongoForgetting(database, NAMES))
+    await writer([delivered(blob(1, ["r"])), delivered(blob(2, ["s"]))])
+    decision = await forgetting(database)([forgotten("blob", f"{USER.key}@{version}"[:1_000])])
+    assert decision.events == []
+    withdrawn = await forgetting(database)([forgotten("blob", f"{USER.key}@2")])
+    assert erased(withdrawn) == {f"{USER.key}@2"}
+
+
 class WritesMeanwhile(MongoForgettingStore):
     """The writer stores one more version, made from a forgotten one, just before that is marked."""
 

@@ -121,12 +121,29 @@ def test_what_is_asked_stands_in_the_inbox(filled: Settings) -> None:
         (("facts", "--user", "ada", "--cursor", "x"), EdenError),
         (("facts", "--user", "o.nonsense"), EdenError),
         (("stats", "--user", "5"), EdenError),
+        (("forget", "fact", "f-99", "--yes"), NotFound),
+        (("forget", "reflection", "f-2", "--yes"), NotFound),
+        (("forget", "blob", f"{ADA.key}@3", "--yes"), NotFound),
+        (("forget", "user", str(2**64), "--yes"), EdenError),
     ],
 )
 def test_what_cannot_be_done_is_said(
     filled: Settings, arguments: tuple[str, ...], error: type[Exception]
 ) -> None:
     assert isinstance(run(*arguments).exception, error)
+
+
+def test_of_people_whose_ids_read_the_same_none_is_taken_for_another(filled: Settings) -> None:
+    async def written(kit: Kit) -> None:
+        await kit.database["messages"].insert_many([{"user_id": 5}, {"user_id": "5"}, {"user_id": "6"}])
+
+    on_data(filled, written)
+    refused = run("forget", "user", "5", "--yes").exception
+    assert isinstance(refused, EdenError)
+    assert refused.hint == "Say which is meant: s.5 or i.5."
+    assert run("forget", "user", "i.5", "--yes").exit_code == 0
+    assert run("forget", "user", "6", "--yes").exit_code == 0
+    assert [row["target"] for row in on_data(filled, inbox)] == [5, "6"]
 
 
 def test_a_search_tells_its_stages_when_asked_to(filled: Settings) -> None:

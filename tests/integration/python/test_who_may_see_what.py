@@ -117,6 +117,15 @@ async def test_what_is_visible_can_be_asked_to_change(kit: Kit) -> None:
     assert asked[0]["scope"]["key"] == ADA.key
 
 
+@pytest.mark.parametrize("version", ["3", "0", "-1", "", "²", "9" * 18, str(2**63 - 1), "9" * 5_000])
+async def test_a_blob_version_that_was_never_given_cannot_be_forgotten(kit: Kit, version: str) -> None:
+    await fill(kit)
+    async with kit.service("a") as service:
+        with pytest.raises(NotFound):
+            await service.forget("blob", f"{ADA.key}@{version}", user="ada")
+    assert await inbox(kit) == []
+
+
 async def test_sources_of_others_are_left_out(kit: Kit) -> None:
     await fill(kit)
     async with kit.service("a") as service:
