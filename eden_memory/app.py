@@ -1,6 +1,5 @@
 """The one place where things are wired together: settings in, running parts out."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -9,15 +8,10 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer
-from bson import json_util
 from pymongo import AsyncMongoClient
 
 from eden_memory.domain.consumption import Consumption
 from eden_memory.domain.errors import EdenError
-from eden_memory.domain.source.changes import Document
-from eden_memory.domain.source.inbox_mapping import InboxMapping
-from eden_memory.domain.source.message_mapping import TOPIC, FieldPaths, MessageMapping
 from eden_memory.domain.stage import Handler
 from eden_memory.handlers import stage_handlers
 from eden_memory.local.servers import endpoints
@@ -25,18 +19,12 @@ from eden_memory.mongo.census import count_documents
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.consumption import MongoMarks
 from eden_memory.mongo.context.context_watch import ContextWatch
-from eden_memory.mongo.ids import encode_id
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.mongo.memory.blobs_decided import scopes_due
 from eden_memory.mongo.memory.streams import MongoStreams
 from eden_memory.mongo.outcomes import MongoLedger
 from eden_memory.mongo.replay.live import MongoLive
 from eden_memory.mongo.setup.setup import check
-from eden_memory.mongo.source.change_stream import ChangeStream
-from eden_memory.mongo.source.collection_reader import CollectionReader
-from eden_memory.mongo.source.inbox import MongoInbox
-from eden_memory.mongo.source.oplog import MongoOplog
-from eden_memory.mongo.source.positions import MongoPositions
 from eden_memory.mongo.spent import spent
 from eden_memory.mongo.trigger.window_texts import MongoWindowTexts
 from eden_memory.mongo.usage.budgets import MongoBudgets
@@ -61,74 +49,21 @@ from eden_memory.runtime.stages.patience import until_there
 from eden_memory.runtime.stages.publishing import Publisher, new_producer
 from eden_memory.runtime.stages.waking import Waking
 from eden_memory.runtime.stages.worker import Bounds, Surroundings, Worker
-from eden_memory.runtime.tailing.leading import Leading, Source
-from eden_memory.runtime.tailing.phases import Leadership
-from eden_memory.runtime.tailing.tailing import Tailing
-from eden_memory.runtime.tailing.transactions import TransactionalPublisher
 from eden_memory.runtime.window_texts import WindowTexts
 from eden_memory.settings import Settings
+from eden_memory.source_tailing import tailing
 from processors import pipeline
 from processors.context_cache import ContextCache
-from processors.tailer import Tailer
-from schemas.documents import InboxAddedText, InboxFactCommand, InboxForget, InboxFormNow, InboxSessionEnded
 
 MongoClient = AsyncMongoClient[dict[str, Any]]
 
 DRAINED_SECONDS, CLOSED_SECONDS = 3.0, 9.0
 """So much longer than its own draining a part may take to end, and what it stands on to be closed."""
-INBOX, WRITER, UNTIL_CONSUMED = "inbox", "atlas-writer", "until consumed"
+WRITER, UNTIL_CONSUMED = "atlas-writer", "until consumed"
 JANITOR_LEASE_SECONDS = 60.0
 LAG_LEASE_SECONDS = 6.0
 MONGODB_HINT = "Check EDEN_MONGODB_URI, or start the local servers: eden up"
 SERVERS_HINT = "Check EDEN_MONGODB_URI and EDEN_KAFKA_BOOTSTRAP, or start the local servers: eden up"
-INBOX_FIELDS = sorted(
-    {
-        field.alias or name
-        for document in (InboxAddedText, InboxFactCommand, InboxForget, InboxFormNow, InboxSessionEnded)
-        for name, field in document.model_fields.items()
-    }
-)
-
-
-def message_paths(settings: Settings) -> FieldPaths:
-    """Where a message's fields are in the application's documents."""
-    fields = settings.messages
-    return FieldPaths(fields.session_id, fields.role, fields.content, fields.user_id, fields.created_at)
-
-
-def message_mapping(settings: Settings) -> MessageMapping:
-    """The application's messages → records."""
-    return MessageMapping(
-        message_paths(settings),
-        source_name(settings),
-        encode_id,
-        roles=settings.messages.roles,
-        text_limit=settings.tailer.text_limit,
-    )
-
-
-def source_name(settings: Settings) -> str:
-    """Names the source: in `ce_source`, the lease, the position and the transactional id."""
-    return f"tailer/{settings.source_database}.{settings.messages.collection}"
-
-
-def tailer(settings: Settings) -> Tailer:
-    """The pure mapping of both collections."""
-    asked = InboxMapping(source_name(settings), encode_id, settings.tailer.text_limit)
-    return Tailer(
-        message_mapping(settings), asked, settings.messages.collection, inbox_name(settings), to_json
-    )
-
-
-def inbox_name(settings: Settings) -> str:
-    """The collection that applications and API write their requests to."""
-    return settings.names[INBOX]
-
-
-def to_json(document: Document) -> bytes:
-    """Extended JSON of a document, whatever stands in it."""
-    return json_util.dumps(document, json_options=json_util.RELAXED_JSON_OPTIONS).encode()
-
 
 TAILER, JANITOR, LAG = "tailer", "janitor", "lag"
 PARTS = (TAILER, *pipeline.NAMES, JANITOR, LAG)
@@ -329,76 +264,3 @@ def consumption(settings: Settings) -> Consumption:
 
 def _now() -> datetime:
     return datetime.now(UTC)
-
-
-@asynccontextmanager
-async def tailing(settings: Settings) -> AsyncGenerator[Tailing, None]:
-    """The tailer of the application's messages, ready to run."""
-    servers = endpoints(settings)
-    name = source_name(settings)
-    async with (
-        connect(settings.mongodb, servers.mongodb) as client,
-        connect(settings.mongodb, servers.mongodb) as own,
-    ):
-        # The lease has a client, and so connections, of its own: it is renewed however busy the stream is.
-        lease = MongoLease(_collection(own, settings, "leases"), name, settings.tailer.lease_seconds)
-        yield Tailing(lease, _leadership(settings, servers.kafka, client).run)
-
-
-def _leadership(settings: Settings, bootstrap: str, client: MongoClient) -> Leadership:
-    kafka, topics = client_kwargs(settings.kafka, bootstrap), load_topics(settings.kafka, settings.placement)
-    mapping = tailer(settings)
-
-    def leading(epoch: int, stopping: asyncio.Event) -> Leading:
-        publisher = TransactionalPublisher(kafka, topics.prefix + source_name(settings), topics)
-        return Leading(
-            epoch, _source(settings, client), mapping, publisher, settings.tailer.commit_seconds, stopping
-        )
-
-    def consumers(isolation: str) -> AIOKafkaConsumer:
-        return AIOKafkaConsumer(
-            topics.name(TOPIC), **kafka, isolation_level=isolation, auto_offset_reset="earliest"
-        )
-
-    window = MongoOplog(client).window if settings.metrics.oplog else None
-    return Leadership(leading, consumers, settings.tailer.watermark_seconds, window)
-
-
-def _source(settings: Settings, client: MongoClient) -> Source:
-    paths = ["_id", *message_paths(settings)]
-    messages, inbox = settings.messages.collection, inbox_name(settings)
-    changes = ChangeStream(
-        client,
-        settings.source_database,
-        {messages: paths, inbox: INBOX_FIELDS},
-        kept_before=[settings.messages.session_id],
-        batch=settings.tailer.batch_messages,
-    )
-    reader = CollectionReader(
-        client,
-        settings.source_database,
-        messages,
-        paths,
-        settings.messages.created_at,
-        since=_since(settings),
-        page=settings.tailer.batch_messages,
-    )
-    positions = MongoPositions(_collection(client, settings, "positions"), source_name(settings))
-    return Source(changes, reader, MongoInbox(client, settings.source_database, inbox), positions)
-
-
-def _collection(client: MongoClient, settings: Settings, name: str) -> Any:
-    return client[settings.mongodb.database][settings.names[name]]
-
-
-def _since(settings: Settings) -> datetime | None:
-    text = settings.tailer.backfill_since
-    if text is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise EdenError(
-            f"EDEN_TAILER_BACKFILL_SINCE is {text!r}", "Give an ISO date, as 2026-01-31."
-        ) from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -12,13 +12,13 @@ from pymongo import AsyncMongoClient
 from rich.console import Console
 from rich.table import Table
 
-from eden_memory.app import inbox_name
 from eden_memory.cli.replay.live import live_settings
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.ids import encode_id
 from eden_memory.mongo.source.requests import ask, session_of
 from eden_memory.settings import Settings
+from eden_memory.source_tailing import inbox_name
 
 app = typer.Typer(help="Ask something of one session.", no_args_is_help=True)
 

@@ -6,12 +6,12 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.app import message_mapping
 from eden_memory.doctor.finding import Finding
 from eden_memory.domain.source.message_fields import Unusable, getter
 from eden_memory.domain.source.message_mapping import ROLES, MessageMapping
 from eden_memory.mongo.source.change_stream import PLAIN
 from eden_memory.settings import MessagesSettings, Settings
+from eden_memory.source_tailing import message_mapping
 
 SAMPLE = 200
 ANY_VERSION, ANY_TIME = "0" * 16, b"1970-01-01T00:00:00.000Z"

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from eden_memory.app import source_name
 from eden_memory.settings import Settings
+from eden_memory.source_tailing import source_name
 from schemas.documents import DOCUMENTS
 
 READ_SOURCE = ("changeStream", "collStats", "find", "listCollections", "listIndexes")

@@ -33,7 +33,7 @@ from bson.raw_bson import RawBSONDocument
 from pydantic import SecretStr
 from pymongo import ASCENDING, AsyncMongoClient
 
-from eden_memory import app
+from eden_memory import source_tailing
 from eden_memory.domain.source.records import Outgoing
 from eden_memory.mongo.client import connect
 from eden_memory.runtime.contract.topic_admin import apply_topics
@@ -87,7 +87,7 @@ class Stand:
         """Set the tailer back to before all messages."""
         where = {"token": self.token, "version": "0" * 16, "phase": phase, "page": None, "read": 0}
         await self.database[self.settings.names["positions"]].update_one(
-            {"_id": app.source_name(self.settings)}, {"$set": where}, upsert=True
+            {"_id": source_tailing.source_name(self.settings)}, {"$set": where}, upsert=True
         )
 
 
@@ -141,7 +141,7 @@ async def drained(made: Stand) -> float:
 
 def finished_records(made: Stand, count: int) -> list[Outgoing]:
     """What the tailer makes of the first messages."""
-    mapping = app.message_mapping(made.settings)
+    mapping = source_tailing.message_mapping(made.settings)
     time_ = b"2026-01-01T00:00:00.000Z"
     return [
         mapping.record(one, f"{number:016x}", time_, "stream") for number, one in enumerate(messages(count))

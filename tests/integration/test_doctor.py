@@ -16,7 +16,6 @@ from pymongo import AsyncMongoClient
 from typer.testing import CliRunner
 
 from eden_memory.api.access import ApiKeys
-from eden_memory.app import tailing
 from eden_memory.cli.main import app
 from eden_memory.doctor.examine import Examination, examine
 from eden_memory.doctor.finding import Finding
@@ -29,6 +28,7 @@ from eden_memory.runtime.contract.topic_admin import apply_topics
 from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.kafka import admin_config, client_kwargs
 from eden_memory.settings import MongoSettings, Settings
+from eden_memory.source_tailing import tailing
 from tests.servers import TestServers, wait_until
 
 pytestmark = pytest.mark.servers

@@ -11,7 +11,7 @@ from uuid import uuid4
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from pymongo import AsyncMongoClient
 
-from eden_memory import app
+from eden_memory import app, source_tailing
 from eden_memory.api.service import MemoryService
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.ids import encode_id
@@ -88,7 +88,7 @@ class System:
         await self._ask({"kind": "forget", "what": what, "target": target, "asked_by": "test"})
 
     async def _ask(self, document: Row) -> None:
-        await ask(self.source[app.inbox_name(self.settings)], document)
+        await ask(self.source[source_tailing.inbox_name(self.settings)], document)
 
     async def told(self, session: str, user: str, *texts: str) -> list[str]:
         """Messages that are written and formed; returns once their facts and reflections are stored."""
@@ -225,7 +225,7 @@ async def prepare(settings: Settings) -> None:
 @asynccontextmanager
 async def stages(settings: Settings, names: Collection[str] = pipeline.NAMES) -> AsyncGenerator[None]:
     """Tailer and stages in this process for the block; what they raise is raised."""
-    async with app.tailing(settings) as tailer, app.stage_parts(settings, names) as workers:
+    async with source_tailing.tailing(settings) as tailer, app.stage_parts(settings, names) as workers:
         parts = [tailer, *workers]
         tasks = [asyncio.create_task(one.run()) for one in parts]
         try:

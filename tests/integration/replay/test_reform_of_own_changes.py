@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eden_memory import app, handlers
+from eden_memory import handlers, source_tailing
 from eden_memory.cli.replay.compared import Wanted, compared
 from eden_memory.domain.replay.differing import Counts
 from eden_memory.mongo.source.requests import ask
@@ -65,7 +65,7 @@ async def commanded(at: System, action: str, before: str | None, after: str | No
         "by": "person",
         "asked_by": "ann",
     }
-    await ask(at.source[app.inbox_name(at.settings)], command)
+    await ask(at.source[source_tailing.inbox_name(at.settings)], command)
     wanted = {"content": before, "active": False} if after is None else {"content": after, "active": True}
 
     async def done() -> bool:

@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from pymongo import AsyncMongoClient
 
-from eden_memory import app
+from eden_memory import source_tailing
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.ids import encode_id
 from eden_memory.runtime.kafka import client_kwargs
@@ -138,7 +138,7 @@ class Kit:
         self.client = client_kwargs(settings.kafka, settings.kafka.bootstrap)
         self.source = mongo[settings.source_database]
         self.messages = self.source[settings.messages.collection]
-        self.inbox = self.source[app.inbox_name(settings)]
+        self.inbox = self.source[source_tailing.inbox_name(settings)]
 
     async def insert(self, number: int, **fields: Any) -> dict[str, Any]:
         """One message, written as an application would."""
@@ -160,7 +160,7 @@ class Kit:
     @asynccontextmanager
     async def tailing(self, settings: Settings | None = None) -> AsyncGenerator[Any]:
         """A tailer in this process for the block, stopped cleanly after it; what it raises is raised."""
-        async with app.tailing(settings or self.settings) as part:
+        async with source_tailing.tailing(settings or self.settings) as part:
             task = asyncio.create_task(part.run())
             try:
                 yield part
@@ -186,11 +186,13 @@ class Kit:
     async def position(self) -> dict[str, Any]:
         """The stored position, {} before there is one."""
         positions = self.mongo[self.settings.mongodb.database][self.settings.names["positions"]]
-        return await positions.find_one({"_id": app.source_name(self.settings)}) or {}
+        return await positions.find_one({"_id": source_tailing.source_name(self.settings)}) or {}
 
     async def spoil_position(self, token: str) -> None:
         positions = self.mongo[self.settings.mongodb.database][self.settings.names["positions"]]
-        await positions.update_one({"_id": app.source_name(self.settings)}, {"$set": {"token": token}})
+        await positions.update_one(
+            {"_id": source_tailing.source_name(self.settings)}, {"$set": {"token": token}}
+        )
 
     async def following(self) -> None:
         """Until the stored position says that everything older is read in."""
