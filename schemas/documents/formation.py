@@ -55,6 +55,16 @@ class OutboxEntry(Part):
     """Its request is written; false while the session waits."""
 
 
+class SessionControl(Part):
+    """A control record that was carried out."""
+
+    because: ClosedBecause
+    control_id: EntityId
+    version: Version
+    time: Moment
+    by: str | None = None
+
+
 class PartitionState(Document):
     """How far formation-trigger has come with a partition: every write of a batch is conditional on it."""
 
@@ -83,6 +93,10 @@ class SessionState(Document):
     """Why no window is published: a missing document, a budget."""
     controls: tuple[EntityId, ...]
     """The last control records that were carried out."""
+    last_control: SessionControl | None = None
+    """The newest of them: what was written before it is formed, however late it comes."""
+    late: bool | None = None
+    """True where something waits that was written before `last_control`: the next Watermark closes it."""
     audiences: tuple[tuple[EntityId, ...], ...]
     """Of each generation of the session's memory, the users who may see it."""
     users: tuple[EntityId, ...]

@@ -9,20 +9,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
-from eden_memory.domain.windows.trigger import (
-    REMEMBERED_CONTROLS,
-    Messages,
-    Session,
-    StoredMessage,
-    delete,
-    leave,
-    record,
-)
+from eden_memory.domain.windows.trigger import Messages, Session, StoredMessage, delete, leave, record
 from eden_memory.domain.windows.window_request import StoredWindow, stored_window
-from eden_memory.domain.windows.windows import Closed, Limits
+from eden_memory.domain.windows.windows import Closed, Control, Limits
 from schemas.envelope import Envelope
 from schemas.events import FormationRequested, MessageRecorded
-from schemas.events.formation import ClosedBecause
 
 NEVER = Limits(messages=1 << 60, tokens=float("inf"), least=1 << 60)
 """Nothing closes while records are only taken in."""
@@ -43,14 +34,11 @@ class Member(NamedTuple):
     """Whether the window is to have its texts."""
 
 
-class Control(NamedTuple):
+class PlacedControl(NamedTuple):
     """What was asked of a session, at its place among the messages."""
 
     place: int
-    inbox_id: str
-    because: ClosedBecause
-    time: datetime
-    by: str | None
+    asked: Control
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +175,7 @@ class Recorded:
     authors: Sequence[str] = ()
     """Of the messages that the topic still has, in the order of their first."""
     waiting: Iterable[StoredMessage] = ()
-    controls: Sequence[Control] = ()
+    controls: Sequence[PlacedControl] = ()
 
 
 def session_before(recorded: Recorded, limits: Limits, *, described: bool) -> Session:
@@ -212,12 +200,12 @@ def cut(session: Session, recorded: Recorded, passed: datetime | None) -> Iterat
     for message in recorded.waiting:
         place = message.place or 0
         while controls and controls[0].place < place:
-            _control(session, controls.pop(0), done)
+            _control(session, controls.pop(0).asked, done)
             yield from _closed(session)
         session.hold(message, message.since or message.time, place)
         yield from _closed(session)
     for one in controls:
-        _control(session, one, done)
+        _control(session, one.asked, done)
         yield from _closed(session)
     if passed is not None:
         session.passed(passed)
@@ -225,11 +213,10 @@ def cut(session: Session, recorded: Recorded, passed: datetime | None) -> Iterat
 
 
 def _control(session: Session, one: Control, done: set[str | None]) -> None:
-    if one.inbox_id in done:
-        session.controls = [*session.controls[1 - REMEMBERED_CONTROLS :], one.inbox_id]
-        session.changed = True
+    if one.control_id in done:
+        session.carried_out(one)
     else:
-        session.control(one.because, one.time, one.inbox_id, one.by)
+        session.control(one)
 
 
 def _closed(session: Session) -> Iterator[StoredWindow]:

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import blake2b
 
-from eden_memory.domain.windows.windows import Closed, Limits, Pending, Waiting, weighted_tokens
+from eden_memory.domain.windows.windows import Closed, Control, Limits, Pending, Waiting, weighted_tokens
 from schemas.events import MessageRecorded
-from schemas.events.formation import ClosedBecause
 
 REMEMBERED_CONTROLS = 50
 
@@ -88,6 +87,10 @@ class Session:
     waits_for: str | None = None
     controls: list[str] = field(default_factory=list[str])
     """The last control records that were carried out: a redelivery finds itself here."""
+    last_control: Control | None = None
+    """The newest of them: what was written before it is formed, however late it comes."""
+    late: bool = False
+    """Whether something waits that was written before `last_control`: the next Watermark closes it."""
     audiences: list[list[str]] = field(default_factory=list[list[str]])
     users: tuple[str, ...] = ()
     """Authors seen, for sessions that the application does not describe."""
@@ -124,6 +127,8 @@ class Session:
         self.characters += len(message.text or "") - (len(before.text or "") if before is not None else 0)
         if closed:
             self._close(closed[0])
+        elif before is None and self.last_control and self.last_control.follows(message.version, time):
+            self.late = self.changed = True
         elif before is not None and message.user_id != before.user_id:
             self.changed = True  # whoever wrote it before is remembered by the session alone
         self._see(message.user_id)
@@ -144,22 +149,36 @@ class Session:
 
     def passed(self, time: datetime) -> None:
         """Everything up to `time` is recorded; what was to be looked at then is put off if it is not cold."""
+        if self.late and self.last_control is not None and self.last_control.time <= time:
+            self._close(*(self.pending.late(self.last_control, time) if self.held else ()))
+            self.late, self.changed = False, True
         self._close(*self.pending.passed(time))
         if self.due_at is not None and self.due_at <= time:
             self.changed = True
 
-    def control(self, because: ClosedBecause, time: datetime, control_id: str, by: str | None) -> None:
+    def due(self) -> datetime | None:
+        """When it is to be looked at, if no message comes before."""
+        if self.late and self.last_control is not None:
+            return self.last_control.time
+        return self.pending.due()
+
+    def control(self, asked: Control) -> None:
         """Somebody asked for a window; the second time the same record asks, nothing happens."""
-        if control_id in self.controls:
-            return
-        self.controls = [*self.controls[1 - REMEMBERED_CONTROLS :], control_id]
-        self._close(*self.pending.asked(because, time, control_id, by))
+        if asked.control_id not in self.controls:
+            self.carried_out(asked)
+            self._close(*self.pending.asked(asked))
+
+    def carried_out(self, asked: Control) -> None:
+        """Remember a control record; what comes after it and was written before is late."""
+        self.controls = [*self.controls[1 - REMEMBERED_CONTROLS :], asked.control_id]
+        if self.last_control is None or self.last_control.version < asked.version:
+            self.last_control = asked
         self.changed = True
 
     def give_up(self, time: datetime) -> None:
         """Close over what waits, whatever there is of it: the session is switched off."""
         if self.held:
-            self._close(*self.pending.asked("asked", time, "", None))
+            self._close(*self.pending.asked(Control("asked", "", "", time, None)))
 
     def closes(self, message_id: str) -> bool:
         """Whether a window that this batch closed has the message."""
@@ -168,14 +187,14 @@ class Session:
     def needs_writing(self) -> bool:
         """Whether something changed, or it would be looked at too late if its document stayed as it is."""
         if not self.changed:
-            due = self.pending.due()
+            due = self.due()
             self.changed = due is not None and (self.due_at is None or due < self.due_at)
         return self.changed
 
     def written(self) -> None:
         """What this batch did is stored."""
         if self.changed:
-            self.stored, self.due_at = True, self.pending.due()
+            self.stored, self.due_at = True, self.due()
         self.closed, self.changed = [], False
 
     def _close(self, *windows: Closed) -> None:
@@ -184,7 +203,7 @@ class Session:
             self.characters -= sum(len(one.text or "") for one in members)
             self.formed_to = max((one.place for one in window.messages), default=self.formed_to)
             self.closed.append((replace(window, users=self.users), members))
-            self.changed = True
+            self.late, self.changed = False, True
 
     def _see(self, *users: str | None) -> None:
         for user in users:

@@ -12,6 +12,7 @@ from datetime import datetime
 from eden_memory.domain.stage import Delivery, Emit, Erase
 from eden_memory.domain.windows.switched_off import NOBODY, Off
 from eden_memory.domain.windows.trigger import Messages, Session, delete, leave, opt_out, record
+from eden_memory.domain.windows.windows import Control
 from schemas.events import Forgotten, FormationAsked, MessageRecorded, SessionEnded, Watermark
 
 IN_A_SESSION = (MessageRecorded, SessionEnded, FormationAsked)
@@ -60,10 +61,8 @@ class Batch:
         match event:
             case MessageRecorded():
                 self._recorded(event, delivery)
-            case SessionEnded():
-                self.sessions[event.session_id].control("ended", time, event.inbox_id, event.asked_by)
-            case FormationAsked():
-                self.sessions[event.session_id].control("asked", time, event.inbox_id, event.asked_by)
+            case SessionEnded() | FormationAsked():
+                self.sessions[event.session_id].control(control_of(event, time))
             case Watermark():
                 for session in self.own():
                     session.passed(event.time)
@@ -113,6 +112,12 @@ class Batch:
     def _own(self, session_id: str | None) -> Session | None:
         session = self.sessions.get(session_id) if session_id is not None else None
         return session if session is not None and session.partition == self.partition else None
+
+
+def control_of(event: SessionEnded | FormationAsked, time: datetime) -> Control:
+    """What a record of that time asks of its session."""
+    because = "ended" if isinstance(event, SessionEnded) else "asked"
+    return Control(because, event.inbox_id, event.version, time, event.asked_by)
 
 
 def messages_named(deliveries: Sequence[Delivery]) -> list[str]:

@@ -40,6 +40,20 @@ class Waiting(NamedTuple):
     """Its place in the partition, by which the waiting messages of a session are found again in order."""
 
 
+class Control(NamedTuple):
+    """What was asked of a session: its end, or a window now."""
+
+    because: ClosedBecause
+    control_id: str
+    version: str
+    time: datetime
+    by: str | None
+
+    def follows(self, version: str, time: datetime) -> bool:
+        """Whether a message of that version, recorded at `time`, had been written before this was asked."""
+        return version <= self.version or time < self.time
+
+
 @dataclass(frozen=True, slots=True)
 class Closed:
     """A window that a record closed; `messages` may be empty only when the session ended."""
@@ -93,12 +107,17 @@ class Pending:
         because = self._idle(time)
         return [self._close(because, time)] if because else []
 
-    def asked(self, because: ClosedBecause, time: datetime, control_id: str, by: str | None) -> list[Closed]:
+    def asked(self, control: Control) -> list[Closed]:
         """Somebody asked; the end of a session closes a window even if nothing waits."""
-        before = self.passed(time)
-        if not self._waiting and because != "ended":
+        before = self.passed(control.time)
+        if not self._waiting and control.because != "ended":
             return before
-        return [*before, replace(self._close(because, time), control_id=control_id, asked_by=by)]
+        return [*before, *self.late(control, control.time)]
+
+    def late(self, control: Control, time: datetime) -> list[Closed]:
+        """What waits, although it was asked for before: one window."""
+        window = self._close(control.because, time)
+        return [replace(window, control_id=control.control_id, asked_by=control.by)]
 
     def due(self) -> datetime | None:
         """When the session will have gone cold or stale, if no message comes before."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from eden_memory.domain.windows.trigger import OutboxEntry, Session, StoredMessage
 from eden_memory.domain.windows.window_request import StoredWindow
-from eden_memory.domain.windows.windows import Closed, Limits
+from eden_memory.domain.windows.windows import Closed, Control, Limits
 from schemas.events import FormationRequested
 from schemas.provenance import MessageRef
 
@@ -73,12 +73,16 @@ def session_row(one: Session) -> tuple[Row, list[str]]:
         "audiences": one.audiences,
         "users": list(one.users),
     }
-    due, unpublished = one.pending.due(), bool(one.outbox)
+    due, unpublished = one.due(), bool(one.outbox)
     if due is not None:
         row["due_at"] = due
     if unpublished:
         row["unpublished"] = True
-    return row, [name for name in ("due_at", "unpublished") if name not in row]
+    if one.late:
+        row["late"] = True
+    if one.last_control is not None:
+        row["last_control"] = one.last_control._asdict()
+    return row, [name for name in ("due_at", "unpublished", "late") if name not in row]
 
 
 def session_of(row: Row, limits: Limits, waiting: Iterable[StoredMessage]) -> Session:
@@ -95,10 +99,16 @@ def session_of(row: Row, limits: Limits, waiting: Iterable[StoredMessage]) -> Se
         outbox=[OutboxEntry(one["formation_id"], one["seq"], one["requested"]) for one in row["outbox"]],
         waits_for=row["waits_for"],
         controls=row["controls"],
+        last_control=_control_of(row.get("last_control")),
+        late=row.get("late", False),
         audiences=row["audiences"],
         users=tuple(row["users"]),
         due_at=None if due is None else _aware(due),
     )
+
+
+def _control_of(row: Row | None) -> Control | None:
+    return None if row is None else Control(**row)._replace(time=_aware(row["time"]))
 
 
 def window_row(one: StoredWindow) -> Row:

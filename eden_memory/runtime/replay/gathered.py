@@ -12,8 +12,9 @@ from typing import Any
 
 import orjson
 
-from eden_memory.domain.replay.restoring import Control, Member, Recorded, unseen
+from eden_memory.domain.replay.restoring import Member, PlacedControl, Recorded, unseen
 from eden_memory.domain.windows.trigger import StoredMessage
+from eden_memory.domain.windows.windows import Control
 from schemas.events import FormationRequested
 
 TABLES = """
@@ -146,10 +147,10 @@ class Gathered:
         """Who wrote in a session, though no message there says so any more."""
         self._database.execute("INSERT INTO past VALUES (?, ?, ?)", (session_id, user_id, place))
 
-    def control(self, session_id: str, one: Control) -> None:
+    def control(self, session_id: str, one: PlacedControl) -> None:
         """A control record; the same one again stays where it was."""
-        body = orjson.dumps(one._asdict())
-        row = (one.inbox_id, session_id, one.place, body)
+        body = orjson.dumps(one.asked._asdict())
+        row = (one.asked.control_id, session_id, one.place, body)
         self._database.execute("INSERT OR IGNORE INTO controls VALUES (?, ?, ?, ?)", row)
 
     def sessions(self) -> Iterator[str]:
@@ -160,14 +161,16 @@ class Gathered:
     def session(self, name: str, partition: int) -> Recorded:
         """What the topics say of a session."""
         values = self._all("SELECT value FROM windows WHERE session = ? ORDER BY seq", name)
-        controls = self._all("SELECT body FROM controls WHERE session = ? ORDER BY place", name)
+        controls = self._database.execute(
+            "SELECT place, body FROM controls WHERE session = ? ORDER BY place", (name,)
+        ).fetchall()
         return Recorded(
             name,
             partition,
             windows=[FormationRequested.model_validate_json(one, extra="ignore") for one in values],
             authors=self._all(AUTHORS, name),
             waiting=self._messages(name, waits=True),
-            controls=[_control(one) for one in controls],
+            controls=[PlacedControl(place, _control(body)) for place, body in controls],
         )
 
     def windows(self, name: str) -> Iterator[GatheredWindow]:

@@ -5,14 +5,15 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from eden_memory.domain.replay.restoring import (
-    Control,
     Member,
+    PlacedControl,
     Selection,
     after_record,
     after_tombstone,
     waits,
 )
 from eden_memory.domain.windows.trigger import StoredMessage
+from eden_memory.domain.windows.trigger_batch import control_of
 from eden_memory.runtime.replay.gathered import Gathered
 from schemas.envelope import Envelope
 from schemas.events import Event, FormationAsked, FormationRequested, MessageRecorded, SessionEnded, Watermark
@@ -48,8 +49,7 @@ class Taking:
             case MessageRecorded() if self._taken(event.session_id):
                 self._message(event, envelope.time, offset + 1)
             case SessionEnded() | FormationAsked() if self._taken(event.session_id):
-                because = "ended" if isinstance(event, SessionEnded) else "asked"
-                asked = Control(offset + 1, event.inbox_id, because, envelope.time, event.asked_by)
+                asked = PlacedControl(offset + 1, control_of(event, envelope.time))
                 self.gathered.control(event.session_id, asked)
             case Watermark():
                 self.passed[partition] = max(self.passed.get(partition, event.time), event.time)

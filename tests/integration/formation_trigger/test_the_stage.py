@@ -106,7 +106,7 @@ async def test_a_session_waits_for_its_documents_with_the_reason_and_goes_on(kit
         await kit.put(everywhere(30, 3))
         await waits_for("users of the document s.s in sessions is no id")
         await kit.database["sessions"].update_one({"_id": "s"}, {"$set": {"users": [1]}})
-        await kit.put(some(1, first=31))
+        await kit.put([message(f"{S}-31", S, 31, 2.5)])
         await waits_for("no document i.7 in agents")
         assert not topic.windows
         await kit.database["agents"].insert_one({"_id": 7, "name": "Ada"})
@@ -133,6 +133,27 @@ async def _watching(kit: Kit, session: str) -> AsyncGenerator[None]:
         yield
         await asyncio.sleep(0.05)
     raise AssertionError(f"{session} is {await kit.state(session)}")
+
+
+async def test_a_message_that_comes_after_its_sessions_end_is_formed_by_the_next_process(kit: Kit) -> None:
+    async with kit.running(), kit.topic("memory.formations") as topic:
+        await kit.put([ended(S, 50, 1), *some(1)])
+        assert names((await topic.until(1))[0]) == []
+        async for _ in _watching(kit, S):
+            if (await kit.state(S)).get("late"):
+                break
+    async with kit.running(), kit.topic("memory.formations") as topic:
+        await kit.put(everywhere(60, 2))
+        await topic.until_true(lambda: {one.seq for one in topic.windows} == {1, 2}, "a second window")
+        last = max(topic.windows, key=lambda one: one.seq)
+        assert (last.closed_because, last.control_id, names(last)) == (
+            "ended",
+            ended(S, 50, 1).key,
+            [f"{S}-1"],
+        )
+    assert not await kit.waiting()
+    assert "due_at" not in await kit.state(S)
+    assert "late" not in await kit.state(S)
 
 
 async def test_users_who_join_and_leave_begin_session_memory_anew(kit: Kit) -> None:

@@ -136,7 +136,7 @@ class MemoryStore:
 
     def _stored(self, one: Session) -> Session:
         copy = self._copy(one, {}, stored=True)
-        copy.due_at = one.pending.due()
+        copy.due_at = one.due()
         return copy
 
     def _copy(self, one: Session, held: dict[str, StoredMessage], stored: bool) -> Session:
@@ -151,6 +151,8 @@ class MemoryStore:
             outbox=deepcopy(one.outbox),
             waits_for=one.waits_for,
             controls=list(one.controls),
+            last_control=one.last_control,
+            late=one.late,
             audiences=deepcopy(one.audiences),
             users=one.users,
             due_at=one.due_at,

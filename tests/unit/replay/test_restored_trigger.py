@@ -72,7 +72,7 @@ def restored(
     store.stored_windows = {one.formation_id: one for one in (*part.windows, *part.erased)}
     for session in part.sessions:
         session.held = {}
-        session.due_at, session.stored = session.pending.due(), True
+        session.due_at, session.stored = session.due(), True
         store.stored_sessions[session.session_id] = session
     store.places = {0: len(topics.chat)}
     return store, said
@@ -140,7 +140,7 @@ async def test_what_was_handled_is_restored_as_it_was(script: list[tuple[str, in
             )
             assert set(before.users) <= set(after.users)
         due = after.due_at if after is not None else None
-        assert due == live.session(name).pending.due(), name
+        assert due == live.session(name).due(), name
 
 
 @settings(max_examples=60)
@@ -249,3 +249,16 @@ async def test_the_next_window_has_the_next_number_and_generation() -> None:
     assert (third.seq, names(third)) == (3, ["s.m3"])
     assert third.users == ("i.1", "i.2")
     assert third.scopes[-1] == windows[-1].scopes[-1]
+
+
+async def test_what_came_after_its_sessions_end_is_late_once_more_when_it_is_restored() -> None:
+    chat = [ended(S, 5, 1), message("s.m1", S, 1, 0), watermark(4, 0.5)]
+    live = MemoryStore(LIMITS)
+    topics = Topics(chat, formations(await run(trigger(live), chat)))
+    store, _ = restored(topics)
+    assert store.session(S).due() == live.session(S).due()
+    *_, window = formations(await run(trigger(store), [watermark(6, 1.1)]))
+    assert (window.seq, window.closed_because, names(window)) == (2, "ended", ["s.m1"])
+    topics = Topics([*chat, watermark(6, 1.1)], topics.windows)
+    store, said = restored(topics)
+    assert (said.cut, waiting(store)) == (1, {})
