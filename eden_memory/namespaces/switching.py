@@ -11,12 +11,16 @@ from eden_memory.domain.errors import EdenError
 from eden_memory.domain.placement import ORIGINAL, Placement
 from eden_memory.domain.reform.selection import whole
 from eden_memory.domain.replay.namespaces import READY, WRITER, placement_of, unknown
+from eden_memory.models.embeddings import local_embedder
+from eden_memory.models.providers.catalogue import embedding_model
+from eden_memory.mongo.memory.reembedding import refuse_another_model
 from eden_memory.mongo.reform.reforms import MongoReforms
 from eden_memory.mongo.setup import search_indexes
 from eden_memory.mongo.setup.setup import set_up
 from eden_memory.namespaces.wiring import Installation
 from eden_memory.runtime.replay import offsets
 from eden_memory.runtime.replay.places import Places, behind, remove_group
+from processors.pipeline import FORGETTING
 from schemas.documents import Fact, Namespace, Place
 
 LEVEL_SECONDS = 0.3
@@ -30,16 +34,22 @@ INDEX_SECONDS = 600.0
 
 async def switch(at: Installation, name: str, *, part: bool = False) -> Placement:
     """Make a namespace live; what was live before. EdenError where it is filling, dropped, behind, or live already,
-    and where something else was made live meanwhile. `part`: also a reform of a part of what there is."""
+    where its vectors are of another model than is configured, and where something else was made live meanwhile.
+    `part`: also a reform of a part of what there is."""
     expected = await at.live.placement()
     to = await _usable(at, name, expected)
     if not part:
         await _refuse_part(at, name)
+    await _refuse_other_vectors(at, to)
     await keep_original(at)
     await _prepare(at, expected, to)
     handover = await _handover(at, expected, to)
     try:
-        await _level(at, to)
+        if expected.pipeline != to.pipeline:
+            await _level(
+                at, to, FORGETTING
+            )  # what live has been told to forget is no longer there when it is live
+        await _level(at, to, WRITER)
         await at.live.switch(to, expected, handover)
     except BaseException:
         if handover is not None:
@@ -98,6 +108,31 @@ async def _refuse_part(at: Installation, name: str) -> None:
         )
 
 
+async def refuse_behind(at: Installation, name: str) -> None:
+    """An EdenError for a reform: what came since it was formed is caught up by its own command."""
+    reform = await MongoReforms(at.database, at.settings.mongodb.prefix).get(name)
+    if reform is not None:
+        since = "" if reform.caught_up_at is None else f" after {reform.caught_up_at:%Y-%m-%d %H:%M} UTC"
+        raise EdenError(
+            f"{name} is a reform: what was written and changed{since} is not in it yet",
+            f"Catch up and switch: eden reform {name} --switch. As it is, chat formed later: --as-it-is.",
+        )
+
+
+async def _refuse_other_vectors(at: Installation, to: Placement) -> None:
+    """Its fact-dedup would refuse to run: nothing more would be formed."""
+    model = embedding_model(at.settings)
+    names = to.names(at.settings.mongodb.prefix)
+    try:
+        await refuse_another_model(at.database, names, local_embedder.MODEL if model is None else model.name)
+    except EdenError as error:
+        raise EdenError(
+            f"{to.memory}: {error.what}",
+            "Stop `eden run`, set EDEN_EMBEDDER and EDEN_MODELS_EMBEDDINGS to what made its vectors, switch with "
+            "the same settings, and start it again.",
+        ) from None
+
+
 async def _prepare(at: Installation, live: Placement, to: Placement) -> None:
     """Collections, indexes and validators; search indexes where live has them."""
     settings = at.settings.placed(to)
@@ -132,11 +167,11 @@ async def _announced(at: Installation, group: str) -> dict[TopicPartition, int]:
     return {tp: min(offset, left.get(tp, offset)) for tp, offset in reached.items()}
 
 
-async def _level(at: Installation, to: Placement) -> None:
-    """Until its writer has everything that is in its topics; an EdenError where it does not get there."""
+async def _level(at: Installation, to: Placement, stage: str) -> None:
+    """Until a stage of it has everything that is in its topics; an EdenError where it does not get there."""
     topics = at.topics(to)
     clock = asyncio.get_running_loop().time
-    async with Places(at.client, topics.read_by(WRITER), topics.group(WRITER)) as places:
+    async with Places(at.client, topics.read_by(stage), topics.group(stage)) as places:
         begun, begun_at = await places.all(), clock()
         while True:
             allowed = LEVEL_SECONDS if clock() < begun_at + BUSY_SECONDS else BUSY_LEVEL_SECONDS
@@ -146,8 +181,8 @@ async def _level(at: Installation, to: Placement) -> None:
             if clock() > begun_at + PATIENCE_SECONDS:
                 break
     raise EdenError(
-        f"{to.memory} is behind its topics by {left:,} offsets: nothing was switched",
-        f"Have its writer run: `eden run`, or `eden rebuild {to.memory} --follow`.",
+        f"{to.memory}: {stage} is behind its topics by {left:,} offsets: nothing was switched",
+        f"Have it run: `eden run`, or `eden rebuild {to.memory} --follow`.",
     )
 
 

@@ -69,7 +69,9 @@ class Reforms:
         self.begun += 1
         with (self.folder / "reform.log").open("ab") as log:
             environment = {**os.environ, **self.made.environment}
-            self._process = psutil.Popen(command, env=environment, stdout=log, stderr=log)
+            self._process = psutil.Popen(
+                command, env=environment, stdout=log, stderr=log, preexec_fn=_interruptible
+            )
 
     async def _until_forming(self) -> None:
         outcomes = self.made.database[f"memory_ns_trial-{self.begun - 1}_outcomes"]
@@ -104,6 +106,11 @@ class Reforms:
 
     def _said(self) -> str:
         return (self.folder / "reform.log").read_text()[-3_000:]
+
+
+def _interruptible() -> None:
+    """Though a shell has started this in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @contextmanager

@@ -1,21 +1,24 @@
 """`eden namespace`: which memory there is and which is live, how large it is, another made live, away with it."""
 
 import asyncio
+from datetime import datetime
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from eden_memory.cli.replay.carrying import carry
 from eden_memory.cli.replay.reform_report import report
-from eden_memory.cli.replay.reform_shown import formed, selected
+from eden_memory.cli.replay.reform_shown import formed, own_changes, selected
 from eden_memory.domain.errors import EdenError
-from eden_memory.domain.placement import ORIGINAL
+from eden_memory.domain.placement import ORIGINAL, Placement
 from eden_memory.domain.replay.namespaces import placement_of
+from eden_memory.logs import warnings_only
 from eden_memory.mongo.reform.reforms import MongoReforms
 from eden_memory.namespaces.dropping import drop as drop_namespace
 from eden_memory.namespaces.dropping import placement_named
-from eden_memory.namespaces.switching import original_of, switch
+from eden_memory.namespaces.switching import original_of, refuse_behind, switch
 from eden_memory.namespaces.switching import rollback as back
 from eden_memory.namespaces.wiring import Installation, installation
 from eden_memory.settings import Settings
@@ -45,15 +48,26 @@ def drop(name: Name, yes: Annotated[bool, typer.Option("--yes", help="do not ask
 
 
 @app.command("switch")
-def switched(name: Name) -> None:
+def switched(
+    name: Name,
+    as_it_is: Annotated[
+        bool, typer.Option("--as-it-is", help="a reform, too, without what came since it was formed")
+    ] = False,
+) -> None:
     """Make a namespace live: everything that runs and reads follows at once, without a restart."""
-    asyncio.run(_switch(Settings(), name))
+    asyncio.run(switched_to(Settings(), name, as_it_is=as_it_is))
 
 
 @app.command()
 def rollback() -> None:
-    """Make live again what was live before."""
+    """Make live again what was live before; from a reform, people's own changes meanwhile are applied again."""
     asyncio.run(rolled_back(Settings()))
+
+
+@app.command("carry")
+def carry_over(name: Name) -> None:
+    """Apply in live memory again what people changed in a namespace while that was live; safe to repeat."""
+    asyncio.run(carried(Settings(), name))
 
 
 async def _list(settings: Settings) -> None:
@@ -123,17 +137,48 @@ async def _drop(settings: Settings, name: str, *, yes: bool) -> None:
     typer.echo(f"{name} is dropped")
 
 
-async def _switch(settings: Settings, name: str) -> None:
+async def switched_to(settings: Settings, name: str, *, as_it_is: bool = False) -> None:
+    """Make a namespace live, and say so; EdenError for a reform that has not caught up, unless `as_it_is`."""
     async with installation(settings) as at:
+        if not as_it_is:
+            await refuse_behind(at, name)
         was = await switch(at, name)
     typer.echo(f"{name} is live now, in the place of {was.memory}")
 
 
 async def rolled_back(settings: Settings) -> None:
-    """Make live what was live before, and say so."""
+    """Make live what was live before, and say so; what people changed meanwhile goes with them."""
     async with installation(settings) as at:
+        live = await at.live.read()
         was, now = await back(at)
-    typer.echo(f"{now.memory} is live again, in the place of {was.memory}")
+        typer.echo(f"{now.memory} is live again, in the place of {was.memory}")
+        if live is None or was.pipeline == now.pipeline:
+            return  # one pipeline: both had every command
+        try:
+            await _carry(at, was, now, live.switched_at)
+        except Exception as error:  # noqa: BLE001 - the edge of a command: what it was called for is done
+            typer.echo(
+                f"what people changed in {was.memory} meanwhile was not applied again: {error}", err=True
+            )
+            typer.echo(f"once that is put right: eden namespace carry {was.memory}", err=True)
+
+
+async def carried(settings: Settings, name: str) -> None:
+    """Apply in live memory what people changed in a namespace since it was made live, and say what became of it."""
+    async with installation(settings) as at:
+        namespace, live = await at.named(name), await at.live.placement()
+        if placement_of(namespace) == live:
+            raise EdenError(f"{name} is live", "eden namespace list")
+        if namespace.switched_at is None:
+            raise EdenError(f"{name} was never live: nobody changed anything in it", "eden namespace list")
+        await _carry(at, placement_of(namespace), live, namespace.switched_at)
+
+
+async def _carry(at: Installation, of: Placement, to: Placement, since: datetime) -> None:
+    with warnings_only():
+        found = await carry(at, of, to, since)
+    for line in own_changes(found) or [f"people changed nothing in {of.memory} meanwhile"]:
+        typer.echo(line)
 
 
 def megabytes(size: int) -> str:

@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 from eden_memory.cli.replay import reform_shown as shown
 from eden_memory.cli.replay import reform_work
 from eden_memory.cli.replay.live import live_settings
+from eden_memory.cli.replay.reform_kept import to_be_set
 from eden_memory.cli.replay.reform_plan import Plan, plan, refuse_unpriced
 from eden_memory.cli.replay.reform_report import report
 from eden_memory.cli.replay.reform_settings import overridden, overrides_of, streams_of
@@ -364,9 +365,9 @@ class _Command:
         if not self._given.switch:
             self._tell([f"eden reform report {self._name}; eden reform {self._name} --switch"])
             return "formed"
-        return await self._switch(reform, work)
+        return await self._switch(reform, own, work)
 
-    async def _switch(self, reform: Reform, work: Work) -> Ended:
+    async def _switch(self, reform: Reform, own: Settings, work: Work) -> Ended:
         if not whole(reform.asked) and not self._given.accept:
             raise EdenError(
                 f"{self._name} holds nothing but what was formed of {shown.selected(reform.asked)}",
@@ -374,10 +375,13 @@ class _Command:
             )
         if any(one.unmatched or one.outdated for one in work.own):
             self._confirm("Switch without these changes?")
+        if lines := to_be_set(self._settings, own, reform.asked):
+            self._tell(lines)
+            self._confirm("Switch all the same?")
         live = MongoLive(self._database, self._settings.mongodb.prefix)
         at = Installation(self._live, self._database, self._namespaces, live)
         await switch(at, self._name, part=self._given.accept)
-        self._tell([f"{self._name} is live; back: eden namespace rollback", *_kept(reform)])
+        self._tell([f"{self._name} is live; back: eden namespace rollback"])
         return "switched"
 
     def _confirm(self, question: str) -> None:
@@ -390,15 +394,3 @@ class _Command:
     def _tell(self, lines: Sequence[Any]) -> None:
         for line in lines:
             self._console.print(line, markup=False) if isinstance(line, str) else self._console.print(line)
-
-
-def _kept(reform: Reform) -> list[str]:
-    """What has to be set so that what follows is formed in the same way."""
-    asked = reform.asked
-    lines = [f"  {one.name} = {one.value}" for one in asked.overrides]
-    lines += ["  its streams, in `memory_streams`"] if asked.streams else []
-    return (
-        ["what comes is formed by this installation's settings; to form it so too, set there:", *lines]
-        if lines
-        else []
-    )

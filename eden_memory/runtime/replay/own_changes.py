@@ -41,13 +41,14 @@ async def apply_own_changes(
     topic_of: TopicOf,
     *,
     wanted: Callable[[Scope], bool] = lambda _: True,
+    theirs: Callable[[OwnChange], bool] = lambda _: True,
     least: float | None = None,
 ) -> Applied:
     """Give the shadow's fact-dedup the commands that people gave in the source, each to what it matches.
 
     `publisher` None: only say what would be done. `topic_of` is the shadow's. `embedder` is that of the shadow (texts
-    that it embedded before are kept, and cost nothing). `wanted` chooses scopes. `least`: (1 + cosine) / 2 from which
-    two texts mean the same; None: by the embedding model.
+    that it embedded before are kept, and cost nothing). `wanted` chooses scopes, `theirs` changes. `least`:
+    (1 + cosine) / 2 from which two texts mean the same; None: by the embedding model.
 
     To be called when the shadow's stages have nothing left to do. Commands have ids that follow from the change and
     what it is applied to, so it may be stopped and called again at any time: what the shadow holds already is among
@@ -61,7 +62,7 @@ async def apply_own_changes(
     for scope in await source.own.scopes():
         if not wanted(scope):
             continue
-        async for settled in work.settled(scope):
+        async for settled in work.settled(scope, theirs):
             found[settled.outcome].append(settled)
     return Applied(**{outcome: tuple(of) for outcome, of in found.items()})
 
@@ -80,12 +81,13 @@ class _Work:
         self._publisher, self._topic_of, self._least = publisher, topic_of, least
         self._usage = None if publisher is None else UsageLog(publisher, topic_of, SOURCE)
 
-    async def settled(self, scope: Scope) -> AsyncGenerator[Settled]:
+    async def settled(self, scope: Scope, theirs: Callable[[OwnChange], bool]) -> AsyncGenerator[Settled]:
         """All changes of a scope, their commands given."""
         done, taken = await self._done(scope.key), set[str]()
         waiting: list[OwnChange] = []
         async for change in self._source.own.of(scope):
-            waiting.append(change)
+            if theirs(change):
+                waiting.append(change)
             if len(waiting) == TOGETHER:
                 for one in await self._settle(scope.key, waiting, done, taken):
                     yield one

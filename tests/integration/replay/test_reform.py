@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from eden_memory import app, handlers
-from eden_memory.cli.replay.reform_work import STAGES
+from eden_memory.cli.replay.reform_work import LIVE, STAGES
 from eden_memory.domain.errors import EdenError
 from eden_memory.mongo.reform.reforms import MongoReforms
+from eden_memory.runtime.contract.topics import load_topics
+from eden_memory.runtime.reform.quiet import Quiet
 from eden_memory.settings import Settings
 from tests.integration.formation.commands import kill, start
 from tests.integration.formation.conftest import shared_settings as shared_settings  # noqa: PLC0414
@@ -150,6 +152,20 @@ async def test_killed_and_continued_it_pays_only_what_was_in_flight_again(
     assert sum(one.answered > 1 for one in prompts) <= 2 * 3
 
 
+async def test_windows_that_live_formation_has_under_way_are_seen(lived: System) -> None:
+    topics = load_topics(lived.settings.kafka)
+    async with Quiet(lived.client, {topics.group(one): topics.read_by(one) for one in LIVE}) as look:
+        behind, before = await look.standing()
+        assert (behind, before > 0) == (0, True)
+        session = await lived.session("ana")
+        await lived.write(session, "ana", "fact user: ana is at it just now.")
+        await lived.form(session)
+        await until(lambda: works(look), "work of live formation")
+        await look.until_quiet()
+        assert (await look.standing())[0] == 0
+        assert (await look.standing())[1] > before
+
+
 async def test_what_is_refused_leaves_nothing_behind(lived: System) -> None:
     for wrong in ("memory.simlar=0.8", "kafka.bootstrap=x", "memory.similar=high", "windows.messages=20"):
         with pytest.raises(EdenError):
@@ -200,6 +216,11 @@ async def test_after_the_switch_chat_is_formed_on_exactly_once(lived: System) ->
     windows = await lived.database[settings.names["windows"]].find().to_list()
     members = [one["message_id"] for row in windows for one in row["messages"]]
     assert len(members) == len(set(members)) == await lived.source["messages"].count_documents({})
+
+
+async def works(look: Quiet) -> bool:
+    """Whether live formation has anything to do."""
+    return (await look.standing())[0] > 0
 
 
 async def more_than(system: System, name: str, least: int) -> bool:

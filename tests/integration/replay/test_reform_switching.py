@@ -1,0 +1,109 @@
+"""A reform made live and left again: nothing forgotten comes back, nothing people changed stays behind."""
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from eden_memory.cli.replay.namespace import carried, rolled_back, switched_to
+from eden_memory.domain.control import Pause
+from eden_memory.domain.errors import EdenError
+from eden_memory.domain.placement import ORIGINAL, Placement
+from eden_memory.mongo.controls import MongoControls
+from eden_memory.mongo.source.requests import ask
+from eden_memory.namespaces.switching import switch
+from eden_memory.namespaces.wiring import installation
+from eden_memory.settings import Settings
+from processors.pipeline import FORGETTING
+from schemas.scopes import Scope
+from tests.integration.formation.running_system import System, until
+from tests.integration.replay.reform_kit import placed, reform
+from tests.integration.replay.test_switching import Held, everything
+
+pytestmark = pytest.mark.servers
+NAME = "anew"
+ANA = Scope.of_user("s.helper", "s.ana")
+TREE, GATE = "ana has planted the old tree at the west end", "ana paints the small gate green"
+NUTS, OAK = "ana is allergic to nuts", "ana has planted two oaks"
+
+
+async def command(found: System, action: str, fact_id: str | None, text: str | None) -> None:
+    """As the API writes what a person asks."""
+    asked: dict[str, Any] = {
+        "kind": "fact_command",
+        "scope": ANA.model_dump(),
+        "action": action,
+        "fact_id": fact_id,
+        "text": text,
+        "by": "person",
+        "asked_by": "ann",
+    }
+    await ask(found.database[found.settings.names["inbox"]], asked)
+
+
+async def is_live(found: System, name: str) -> bool:
+    async with installation(found.settings) as at:
+        return (await at.live.placement()).memory == name
+
+
+async def true(value: bool) -> bool:
+    return value
+
+
+async def test_what_was_forgotten_before_a_switch_is_gone_at_it_and_what_people_change_goes_back(
+    settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with everything(settings) as (found, running):
+        here, there = Held(found, Placement()), Held(found, Placement(NAME, NAME))
+        session = await found.session("ana")
+        (first, _) = await found.told(session, "ana", f"fact user: {TREE}", f"fact user: {GATE}")
+        controls = MongoControls(found.database, placed(found.settings, NAME).names)
+        await controls.pause(Pause(FORGETTING, "hand", "a test", datetime.now(UTC)))
+        ended, said = await reform(found.settings, NAME)
+        assert ended == "formed", said
+        with pytest.raises(EdenError, match="not in it yet"):
+            await switched_to(found.settings, NAME)
+        with pytest.raises(EdenError, match="cannot be compared"):
+            await switched_to(other_vectors(found.settings), NAME, as_it_is=True)
+        assert await is_live(found, ORIGINAL)
+
+        await _forgotten_just_before(found, controls, first)
+        await until(lambda: true(running.state().what == NAME and running.state().ready), "moved")
+
+        row = await there.facts.find_one({"content": GATE, "active": True})
+        assert row is not None
+        await command(found, "add", None, NUTS)
+        await command(found, "edit", row["_id"], OAK)
+        await there.holds(NUTS, OAK)
+        await here.holds(GATE)
+        await rolled_back(found.settings)
+        said = capsys.readouterr().out
+        assert f"{ORIGINAL} is live again" in said
+        assert "2 applied again, 0 there already, 0 match nothing" in said
+        await here.holds(NUTS, OAK)
+        await carried(found.settings, NAME)
+        assert "0 applied again, 2 there already" in capsys.readouterr().out
+
+
+async def _forgotten_just_before(found: System, controls: MongoControls, message: str) -> None:
+    """The switch waits for the forgetting of what is to become live."""
+    here, there = Held(found, Placement()), Held(found, Placement(NAME, NAME))
+    await found.forget("message", message)
+    await here.holds(GATE)
+    assert await there.texts() == sorted([TREE, GATE]), "it has not been told yet"
+    async with installation(found.settings) as at:
+        switching = asyncio.create_task(switch(at, NAME))
+        done, _ = await asyncio.wait([switching], timeout=3)
+        assert not done
+        assert await is_live(found, ORIGINAL)
+        await controls.resume(FORGETTING)
+        await switching
+    assert await there.texts() == [GATE], "gone when it is live, not later"
+
+
+def other_vectors(settings: Settings) -> Settings:
+    """Another model of vectors is configured."""
+    return settings.model_copy(
+        update={"models": settings.models.model_copy(update={"embeddings": "another-embedding"})}
+    )
