@@ -3,42 +3,77 @@
     python examples/consumers/plain_aiokafka.py --brokers 127.0.0.1:9092 --until-end
 
 It imports nothing of Eden Memory: docs/asyncapi.yaml, schemas/json and schemas/examples are all that it was written
-from. It joins no group and commits nothing; a program that goes on where it stopped sets `group_id`.
+from. It joins no group and commits nothing; a program that goes on where it stopped sets `group_id`. The records are
+compressed with zstd, for which aiokafka needs `cramjam` (`pip install aiokafka[zstd]`).
 """
 
 import argparse
 import asyncio
 import json
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 TOPICS = ("memory.facts", "memory.reflections", "memory.consolidations")
+FACT, REFLECTION, BLOB = "eden.FactChanged.v1", "eden.ReflectionFormed.v1", "eden.ScopeConsolidated.v1"
 
 
 class Memory:
-    """Entity → version → text. Any number of repeats, in any order, leave it the same."""
+    """Entity → version → event. Any number of repeats, in any order, leave it the same."""
 
     def __init__(self) -> None:
-        self.held: defaultdict[str, dict[int, str]] = defaultdict(dict)
+        self.held: defaultdict[tuple[str, str], dict[int, Any]] = defaultdict(dict)
         self.erased = set[str]()
+        self.passed_over = 0
 
     def take(self, key: str, attributes: dict[str, str], value: bytes | None) -> str:
         """One record; says what it meant."""
+        kind = attributes["ce_type"]
         entity, version = split(key)
         if value is None:  # a tombstone: its headers say which entity ended, and why
             self.erased.add(key)
-            self.held[entity].pop(version, None)
+            self.held[kind, entity].pop(version, None)
             return f"erased {attributes['ce_subject']}: {attributes.get('ce_reason')}"
-        text = json.loads(value).get("text")  # unknown fields are ignored: a later version may have more
-        if text is not None and key not in self.erased:
-            self.held[entity][version] = text
-        return f"{attributes['ce_type']} {key} {text!r}"
+        if kind not in (FACT, REFLECTION, BLOB):  # another type, or a version that is not known here
+            self.passed_over += 1
+            return f"passed over {kind} {key}"
+        event = json.loads(value)  # unknown fields are ignored
+        if key not in self.erased:  # else a late copy
+            self.held[kind, entity][version] = event
+        return f"{kind} {key} {event['text']!r}"
 
-    def summary(self) -> dict[str, int]:
-        """How much holds, how much was erased."""
-        return {"held": sum(bool(versions) for versions in self.held.values()), "erased": len(self.erased)}
+    def view(self) -> dict[str, Any]:
+        """Scope → its active facts, its buffer of reflections, and the text of its blob."""
+        scopes: defaultdict[str, dict[str, Any]] = defaultdict(
+            lambda: {"facts": {}, "buffer": {}, "blob": None}
+        )
+        for fact in self.active():
+            scopes[fact["scope"]["key"]]["facts"][fact["fact_id"]] = fact["text"]
+        absorbed = {one for blob in self.of(BLOB) for one in blob["absorbed"]}
+        for one in self.of(REFLECTION):
+            if one["reflection_id"] not in absorbed:
+                scopes[one["scope"]["key"]]["buffer"][one["reflection_id"]] = one["text"]
+        for blob in self.newest(BLOB):
+            scopes[blob["scope"]["key"]]["blob"] = blob["text"]
+        return {"scopes": scopes, "erased": len(self.erased), "passed_over": self.passed_over}
+
+    def active(self) -> list[Any]:
+        """Facts that are not retired; of those of one scope that say the same, the first."""
+        first: dict[tuple[str, str], Any] = {}
+        for fact in sorted(self.newest(FACT), key=lambda one: (one["formed_at"], one["fact_id"])):
+            if fact["retired_at"] is None:
+                first.setdefault((fact["scope"]["key"], fact["hash"]), fact)
+        return list(first.values())
+
+    def newest(self, kind: str) -> Iterator[Any]:
+        """The state of each entity: its highest version that is not erased."""
+        return (versions[max(versions)] for (of, _), versions in self.held.items() if of == kind and versions)
+
+    def of(self, kind: str) -> Iterator[Any]:
+        """Every version."""
+        return (one for (of, _), versions in self.held.items() if of == kind for one in versions.values())
 
 
 def split(key: str) -> tuple[str, int]:
@@ -48,7 +83,7 @@ def split(key: str) -> tuple[str, int]:
 
 
 async def main(brokers: str, prefix: str, until_end: bool) -> None:
-    """Until Ctrl-C, or the end that the topics have now."""
+    """Until Ctrl-C, or the end that the topics have now; then what holds, as JSON."""
     memory = Memory()
     topics = [prefix + topic for topic in TOPICS]
     consumer: Any = AIOKafkaConsumer(*topics, bootstrap_servers=brokers, auto_offset_reset="earliest")
@@ -59,7 +94,7 @@ async def main(brokers: str, prefix: str, until_end: bool) -> None:
                 for record in fetched:
                     attributes = {name: value.decode() for name, value in record.headers}
                     print(memory.take(record.key.decode(), attributes, record.value))
-    print(json.dumps(memory.summary()))
+    print(json.dumps(memory.view(), sort_keys=True))
 
 
 async def behind(consumer: Any, ends: dict[TopicPartition, int]) -> bool:

@@ -23,11 +23,39 @@ import (
 
 var topics = []string{"memory.facts", "memory.reflections", "memory.consolidations"}
 
-// memory is what holds: entity → version → text. Any number of repeats in any order leave it the same.
+const (
+	factType       = "eden.FactChanged.v1"
+	reflectionType = "eden.ReflectionFormed.v1"
+	blobType       = "eden.ScopeConsolidated.v1"
+)
+
+// stated is what this program wants of the three events; fields that are not named here are ignored.
+type stated struct {
+	Scope        struct{ Key string }
+	Text         string
+	FactID       string  `json:"fact_id"`
+	Hash         string  `json:"hash"`
+	FormedAt     string  `json:"formed_at"` // RFC 3339 with three decimals in UTC: compares as text
+	RetiredAt    *string `json:"retired_at"`
+	ReflectionID string  `json:"reflection_id"`
+	Absorbed     []string
+}
+
+type entity struct{ kind, id string }
+
+// memory is what holds: entity → version → event. Any number of repeats in any order leave it the same.
 type memory struct {
-	mu     sync.Mutex
-	held   map[string]map[int]string
-	erased map[string]bool // keys with a tombstone: "entity@version"
+	mu         sync.Mutex
+	held       map[entity]map[int]stated
+	erased     map[string]bool // keys with a tombstone: "entity@version"
+	passedOver int
+}
+
+// scope is what an agent would be shown of it.
+type scope struct {
+	Facts  map[string]string `json:"facts"`
+	Buffer map[string]string `json:"buffer"`
+	Blob   *string           `json:"blob"`
 }
 
 func main() {
@@ -41,7 +69,7 @@ func main() {
 		log.Fatal(err)
 	}
 	defer client.Close()
-	seen := &memory{held: map[string]map[int]string{}, erased: map[string]bool{}}
+	seen := &memory{held: map[entity]map[int]stated{}, erased: map[string]bool{}}
 	var reading sync.WaitGroup
 	for _, topic := range topics {
 		partitions, err := client.Partitions(*prefix + topic)
@@ -59,11 +87,14 @@ func main() {
 		}
 	}
 	reading.Wait()
-	summary, _ := json.Marshal(map[string]int{"held": len(seen.held), "erased": len(seen.erased)})
-	fmt.Println(string(summary))
+	view, _ := json.Marshal(map[string]any{
+		"scopes": seen.scopes(), "erased": len(seen.erased), "passed_over": seen.passedOver,
+	})
+	fmt.Println(string(view))
 }
 
 // read takes one partition from its first record; without a group nothing is committed and nobody is disturbed.
+// sarama does not say its position: it waits where compaction has taken the last record before the end.
 func read(client sarama.Client, topic string, partition int32, untilEnd bool, seen *memory) error {
 	end, err := client.GetOffset(topic, partition, sarama.OffsetNewest)
 	if err != nil {
@@ -110,31 +141,91 @@ func (m *memory) take(record *sarama.ConsumerMessage) error {
 // erase drops the version that a tombstone names, for ever.
 func (m *memory) erase(key string, about *event.Event) {
 	m.erased[key] = true
-	entity, version := split(key)
-	delete(m.held[entity], version)
-	if len(m.held[entity]) == 0 {
-		delete(m.held, entity)
-	}
+	id, version := split(key)
+	delete(m.held[entity{about.Type(), id}], version)
 	fmt.Printf("erased %q: %v\n", about.Subject(), about.Extensions()["reason"])
 }
 
 func (m *memory) hold(key string, about *event.Event) error {
-	var data struct {
-		Text string `json:"text"` // fields that are not named here are ignored: a later version may have more
+	kind := about.Type()
+	if kind != factType && kind != reflectionType && kind != blobType {
+		m.passedOver++ // another type, or a version that is not known here
+		fmt.Printf("passed over %s %q\n", kind, key)
+		return nil
 	}
+	var data stated
 	if err := about.DataAs(&data); err != nil {
 		return err
 	}
-	if m.erased[key] || data.Text == "" {
-		return nil
+	if !m.erased[key] { // else a late copy
+		id, version := split(key)
+		if m.held[entity{kind, id}] == nil {
+			m.held[entity{kind, id}] = map[int]stated{}
+		}
+		m.held[entity{kind, id}][version] = data
 	}
-	entity, version := split(key)
-	if m.held[entity] == nil {
-		m.held[entity] = map[int]string{}
-	}
-	m.held[entity][version] = data.Text
-	fmt.Printf("%s %q %q\n", about.Type(), key, data.Text)
+	fmt.Printf("%s %q %q\n", kind, key, data.Text)
 	return nil
+}
+
+// scopes has the active facts of each scope, its buffer of reflections, and the text of its blob.
+func (m *memory) scopes() map[string]*scope {
+	found := map[string]*scope{}
+	of := func(key string) *scope {
+		if found[key] == nil {
+			found[key] = &scope{Facts: map[string]string{}, Buffer: map[string]string{}}
+		}
+		return found[key]
+	}
+	for _, fact := range m.active() {
+		of(fact.Scope.Key).Facts[fact.FactID] = fact.Text
+	}
+	absorbed := map[string]bool{}
+	for one, versions := range m.held {
+		for _, blob := range versions {
+			for _, id := range blob.Absorbed {
+				absorbed[id] = true
+			}
+		}
+		if newest, ok := highest(versions); ok && one.kind == blobType {
+			of(newest.Scope.Key).Blob = &newest.Text
+		}
+	}
+	for one, versions := range m.held {
+		for _, reflection := range versions {
+			if one.kind == reflectionType && !absorbed[reflection.ReflectionID] {
+				of(reflection.Scope.Key).Buffer[reflection.ReflectionID] = reflection.Text
+			}
+		}
+	}
+	return found
+}
+
+// active has the facts that are not retired; of those of one scope that say the same, the first.
+func (m *memory) active() map[[2]string]stated {
+	first := map[[2]string]stated{}
+	for one, versions := range m.held {
+		fact, ok := highest(versions)
+		if !ok || one.kind != factType || fact.RetiredAt != nil {
+			continue
+		}
+		same := [2]string{fact.Scope.Key, fact.Hash}
+		other, there := first[same]
+		if !there || fact.FormedAt+fact.FactID < other.FormedAt+other.FactID {
+			first[same] = fact
+		}
+	}
+	return first
+}
+
+// highest is the state of an entity: its highest version that is not erased.
+func highest(versions map[int]stated) (stated, bool) {
+	newest := 0
+	for version := range versions {
+		newest = max(newest, version)
+	}
+	one, ok := versions[newest]
+	return one, ok
 }
 
 // split parts a key into entity and version; reflections have one version only.

@@ -3,20 +3,20 @@
 import asyncio
 import json
 import os
-import shutil
 import sys
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
 
 from eden_memory.settings import Settings
+from schemas.example_files import examples_of
+from tests.integration.subscribing.consumer_programs import ROOT, in_go, needs_go, plain
 from tests.integration.subscribing.published import MEMORY, Writing, writing
 
 pytestmark = pytest.mark.servers
-ROOT = Path(__file__).parents[3]
-CONSUMERS = ROOT / "examples" / "consumers"
-GO = CONSUMERS / "go"
+SESSIONS_CLOSED = len(examples_of("SessionClosed", 1))
+"""Examples of another type in one of the topics."""
 
 
 @pytest.fixture
@@ -26,71 +26,40 @@ async def topics(settings: Settings) -> AsyncGenerator[Writing]:
 
 
 async def _filled(topics: Writing) -> int:
-    """Every example of the three topics, what a newer program might write, and what no program should have."""
+    """Every example of the three topics, what newer programs might write; how many records there are."""
     written = 0
     for topic in MEMORY:
         written += await topics.examples(topic)
-    newer = topics.envelope("FactChanged", "newer", "later", "agent:s.a")
-    await topics.record("memory.facts", b"later@1", b'{"text": "new", "unheard_of": 1}', newer.headers())
-    return written + 1
-
-
-async def _run(*command: str, **environment: str) -> list[str]:
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
-        *command, cwd=ROOT, env={**os.environ, **environment}, stdout=pipe, stderr=pipe
-    )
-    out, err = await process.communicate()
-    assert process.returncode == 0, err.decode()
-    return out.decode().splitlines()
-
-
-def _options(settings: Settings) -> tuple[str, ...]:
-    return (
-        "--brokers",
-        settings.kafka.bootstrap or "",
-        "--prefix",
-        settings.kafka.topic_prefix,
-        "--until-end",
-    )
+    fact = next(iter(examples_of("FactChanged", 1).values()))
+    value = json.dumps({**fact, "fact_id": "later", "version": 1, "text": "new", "unheard_of": 1}).encode()
+    headers = topics.envelope("FactChanged", "newer", "later", fact["scope"]["key"]).headers()
+    await topics.record("memory.facts", b"later@1", value, headers)
+    next_version = [(name, of.replace(b".v1", b".v2")) for name, of in headers]
+    await topics.record("memory.facts", b"later@2", b'{"said": "otherwise"}', next_version)
+    return written + 2
 
 
 async def test_a_plain_client_reads_everything_from_the_start(topics: Writing, settings: Settings) -> None:
     written = await _filled(topics)
-    script = str(CONSUMERS / "plain_aiokafka.py")
-    lines = await _run(sys.executable, "-I", script, *_options(settings))
+    lines = await plain(settings)
     assert len(lines) == written + 1
     assert sum(line.startswith("erased") for line in lines) == len(MEMORY)
-    assert json.loads(lines[-1])["erased"] == len(MEMORY)
+    said = json.loads(lines[-1])
+    assert (said["erased"], said["passed_over"]) == (len(MEMORY), 1 + SESSIONS_CLOSED)
     assert any("'new'" in line for line in lines)
+    assert sum(line.startswith("passed over eden.FactChanged.v2 later@2") for line in lines) == 1
     assert await topics.groups() == []
 
 
-@pytest.mark.skipif(shutil.which("go") is None, reason="no Go toolchain")
+@needs_go
 @pytest.mark.timeout(400)
 async def test_a_go_program_with_the_cloudevents_sdk_holds_the_same(
     topics: Writing, settings: Settings, tmp_path: Path
 ) -> None:
     await _filled(topics)
-    program = str(tmp_path / "consumer")
-    if not await _built(program):
-        pytest.skip("the example's Go modules are not on this machine (go mod download)")
-    lines = await _run(program, *_options(settings))
-    plain = await _run(sys.executable, "-I", str(CONSUMERS / "plain_aiokafka.py"), *_options(settings))
-    assert json.loads(lines[-1]) == json.loads(plain[-1])
+    lines = await in_go(settings, tmp_path)
+    assert json.loads(lines[-1]) == json.loads((await plain(settings))[-1])
     assert sum(line.startswith("erased") for line in lines) == len(MEMORY)
-
-
-async def _built(program: str) -> bool:
-    """Without the network: from modules that are there already."""
-    offline: Mapping[str, str] = {**os.environ, "GOPROXY": "off", "GOFLAGS": "-mod=mod -buildvcs=false"}
-    command = ("go", "build", "-o", program, ".")
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*command, cwd=GO, env=offline, stderr=pipe)
-    _, err = await process.communicate()
-    if process.returncode:
-        assert b"module lookup disabled" in err, err.decode()
-    return process.returncode == 0
 
 
 async def test_a_faststream_program_reads_typed_events_in_its_own_group(
