@@ -14,6 +14,7 @@ from eden_memory.cli.demo_view import LineView, LiveView
 from eden_memory.demo.conversation import EXAMPLE, read_conversation
 from eden_memory.demo.estimate import estimate
 from eden_memory.demo.play import Outcome, Plan, play, running_servers
+from eden_memory.models.providers.api_keys import VARIABLES, key_of
 from eden_memory.models.providers.catalogue import asked_for, provider_name
 from eden_memory.settings import Settings
 
@@ -64,15 +65,21 @@ def _as_interrupt(number: int, frame: object) -> None:
 def _agree(console: Console, settings: Settings, plan: Plan, *, yes: bool) -> None:
     """Say what it will cost at most, and ask before a conversation of one's own leaves this machine.
 
-    Whatever it comes to, the demo ends when the calls have cost more than the cap.
+    Whatever it comes to, the demo ends when the calls have cost more than the cap, as far as prices are known.
+    EdenError where a provider's key is missing.
     """
     asked = asked_for(settings)
     if not asked:
         return
+    for provider in VARIABLES.keys() & set(asked):
+        key_of(provider)
     cost = estimate(plan.conversation, settings)
-    said = f"up to about {cost:.2f} USD is expected" if cost is not None else "no price is known"
+    capped = f"it stops at {plan.cap_usd:g} USD (--cap)"
+    said = f"up to about {cost:.2f} USD is expected; {capped}"
+    if cost is None:
+        said = f"not all prices are known, and only known ones count: {capped}"
     where, messages = " and ".join(map(provider_name, asked)), len(plan.conversation.messages)
-    console.print(f"{messages} messages go to {where}: {said}; it stops at {plan.cap_usd:g} USD (--cap)")
+    console.print(f"{messages} messages go to {where}: {said}")
     if cost is not None and float(cost) > plan.cap_usd:
         console.print(
             "[yellow]that may not be enough for all of it[/yellow]: what is formed by then is shown"

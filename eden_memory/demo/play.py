@@ -2,12 +2,12 @@
 
 import asyncio
 from asyncio import TaskGroup
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from pydantic import SecretStr
 
@@ -34,6 +34,8 @@ from eden_memory.watching import watching
 DATABASE, PREFIX = "eden_demo", "eden-demo."
 READY_SECONDS, QUIET_SECONDS = 60.0, 20.0
 """How long to wait for the tailer to follow, and for a record when something is still missing."""
+CAP_SECONDS = 0.25
+"""Between two looks at what the calls have cost."""
 
 
 class View(Protocol):
@@ -135,11 +137,14 @@ async def play(settings: Settings, found: Endpoints, plan: Plan, view: View) -> 
             running_system(told, log_of(settings)) as system,
         ):
             play = partial(application.play, plan.conversation, plan.rate)
-            await _follow(play, arrivals, system, journey, view)
-            view.note("all sessions end; what is left is formed")
-            view.forming(progress)
-            await application.end_sessions(plan.conversation)
-            finished = await _formed(here, plan, progress, system)
+            following = _follow(play, arrivals, system, journey, view)
+            if finished := await within(following, progress, plan.cap_usd):
+                view.note("all sessions end; what is left is formed")
+                view.forming(progress)
+                await application.end_sessions(plan.conversation)
+                finished = await _formed(here, plan, progress, system)
+            if not finished:
+                await system.stop()
             return await _outcome(here, plan, journey.summary(), progress, finished=finished)
     except* EdenError as errors:
         raise _first(errors) from None
@@ -174,9 +179,22 @@ async def _formed(here: Settings, plan: Plan, progress: Progress, system: System
         database = client[DATABASE]
         finished = await formed(database, here.names, sessions, progress, plan.cap_usd)
         watch.cancel()
-    if not finished:
-        await system.stop()
     return finished
+
+
+async def within(work: Coroutine[Any, Any, None], progress: Progress, cap_usd: float) -> bool:
+    """Do the work; False, and it is cancelled, as soon as the calls have cost more than the cap."""
+    task = asyncio.create_task(work)
+    try:
+        while not task.done():
+            if float(progress.total.cost) > cap_usd:
+                return False
+            await asyncio.wait((task,), timeout=CAP_SECONDS)
+        await task
+        return True
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 async def _outcome(

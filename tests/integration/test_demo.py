@@ -150,10 +150,12 @@ def test_an_interrupt_leaves_nothing_behind(environment: dict[str, str], number:
 
 
 @pytest.mark.timeout(120)
-def test_it_stops_at_its_cap_and_shows_what_was_formed_by_then(environment: dict[str, str]) -> None:
+def test_it_stops_at_its_cap_in_the_midst_of_writing_and_shows_what_was_formed_by_then(
+    environment: dict[str, str],
+) -> None:
     with model_server_process(base_seconds=0.2) as models:
         asks = {"OPENAI_API_KEY": "nobody's", "OPENAI_BASE_URL": models.openai_url}
-        process = demo(environment | asks, "--rate", "400", "--llm", "openai", "--cap", "0.0001")
+        process = demo(environment | asks, "--rate", "20", "--llm", "openai", "--cap", "0.0001")
         said, _ = process.communicate(timeout=110)
         asked = models.counts()["calls"]
     plain = " ".join(said.split())
@@ -162,10 +164,21 @@ def test_it_stops_at_its_cap_and_shows_what_was_formed_by_then(environment: dict
     assert "it stops at 0.0001 USD (--cap)" in plain
     assert "that may not be enough for all of it" in plain
     assert "not everything was formed" in plain
-    assert "missing 0" in plain
-    assert 1 <= asked["facts"] <= 8
+    written = re.search(r"messages (\d+) (\d+)", plain)
+    assert written is not None, said
+    assert 45 <= int(written[1]) < 281
+    assert 1 <= asked["facts"] < 8
     assert "Traceback" not in said
     assert processes_in(environment) == []
+
+
+def test_without_the_key_it_ends_before_it_starts_anything(environment: dict[str, str]) -> None:
+    nobodys = {name: value for name, value in environment.items() if name != "OPENAI_API_KEY"}
+    process = demo(nobodys, "--llm", "openai")
+    said, _ = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "there is no key for it" in said
+    assert "MongoDB and Kafka start" not in said
 
 
 async def played(settings: Settings, servers: TestServers, conversation: Conversation) -> play.Outcome:
