@@ -149,6 +149,7 @@ class Process:
         self._signals.working()
         tasks = [asyncio.create_task(part.run(), name=part.name) for part in self.parts]
         asked = asyncio.create_task(self._signals.asked.wait())
+        log.info("process runs", parts=[part.name for part in self.parts])
         try:
             await asyncio.wait([*tasks, asked], return_when=asyncio.FIRST_COMPLETED)
             self._signals.ends_within(self._drain_seconds + self._cancel_seconds + CLOSE_SECONDS)

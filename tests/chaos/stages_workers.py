@@ -87,9 +87,9 @@ class Workers(Tailers):
         await self.restart(one)
 
     async def restart(self, one: TailerProcess) -> None:
-        """SIGTERM, once it can be heeded; it must end with 0 within its drain and the time to leave its groups."""
+        """SIGTERM, once it has started; it must end with 0 within its drain and the time to leave its groups."""
         try:
-            await until(lambda: one.heeds_signals or one not in self._watching, f"{one.name} heeds signals")
+            await until(lambda: one.runs or one not in self._watching, f"{one.name} runs")
         except NotInTime as error:
             await self._kill_and_ask(one)
             self.violations.append(f"{error}:\n{one.said(60)}")

@@ -14,7 +14,6 @@ import orjson
 from tests.chaos.waiting import until
 
 COMMAND = (sys.executable, "-m", "eden_memory.cli.main", "run", "tailer")
-SIGTERM_BIT = 1 << (signal.SIGTERM - 1)
 STOP_SECONDS = 5.0
 LEFT = frozenset({"leadership lost", "begins again from the saved position"})
 
@@ -41,14 +40,9 @@ class TailerProcess:
         return epoch
 
     @property
-    def heeds_signals(self) -> bool:
-        """Whether its handler of SIGTERM is in place: before that, Python is still starting."""
-        try:
-            status = Path(f"/proc/{self._process.pid}/status").read_text()
-        except FileNotFoundError:
-            return False
-        caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
-        return bool(int(caught.split()[1], 16) & SIGTERM_BIT)
+    def runs(self) -> bool:
+        """Whether it has started: before that a signal ends it at once."""
+        return any(line["event"] == "process runs" for line in self._lines())
 
     def said(self, lines: int = 12) -> str:
         """The end of its log."""
@@ -93,7 +87,7 @@ class Tailers:
     @property
     def stands_by(self) -> bool:
         """Whether another than the leader is there to take over."""
-        return sum(one.heeds_signals for one in self.running) > 1
+        return sum(one.runs for one in self.running) > 1
 
     async def start(self) -> None:
         """All of them; from now on those that end are replaced."""
@@ -121,8 +115,8 @@ class Tailers:
         await one.ended()
 
     async def restart(self, one: TailerProcess) -> None:
-        """SIGTERM, once it can be heeded; it must end with 0, within 5 seconds."""
-        await until(lambda: one.heeds_signals or one not in self._watching, f"{one.name} heeds signals")
+        """SIGTERM, once it has started; it must end with 0, within 5 seconds."""
+        await until(lambda: one.runs or one not in self._watching, f"{one.name} runs")
         one.expected_end = True
         began = time.monotonic()
         one.send(signal.SIGTERM)
