@@ -8,6 +8,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.domain.names import Names
+from eden_memory.mongo.memory.shared_reads import SharedReads
 from schemas.envelope import Envelope
 from schemas.events import FactChanged, decode
 from schemas.events.base import Event
@@ -21,19 +22,20 @@ MOST_KEPT = 5_000
 
 
 class MongoDecided:
-    """Port Decided over `outcomes` and the mark in `snapshots`."""
+    """Port Decided over `outcomes` and the mark in `snapshots`; scopes that ask at the same moment share a query."""
 
     def __init__(self, database: AsyncDatabase[Row], names: Names, decode: Decode = decode) -> None:
         majority = ReadConcern("majority")
         self._outcomes = database.get_collection(names["outcomes"], read_concern=majority)
         self._snapshots = database.get_collection(names["snapshots"], read_concern=majority)
         self._decode = decode
+        self._marks = SharedReads(self._read_marks)
+        self._facts_of, self._given = SharedReads(self._read_facts), SharedReads(self._read_given)
         self._kept: OrderedDict[str, Outcomes] = OrderedDict()
 
     async def applied(self, scope_key: str) -> int:
         """The writer's mark; 0 before its first commit."""
-        row = await self._snapshots.find_one({"_id": scope_key}, {"applied": 1})
-        return 0 if row is None else row.get("applied", 0)
+        return (await self._marks.get([scope_key])).get(scope_key, 0)
 
     async def beyond(self, scope_key: str, applied: int) -> Sequence[FactChanged]:
         """The facts of the scope's decisions numbered above `applied`, up to the first number not given."""
@@ -58,18 +60,29 @@ class MongoDecided:
         asked, found = dict(known), dict[str, int]()
         while asked:
             names = {f"fact:{fact_id}@{version + 1}": fact_id for fact_id, version in asked.items()}
-            rows = await self._outcomes.find({"writes": {"$in": list(names)}}, {"writes": 1}).to_list()
-            taken = {names[one] for row in rows for one in row["writes"] if one in names}
+            taken = [names[one] for one in await self._given.get(names)]
             asked = {fact_id: asked[fact_id] + 1 for fact_id in taken}
             found |= asked
         return found
 
     async def _page(self, scope_key: str, numbers: range) -> Outcomes:
-        wanted = {f"{scope_key}#{number}": number for number in numbers}
-        rows = self._outcomes.find({"writes": {"$in": list(wanted)}}, {"writes": 1, "records": 1})
-        return {
-            wanted[name]: self._facts(row) async for row in rows for name in row["writes"] if name in wanted
-        }
+        found = await self._facts_of.get(f"{scope_key}#{number}" for number in numbers)
+        return {int(name.rpartition("#")[2]): facts for name, facts in found.items()}
+
+    async def _read_marks(self, scope_keys: list[str]) -> dict[str, int]:
+        rows = await self._snapshots.find({"_id": {"$in": scope_keys}}, {"applied": 1}).to_list()
+        return {row["_id"]: row.get("applied", 0) for row in rows}
+
+    async def _read_facts(self, writes: list[str]) -> dict[str, tuple[FactChanged, ...]]:
+        """The facts of the outcomes with these writes; an outcome has one number."""
+        rows = await self._outcomes.find({"writes": {"$in": writes}}, {"writes": 1, "records": 1}).to_list()
+        wanted = set(writes)
+        return {name: self._facts(row) for row in rows for name in row["writes"] if name in wanted}
+
+    async def _read_given(self, writes: list[str]) -> dict[str, bool]:
+        """Those that there are."""
+        rows = await self._outcomes.find({"writes": {"$in": writes}}, {"writes": 1}).to_list()
+        return {name: True for row in rows for name in row["writes"]}
 
     def _facts(self, row: Row) -> tuple[FactChanged, ...]:
         """The facts among an outcome's records; none once those were removed, all having consumed them."""

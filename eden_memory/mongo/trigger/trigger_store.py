@@ -16,6 +16,7 @@ from eden_memory.domain.names import Names
 from eden_memory.domain.windows.trigger import Session, StoredMessage
 from eden_memory.domain.windows.window_request import BatchWrite, SessionWrite, StoredWindow
 from eden_memory.domain.windows.windows import Limits
+from eden_memory.mongo.memory.shared_reads import SharedReads
 from eden_memory.mongo.transactions import Transactions
 from eden_memory.mongo.trigger import trigger_documents as documents
 from eden_memory.mongo.trigger.trigger_documents import Row
@@ -102,6 +103,7 @@ class MongoTriggerStore:
         self._partitions: AsyncCollection[Row] = database[names["partitions"]]
         self._limits = limits
         self._reads = WatermarkReads(self._sessions)
+        self._window_rows = SharedReads(self._read_windows)
 
     async def create_indexes(self) -> None:
         """What is looked up: sessions by when they go cold, those with something unpublished; what is forgotten."""
@@ -169,9 +171,13 @@ class MongoTriggerStore:
 
     async def windows(self, formation_ids: Iterable[str]) -> dict[str, StoredWindow]:
         """Closed windows whose texts are still kept."""
-        wanted = list(formation_ids)
-        rows = await self._windows.find({"_id": {"$in": wanted}}).to_list() if wanted else []
-        return {row["_id"]: documents.window_of(row) for row in rows if _kept(row)}
+        rows = await self._window_rows.get(formation_ids)
+        return {name: documents.window_of(row) for name, row in rows.items() if _kept(row)}
+
+    async def _read_windows(self, formation_ids: list[str]) -> dict[str, Row]:
+        """Stages that read windows at the same moment share a query."""
+        found = await self._windows.find({"_id": {"$in": formation_ids}}).to_list()
+        return {row["_id"]: row for row in found}
 
     async def place(self, partition: int) -> int:
         """The last place given to a message of a partition."""
