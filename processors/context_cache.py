@@ -52,14 +52,15 @@ class ContextCache:
     async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Outgoing]:
         """One batch of one partition: each scope once, each context once."""
         now = self._clock()
-        wanted = await self._opened(deliveries, now)
+        wanted, known = await self._opened(deliveries, now)
         keys = dict.fromkeys(_key(one) for one in deliveries)
         for key, concerned in (await self._contexts.concerned(keys, now, AT_ONCE + 1)).items():
             if len(concerned) > AT_ONCE:
                 self._put_off(key)
             else:
                 wanted |= {one.asked: max(one.active_until, wanted.get(one.asked, now)) for one in concerned}
-        await self._build(wanted)
+                known += concerned
+        await self._build(wanted, known)
         if wanted and self._watch is not None:
             _tell(self._watch, deliveries, self._clock())
         await asyncio.sleep(self._breath_seconds)
@@ -68,12 +69,12 @@ class ContextCache:
     async def refresh_all(self) -> None:
         """Build everything active anew: what an earlier process had put off is lost with it."""
         async for page in self._contexts.active(None, self._clock()):
-            await self._build({one.asked: one.active_until for one in page})
+            await self._build(_until(page), page)
 
     async def sessions_changed(self, session_ids: Iterable[str]) -> None:
         """Who is in these sessions may have changed."""
         found = await self._contexts.of_sessions(session_ids, self._clock())
-        await self._build({one.asked: one.active_until for one in found})
+        await self._build(_until(found), found)
 
     async def close(self) -> None:
         """Build what was put off."""
@@ -82,7 +83,9 @@ class ContextCache:
             await asyncio.gather(self._rounds, return_exceptions=True)
         await self._round()
 
-    async def _opened(self, deliveries: Sequence[Delivery], now: datetime) -> dict[Asked, datetime]:
+    async def _opened(
+        self, deliveries: Sequence[Delivery], now: datetime
+    ) -> tuple[dict[Asked, datetime], list[Ready]]:
         """The contexts of sessions whose own memory changed: of those who may see it, and of those there are."""
         until: dict[str, datetime] = {}
         wanted: dict[Asked, datetime] = {}
@@ -95,26 +98,30 @@ class ContextCache:
                 until[event.scope.session_id] = active_until
                 for user in scope.audience or (None,):
                     wanted[Asked(scope.agent_id, scope.session_id, user)] = active_until
-        for ready in await self._contexts.of_sessions(until, now) if until else ():
+        known = list(await self._contexts.of_sessions(until, now)) if until else []
+        for ready in known:
             wanted[ready.asked] = max(ready.active_until, until[ready.asked.session_id or ""])
-        return wanted
+        return wanted, known
 
-    async def _build(self, wanted: dict[Asked, datetime]) -> None:
-        """Build these contexts from what is stored now."""
+    async def _build(self, wanted: dict[Asked, datetime], read: Iterable[Ready]) -> None:
+        """Build these contexts from what is stored now; `read`: those of them that were read before it."""
+        known = {one.asked: one for one in read}
         for _ in range(MOST_CONFLICTS):
             if not wanted:
                 return
-            known = await self._contexts.known(wanted)
+            known |= await self._contexts.known(one for one in wanted if one not in known)
             views = await self._source.look_up(list(wanted))
             before = {one: known.get(one) or Ready(one, until) for one, until in wanted.items()}
-            await self._contexts.remove([before[one] for one in known if not views[one].present])
+            await self._contexts.remove(
+                [known[one] for one in wanted if one in known and not views[one].present]
+            )
             present = [one for one in wanted if views[one].present]
             again = await self._contexts.put(
                 [self._built(before[one], views[one], wanted[one]) for one in present]
             )
             if self._watch is not None:
                 self._watch.built(len(present) - len(again))
-            wanted = {one.asked: wanted[one.asked] for one in again}
+            wanted, known = {one.asked: wanted[one.asked] for one in again}, {}
         log.warning("contexts were built elsewhere, again and again", contexts=len(wanted))
 
     def _built(self, before: Ready, view: View, until: datetime) -> Built:
@@ -147,10 +154,15 @@ class ContextCache:
             return
         try:
             async for page in self._contexts.active(keys, self._clock()):
-                await self._build({one.asked: one.active_until for one in page})
+                await self._build(_until(page), page)
         except BaseException:
             self._later |= keys
             raise
+
+
+def _until(page: Iterable[Ready]) -> dict[Asked, datetime]:
+    """They stay active for as long as they were."""
+    return {one.asked: one.active_until for one in page}
 
 
 def _tell(watch: FreshnessWatch, deliveries: Sequence[Delivery], now: datetime) -> None:
