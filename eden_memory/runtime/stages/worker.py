@@ -41,6 +41,9 @@ class Bounds:
     bytes: int = 16_000_000
     poll_records: int = 500
     poll_seconds: float = 0.2
+    """So often it is seen whether a partition that is not fetched may be fetched again."""
+    idle_seconds: float = 1.0
+    """So long a poll waits for records while all partitions are fetched; what comes ends the wait."""
     commit_seconds: float = 1.0
     stop_seconds: float = 25.0
     """What runs when the stage is told to stop has so long to end."""
@@ -145,7 +148,8 @@ class Worker:
 
     async def _poll(self) -> None:
         while True:
-            fetched = await self.membership.fetch(self._bounds.poll_seconds, self._bounds.poll_records)
+            seconds = self._bounds.poll_seconds if self._paused else self._bounds.idle_seconds
+            fetched = await self.membership.fetch(seconds, self._bounds.poll_records)
             for tp, records in fetched.items():
                 self._take(tp, records)
             self._balance()
