@@ -94,6 +94,8 @@ async def rebuilding(
 ) -> AsyncGenerator[tuple[Rebuilding, Worker]]:
     """The namespace, made if it is new, and the writer that fills it."""
     known = await at.namespaces.get(checked(name))
+    if known is not None and known.kind != "rebuild":
+        raise EdenError(f"{name} is a {known.kind}, no rebuild", "Give another name.")
     placement = placement_of(known) if known is not None else Placement(name, at.settings.placement.pipeline)
     if placement == at.settings.placement:
         raise EdenError(f"{name} is live: its writer is part of `eden run`", "Give another name.")

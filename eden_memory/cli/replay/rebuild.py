@@ -3,10 +3,9 @@
 import asyncio
 import sys
 from collections.abc import Coroutine, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Never
 
 import typer
 from rich.console import Console
@@ -28,10 +27,10 @@ Verify = Annotated[
     bool, typer.Option("--verify", help="then compare with live memory; exit code 1: different")
 ]
 Switch = Annotated[
-    bool, typer.Option("--switch", help="then make it live: with --verify, where it is equal to live")
+    bool, typer.Option("--switch", help="then compare, as --verify does, and make it live where it is equal")
 ]
 Accept = Annotated[
-    bool, typer.Option("--accept", help="with --verify --switch: make it live in spite of differences")
+    bool, typer.Option("--accept", help="with --switch: make it live in spite of differences, or uncompared")
 ]
 Rollback = Annotated[bool, typer.Option("--rollback", help="make live again what was live before; no NAME")]
 Nothing = Annotated[
@@ -43,6 +42,7 @@ Nothing = Annotated[
 Most = Annotated[int, typer.Option("--show", min=0, help="how many differences are listed")]
 
 LOOK_SECONDS = 1.0
+STOPPED = 130
 COLLECTED_AFTER = 50_000
 """Records and documents hold no cycles, but what drivers leave in some holds a megabyte of replies each."""
 
@@ -59,7 +59,8 @@ def rebuild(
 ) -> None:
     """Rebuild memory from the memory topics into a namespace, without any model; safe to stop and to repeat.
 
-    Live memory is not touched, and nothing is published.
+    Live memory is not touched, and nothing is published. Exit code 1: it differs from live memory; 130: stopped
+    before it was done.
     """
     if back:
         from eden_memory.cli.replay.namespace import rolled_back  # noqa: PLC0415 - a rebuild needs none of it
@@ -69,16 +70,35 @@ def rebuild(
     if nothing:
         from eden_memory.cli.replay.from_nothing import from_nothing  # noqa: PLC0415 - formation's, 25 MB
 
-        with warnings_only(), suppress(KeyboardInterrupt):
-            run(from_nothing(Settings(), Console(highlight=False, soft_wrap=True)), COLLECTED_AFTER)
+        restoring = from_nothing(Settings(), Console(highlight=False, soft_wrap=True))
+        if not _to_its_end(restoring):
+            _stopped("eden rebuild --from-nothing")
         return
     if name is None:
         raise EdenError("no namespace is named", "eden rebuild NAME")
-    equal, asked = True, Asked(checked(name), follow, show if compare else None, then_switch, accept)
-    with warnings_only(), suppress(KeyboardInterrupt):
-        equal = run(_work(Settings(), asked), COLLECTED_AFTER)
-    if not equal:
+    compared = compare or (then_switch and not accept)
+    asked = Asked(checked(name), follow, show if compared else None, then_switch, accept)
+    verdicts: list[Verdict] = []
+    ended = _to_its_end(_work(Settings(), asked, verdicts))
+    if not ended and (not follow or (compared and not verdicts)):
+        _stopped(f"eden rebuild {name}")
+    if not (accept and then_switch) and not all(one.equal for one in verdicts):
         sys.exit(1)
+
+
+def _to_its_end(work: Coroutine[Any, Any, None]) -> bool:
+    """False: it was stopped by Ctrl-C."""
+    try:
+        with warnings_only():
+            run(work, COLLECTED_AFTER)
+    except KeyboardInterrupt:
+        return False
+    return True
+
+
+def _stopped(command: str) -> Never:
+    typer.echo(f"stopped; `{command}` goes on", err=True)
+    sys.exit(STOPPED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +112,9 @@ class Asked:
     accept: bool
 
 
-async def _work(settings: Settings, asked: Asked) -> bool:
-    """Whether it is equal to live, or that was not asked, or does not matter."""
+async def _work(settings: Settings, asked: Asked, verdicts: list[Verdict]) -> None:
+    """Whether it is equal to live is put into `verdicts`, where that is asked."""
     console, name = Console(highlight=False, soft_wrap=True), asked.name
-    verdicts: list[Verdict] = []
     async with installation(settings) as at:
         with Shown(console) as shown:
             async with rebuilding(at, name, shown) as (work, worker):
@@ -109,10 +128,11 @@ async def _work(settings: Settings, asked: Asked) -> bool:
                     if asked.switch and _may_switch(asked, verdicts):
                         was = await switch(at, name)
                         console.print(f"{name} is live now, in the place of {was.memory}")
+                    elif asked.switch:
+                        console.print("nothing was switched; --accept makes it live all the same")
 
                 running = work.run(worker, once_in, follow=asked.follow and not asked.switch)
                 await _while_ours(running, at, name, own=asked.switch)
-    return all(one.equal for one in verdicts) or (asked.switch and asked.accept)
 
 
 def _may_switch(asked: Asked, verdicts: Sequence[Verdict]) -> bool:

@@ -1,6 +1,7 @@
 """Memory rebuilt from its topics alone, beside live memory: equal, compacted or killed; differences are found."""
 
 import asyncio
+import signal
 from typing import Any
 
 import pytest
@@ -8,9 +9,10 @@ import pytest
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.replay.namespaces import KINDS
 from eden_memory.namespaces.dropping import drop
-from eden_memory.namespaces.wiring import installation
+from eden_memory.namespaces.switching import original_of
+from eden_memory.namespaces.wiring import installation, rebuilding
 from tests.chaos.formation_rebuild import compacted
-from tests.integration.replay.replay_kit import NAME, WRITER, ReplayKit, told
+from tests.integration.replay.replay_kit import NAME, WRITER, ReplayKit, ignored, told
 from tests.integration.runtime.harness import until
 from tests.integration.stages_on_servers import PARTITIONS, PREFIX
 
@@ -41,14 +43,21 @@ async def test_a_rebuild_equals_live_says_nothing_and_finds_what_differs(kit: Re
     await kit.database[ANEW + "facts"].delete_one({"_id": gone})
     await kit.database[ANEW + "facts"].update_one({"_id": other}, {"$set": {"content": "planted"}})
     await kit.database[PREFIX + "facts"].delete_one({"_id": extra})
-    code, shown = await kit.told("rebuild", NAME, "--verify", "--show", "2")
+    code, shown = await kit.told("rebuild", NAME, "--switch", "--show", "2")
     assert code == 1, shown
+    assert "nothing was switched" in shown
+    assert await kit.database["memory_live"].find_one({}) is None
     assert f"missing facts {gone}" in shown
     assert f"other facts {other}: content: live 'Text" in shown
     assert "rebuilt 'planted'" in shown
     assert "and 1 more" in shown
     assert "reflections: " in shown
     assert shown.count("DIFFERENT") == 1
+
+    code, shown = await interrupted(
+        kit, "documents differ from live", "rebuild", NAME, "--verify", "--follow"
+    )
+    assert code == 1, shown
 
     live = await rows(kit, PREFIX)
     code, shown = await kit.told("namespace", "drop", NAME, "--yes")
@@ -76,6 +85,12 @@ async def test_a_rebuild_after_full_compaction_equals_live(kit: ReplayKit) -> No
 async def test_a_rebuild_killed_in_the_middle_is_continued_by_the_same_command(kit: ReplayKit) -> None:
     await kit.lived(150, seed=3)
     scopes = await kit.database[PREFIX + "snapshots"].count_documents({})
+    process = kit.eden("rebuild", NAME, "--verify")
+    await until(lambda: _made(kit), "a namespace", 60)
+    process.send_signal(signal.SIGINT)
+    shown, _ = await asyncio.to_thread(process.communicate)
+    assert process.returncode == 130, "stopped before anything was compared"
+    assert f"stopped; `eden rebuild {NAME}` goes on" in shown.decode()
     for part in (4, 2):
         process = kit.eden("rebuild", NAME)
         try:
@@ -106,8 +121,38 @@ async def test_what_live_has_not_written_yet_is_waited_for(kit: ReplayKit) -> No
     assert verdict.equal, "\n".join(map(str, verdict.differences))
 
 
+async def test_a_reform_is_never_taken_for_a_rebuild(kit: ReplayKit) -> None:
+    async with installation(kit.settings) as at:
+        reform = original_of(at).model_copy(update={"id": "trial", "kind": "reform", "pipeline": "trial"})
+        await at.namespaces.made(
+            reform.model_copy(update={"prefix": f"{PREFIX}ns_trial_", "state": "filling"})
+        )
+        with pytest.raises(EdenError, match="trial is a reform"):
+            async with rebuilding(at, "trial", ignored):
+                pass
+        found = await at.namespaces.get("trial")
+    assert found is not None
+    assert found.state == "filling", "what is formed in part only must not become live"
+
+
+async def interrupted(kit: ReplayKit, at: str, *words: str) -> tuple[int, str]:
+    """The command until it has said something, and then Ctrl-C: its exit code, and what it printed."""
+    process = kit.eden(*words)
+    assert process.stdout is not None
+    shown = ""
+    while at not in shown and (line := await asyncio.to_thread(process.stdout.readline)):
+        shown += line.decode()
+    process.send_signal(signal.SIGINT)
+    rest, _ = await asyncio.to_thread(process.communicate)
+    return process.returncode, shown + rest.decode()
+
+
 async def _has(kit: ReplayKit, least: int) -> bool:
     return await kit.database[ANEW + "snapshots"].count_documents({}) >= least
+
+
+async def _made(kit: ReplayKit) -> bool:
+    return await kit.database["memory_namespaces"].count_documents({"_id": NAME}) == 1
 
 
 async def _drop(kit: ReplayKit) -> None:
