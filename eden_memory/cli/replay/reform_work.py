@@ -22,6 +22,7 @@ from eden_memory.domain.replay.applied import Applied
 from eden_memory.handlers import Account, MongoClient, models_of, stage_handlers, window_limits
 from eden_memory.local.servers import endpoints
 from eden_memory.models.asking.answers import AnswerStore
+from eden_memory.models.asking.capped import Capped
 from eden_memory.models.asking.reused import CountedReuse
 from eden_memory.mongo.memory.blobs_decided import scopes_due
 from eden_memory.mongo.memory.streams import MongoStreams
@@ -40,9 +41,10 @@ from eden_memory.runtime.contract.topic_admin import apply_topics
 from eden_memory.runtime.contract.topics import Topics, load_topics
 from eden_memory.runtime.ending import end
 from eden_memory.runtime.kafka import admin_config, client_kwargs
-from eden_memory.runtime.reform.feeding import Feeding, Money
+from eden_memory.runtime.reform.feeding import Feeding
 from eden_memory.runtime.reform.giving_way import GivingWay
 from eden_memory.runtime.reform.keeping_back import KeepingBack
+from eden_memory.runtime.reform.money import Money
 from eden_memory.runtime.reform.own_topics import own_topics
 from eden_memory.runtime.reform.quiet import Quiet
 from eden_memory.runtime.reform.reforming import Reforming
@@ -175,7 +177,9 @@ async def reforming(
         await MongoLedger(database, own.names).prepare()
         around = surroundings(own, database, kafka, keeping, BOUNDS)
         answers: list[CountedReuse] = []
-        account = Account(reform.id, partial(_counted, answers, f"{reform.id}/"))
+        money = Money(plan.expecting, lambda: keeping.spent, reform.cap_usd)
+        keeping.counted = money.counted
+        account = Account(reform.id, partial(_counted, answers, f"{reform.id}/", money))
         handlers = await stack.enter_async_context(
             stage_handlers(own, client, keeping, topics.topic_of, STAGES, account)
         )
@@ -195,7 +199,7 @@ async def reforming(
             around.ledger,
             publisher,
             topics.topic_of,
-            Money(plan.expecting, lambda: keeping.spent, reform.cap_usd),
+            money,
             reform.at_once,
             formed.until_quiet,
             room=lambda: giving_way.windows,
@@ -212,7 +216,6 @@ async def reforming(
             trigger,
             [*others, waking],
             cut,
-            formed,
             forgotten,
             lambda: feeding.know(windows.requested(), plan.times),
             lambda: _own_changes(work, client, live, own, keeping, topics),
@@ -254,10 +257,10 @@ async def _own_changes(
     return bool(found.applied)
 
 
-def _counted(kept: list[CountedReuse], units: str, answers: AnswerStore) -> AnswerStore:
+def _counted(kept: list[CountedReuse], units: str, money: Money, answers: AnswerStore) -> AnswerStore:
     counted = CountedReuse(answers, units)
     kept.append(counted)
-    return counted
+    return Capped(counted, f"{units}{pipeline.CONSOLIDATION}:", money.reserve)
 
 
 async def _keeping(

@@ -24,6 +24,7 @@ STAGES: Mapping[str, Role | None] = {
     "consolidation": "consolidation",
 }
 """Stage, as it is shown, and what its calls are for; vectors are fact-dedup's other calls."""
+MERGES = "consolidation"
 SHOW_THE_WINDOW = ("fact-extraction", "reflection-extraction")
 CHARACTERS_PER_TOKEN = 4
 PLACES = Decimal("0.000000000001")
@@ -114,6 +115,18 @@ class Expecting:
             if stage not in whole
         )
         return sum((one for one in parts if one is not None), Decimal(0)).quantize(PLACES)
+
+    def merge_usd(self) -> Decimal:
+        """What one consolidation is expected to cost, as far as its price is known."""
+        together = Calls()
+        for agent in self.recorded.of_agent.values():
+            for part in (agent.each, agent.shared):
+                together.add(part.get(MERGES, Calls()))
+        if not together.calls:
+            input_tokens, output_tokens = tokens_of(START["consolidation"], 0)
+            together = Calls(1, input_tokens, 0, output_tokens)
+        usd = self.pricing.usd(MERGES, 0, together)
+        return Decimal(0) if usd is None else (usd / Decimal(together.calls)).quantize(PLACES)
 
     def rows(self) -> tuple[ReformCalls, ...]:
         """The table, in flow order."""

@@ -8,17 +8,17 @@ from collections import deque
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from decimal import Decimal
 from typing import Protocol
 
 import structlog
 
 from eden_memory.domain.ledger import Ledger
 from eden_memory.domain.outcome import StoredRecord
-from eden_memory.domain.reform.expected import Expecting
 from eden_memory.domain.reform.selection import PlannedWindow, in_order, planned, takes
 from eden_memory.domain.windows.window_request import StoredWindow
+from eden_memory.runtime.ending import end
 from eden_memory.runtime.formed import complete
+from eden_memory.runtime.reform.money import Money
 from eden_memory.runtime.stages.codec import TopicOf, record_of
 from eden_memory.runtime.stages.patience import until_done
 from eden_memory.runtime.stages.tools import Publishing
@@ -28,8 +28,6 @@ from schemas.events import FormationRequested
 log = structlog.get_logger()
 TOGETHER = 500
 LOOK_SECONDS = 0.1
-ENOUGH = 5
-"""Windows formed, from which their own average is believed."""
 
 
 class StoredWindows(Protocol):
@@ -38,32 +36,6 @@ class StoredWindows(Protocol):
     async def windows(self, formation_ids: Iterable[str]) -> Mapping[str, StoredWindow]:
         """Those whose texts are kept."""
         ...
-
-
-@dataclass(slots=True)
-class Money:
-    """What may be spent, and what a window is expected to take of it; US dollars."""
-
-    expecting: Expecting
-    spent: Callable[[], Decimal]
-    cap: Decimal | None = None
-    formed: int = 0
-    """Windows that are complete."""
-    characters: int = 0
-    """Of those."""
-
-    def of(self, window: PlannedWindow) -> Decimal:
-        """By what this reform has paid for its windows so far, else as expected before."""
-        if self.formed < ENOUGH or not self.characters:
-            return self.expecting.usd(window)
-        each = self.spent() / self.formed
-        return max(each, self.spent() * window.characters / self.characters)
-
-    def allows(self, fed: Iterable[PlannedWindow], one: PlannedWindow) -> bool:
-        """Whether there is room for a window beside those that are on their way."""
-        if self.cap is None:
-            return True
-        return self.spent() + sum(map(self.of, fed), Decimal(0)) + self.of(one) <= self.cap
 
 
 @dataclass(slots=True)
@@ -118,8 +90,8 @@ class Feeding:
 
     async def run(self) -> bool:
         """Until nothing is left to be fed or to be completed; False: at the cap."""
-        if self.at_once == 1:
-            await self.settled()
+        if self.at_once == 1 and not await self.quiet():
+            return False
         while True:
             self._take_new()
             capped = await self._feed()
@@ -129,7 +101,21 @@ class Feeding:
                 if not self._waiting and not self._new:
                     return True
                 continue
-            await self._look()
+            if not await self._look():
+                return False
+
+    async def quiet(self) -> bool:
+        """Until nothing that follows from windows is left to do; False: what is left waits for a higher cap."""
+        quiet = asyncio.ensure_future(self.settled())
+        try:
+            while not quiet.done():
+                if self.money.out(self._fed.values()):
+                    return False
+                await asyncio.wait([quiet], timeout=LOOK_SECONDS)
+            quiet.result()
+            return True
+        finally:
+            await end([quiet])
 
     def _take_new(self) -> None:
         self._waiting.extend(in_order(self._new))
@@ -144,6 +130,7 @@ class Feeding:
                 break
             one = self._waiting.popleft()
             self._fed[one.formation_id] = one
+            self.money.on_their_way(self._fed.values())
             some.append(one)
         await self._publish(some)
         return bool(self._waiting) and len(self._fed) < room
@@ -161,15 +148,17 @@ class Feeding:
         records = [self._record(one) for one in there]
         await until_done(lambda: self.publisher.publish(records))
 
-    async def _look(self) -> None:
-        """Find out which of those fed are complete, after a while."""
+    async def _look(self) -> bool:
+        """Find out which of those fed are complete, after a while; False: at the cap."""
         done = await self._complete(list(self._fed))
         for name in done:
             self._formed(self._fed.pop(name))
+        self.money.on_their_way(self._fed.values())
         if done and self.at_once == 1:
-            await self.settled()
-        elif not done:
+            return await self.quiet()
+        if not done:
             await asyncio.sleep(LOOK_SECONDS)
+        return True
 
     async def _complete(self, formation_ids: Sequence[str]) -> set[str]:
         return await until_done(lambda: complete(self.ledger, formation_ids))

@@ -20,7 +20,10 @@ class Counting(Protocol):
 
 
 class KeepingBack:
-    """In the place of the publisher; `offer` is told of each window that formation-trigger would ask for.
+    """In the place of the publisher.
+
+    `offer` is told of each window that formation-trigger would ask for, `counted` of each call that stands in the
+    totals.
 
     Calls are in the totals before anybody reads of them, so that a cap holds whether or not the usage stage runs.
     """
@@ -36,6 +39,7 @@ class KeepingBack:
     ) -> None:
         self._publisher, self._usage = publisher, usage
         self.offer: Callable[[FormationRequested], None] = _nobody
+        self.counted: Callable[[ModelCalled], None] = _not_kept_back
         self._calls, self._windows = topic_of(ModelCalled), topic_of(FormationRequested)
         self.spent, self.paid = spent, paid
         """By this reform: US dollars, and calls that were charged for or failed."""
@@ -53,6 +57,12 @@ class KeepingBack:
         for one in await self._usage.count(calls) if calls else ():
             self.spent += one.cost_usd or 0
             self.paid += 1
+        for one in calls:
+            self.counted(one)
+
+
+def _not_kept_back(call: ModelCalled) -> None:
+    """Nothing was kept back for a call."""
 
 
 def _nobody(window: FormationRequested) -> None:

@@ -26,8 +26,6 @@ class Reforming:
     stages: Sequence[Part]
     cut: Quiet
     """Of the trigger's group."""
-    formed: Quiet
-    """Of the stages' groups."""
     forgotten: Quiet
     """Of forgetting's group: its marks are the reform's own, and stand before anything is formed."""
     know: Callable[[], Awaitable[None]]
@@ -81,10 +79,9 @@ class Reforming:
         await self._stop_cutting()
         if not await self.feeding.run():
             return False
-        await self.formed.until_quiet()
-        if await self.finish():
-            await self.formed.until_quiet()
-        return True
+        if not await self.feeding.quiet():
+            return False
+        return not await self.finish() or await self.feeding.quiet()
 
     async def _stop_cutting(self) -> None:
         """From here on chat waits for whoever reads in the trigger's group next."""

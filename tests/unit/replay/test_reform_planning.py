@@ -21,7 +21,8 @@ from eden_memory.domain.reform.reuse import ALL, reuse
 from eden_memory.domain.reform.selection import PlannedWindow, in_order, planned
 from eden_memory.domain.windows.window_request import StoredWindow
 from eden_memory.domain.windows.windows import Closed
-from eden_memory.runtime.reform.feeding import Feeding, Money
+from eden_memory.runtime.reform.feeding import Feeding
+from eden_memory.runtime.reform.money import Money
 from eden_memory.settings import Settings, WindowsSettings
 from schemas.documents import ReformAsked
 from schemas.events import FormationRequested
