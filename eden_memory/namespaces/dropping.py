@@ -12,13 +12,17 @@ from eden_memory.domain.placement import ORIGINAL, SHARED_PROGRAMS, WRITING, Pla
 from eden_memory.domain.reform.placement import STREAMS, OwnStreams
 from eden_memory.domain.replay.namespaces import checked, placement_of, unknown
 from eden_memory.mongo.controls import MongoGroupNotes
+from eden_memory.mongo.reform.alone import alone
 from eden_memory.mongo.reform.reforms import MongoReforms
 from eden_memory.mongo.replay.restored import MongoRestored
 from eden_memory.namespaces.switching import keep_original
 from eden_memory.namespaces.wiring import Installation
 from eden_memory.runtime.contract.topics import Topics
 from eden_memory.runtime.replay.places import remove_group
+from schemas.documents import Namespace
 
+NOTICE_SECONDS = 2.5
+"""A command that fills a namespace looks every second whether it is dropped."""
 LEAVE_SECONDS = 20.0
 """Running processes notice within a second that they are to leave; one that was killed counts for ten more."""
 PAUSE_SECONDS = 0.5
@@ -27,13 +31,24 @@ GONE = KafkaError.UNKNOWN_TOPIC_OR_PART  # pyright: ignore
 
 
 async def drop(at: Installation, name: str) -> None:
-    """Safe to repeat. EdenError where it is live, is not there, or somebody goes on reading for it."""
+    """Safe to repeat. EdenError where it is live, is not there, or somebody goes on reading for it, or forms it."""
     placement, found = await placement_named(at, name), await at.namespaces.get(name)
-    if found is not None and found.state == "filling":  # by a command, which is not to be interrupted
-        await asyncio.to_thread(remove_group, at.admin, found.group)
+    if found is not None and found.kind == "reform":
+        async with alone(at.database, at.settings.names, name):
+            await _drop(at, placement, found)
+    else:
+        await _drop(at, placement, found)
+
+
+async def _drop(at: Installation, placement: Placement, found: Namespace | None) -> None:
+    filling = found if found is not None and found.state == "filling" else None
+    if filling is not None:  # by a command, which is not to be interrupted
+        await asyncio.to_thread(remove_group, at.admin, filling.group)
     if placement.memory == ORIGINAL:
         await keep_original(at)
     await at.live.give_up(placement)
+    if filling is not None:  # or it has begun just now, and is in no group yet
+        await asyncio.sleep(NOTICE_SECONDS)
     last = placement.pipeline not in await _pipelines(at, placement)
     for group in _groups(at.topics(placement), last=last):
         await _left(at, group)

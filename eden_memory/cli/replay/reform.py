@@ -3,8 +3,8 @@
 import asyncio
 import os
 import sys
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from importlib import import_module
@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from pymongo.asynchronous.database import AsyncDatabase
 from rich.console import Console
 from typer.core import TyperGroup
 
@@ -33,7 +32,7 @@ from eden_memory.local.servers import endpoints
 from eden_memory.logs import warnings_only
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.ids_given import typed
-from eden_memory.mongo.leases import MongoLease
+from eden_memory.mongo.reform.alone import alone
 from eden_memory.mongo.reform.reforms import MongoReforms
 from eden_memory.mongo.replay.live import MongoLive
 from eden_memory.mongo.replay.namespaces import MongoNamespaces
@@ -48,8 +47,6 @@ from schemas.documents import Namespace, Outcome, Placed, Reform, ReformAsked, S
 AT_CAP, STOPPED = 3, 130
 NICE = 10
 """Live formation on the same machine goes first."""
-LEASE_SECONDS = 15.0
-BUSY_SECONDS = 20.0
 Row = dict[str, Any]
 Ended = Literal["formed", "switched", "capped"]
 
@@ -164,24 +161,9 @@ async def reformed(settings: Settings, name: str, given: Given, console: Console
     # the lease has connections of its own: it is renewed however busy the stages are
     async with connect(*where) as client, connect(*where) as own:
         database = client[settings.mongodb.database]
-        async with _alone(own[settings.mongodb.database], settings, name):
+        async with alone(own[settings.mongodb.database], settings.names, name):
             live = await live_settings(settings, database)
             return await _Command(settings, live, client, name, given, console).run()
-
-
-@asynccontextmanager
-async def _alone(database: AsyncDatabase[Row], settings: Settings, name: str) -> AsyncGenerator[None]:
-    """One command a reform: of one that was killed, the lease runs out."""
-    lease = MongoLease(database[settings.names["leases"]], f"reform/{name}", LEASE_SECONDS)
-    async with AsyncExitStack() as stack:
-        try:
-            async with asyncio.timeout(BUSY_SECONDS):
-                await stack.enter_async_context(lease.held())
-        except TimeoutError:
-            raise EdenError(
-                f"another command is forming {name}", "Stop it first, or look at what it says."
-            ) from None
-        yield
 
 
 class _Command:

@@ -28,10 +28,11 @@ from eden_memory.mongo.reform.recorded_calls import MongoRecordedCalls
 from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.kafka import client_kwargs
 from eden_memory.runtime.replay.reading import reading
+from eden_memory.runtime.stages.records import Record
 from eden_memory.settings import Settings, WindowsSettings
 from schemas.documents import ReformAsked, ReformCalls, Stream
-from schemas.envelope import Envelope
-from schemas.events import FormationRequested, decode
+from schemas.envelope import Envelope, EnvelopeError
+from schemas.events import FormationRequested, SchemaViolation, decode
 
 Row = dict[str, Any]
 BY_COUNT = ("messages", "tokens")
@@ -92,14 +93,23 @@ async def _asked(live: Settings, asked: ReformAsked) -> Asked:
     async with reading(client, [topics.topic_of(FormationRequested)]) as log:
         async for batch in log.batches():
             for record in batch:
-                envelope = Envelope.of_headers(record.headers)
-                event = decode(envelope.name, envelope.version, record.value or b"")
-                if isinstance(event, FormationRequested) and event.formation_id not in found.times:
+                event = request_of(record)
+                if event is not None and event.formation_id not in found.times:
                     found.times[event.formation_id] = datetime.fromtimestamp(record.timestamp / 1000, UTC)
                     found.all[event.formation_id] = planned(event)
                     if takes(asked, event):
                         found.events.append(event)
     return found
+
+
+def request_of(record: Record) -> FormationRequested | None:
+    """None: it cannot be read, and is no window of formation-trigger's either."""
+    try:
+        envelope = Envelope.of_headers(record.headers)
+        event = record.value and decode(envelope.name, envelope.version, record.value)
+    except (EnvelopeError, SchemaViolation):
+        return None
+    return event if isinstance(event, FormationRequested) else None
 
 
 def kept_answers(

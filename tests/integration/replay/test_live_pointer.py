@@ -10,7 +10,10 @@ import pytest
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.placement import Placement
 from eden_memory.mongo.client import connect
+from eden_memory.mongo.reform.alone import alone
 from eden_memory.mongo.replay.live import MongoLive
+from eden_memory.namespaces.dropping import drop
+from eden_memory.namespaces.wiring import installation
 from eden_memory.settings import Settings
 from schemas.documents import Namespace
 
@@ -75,3 +78,18 @@ async def test_what_is_not_ready_never_becomes_live(settings: Settings) -> None:
         await live.switch(Placement("ready"), ORIGINAL)
         with pytest.raises(EdenError):
             await live.switch(ORIGINAL, Placement("ready"))
+
+
+async def test_what_a_command_is_forming_is_not_dropped(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even while it only reads chat, and is in no group yet."""
+    monkeypatch.setattr("eden_memory.mongo.reform.alone.BUSY_SECONDS", 0.5)
+    async with installation(settings) as at:
+        await at.database["memory_namespaces"].insert_one({**document(JUNE, "filling"), "kind": "reform"})
+        async with alone(at.database, at.settings.names, "june"):
+            with pytest.raises(EdenError, match="another command is forming june"):
+                await drop(at, "june")
+        found = await at.namespaces.get("june")
+    assert found is not None
+    assert found.state == "filling"

@@ -1,0 +1,31 @@
+"""What a reform takes of `memory.formations`: requests that can be read, and nothing that stops it."""
+
+import pytest
+
+from eden_memory.cli.replay.reform_plan import request_of
+from eden_memory.domain.outcome import Headers
+from eden_memory.runtime.stages.codec import record_of
+from eden_memory.runtime.stages.records import Record
+from schemas.events import Event
+from tests.unit.replay.test_reform_planning import NOW, request, window
+
+
+def record(value: bytes | None, headers: Headers) -> Record:
+    return Record("memory.formations", 0, 0, b"a", value, headers, 0)
+
+
+def topic_of(kind: type[Event]) -> str:
+    return kind.NAME
+
+
+def test_a_request_is_read_as_it_was_published() -> None:
+    asked = request(window(1, 1))
+    kept = record_of(asked, topic_of, identity="a", source="b", time=NOW, traceparent=None)
+    assert request_of(record(kept.value, kept.headers)) == asked
+    assert request_of(record(None, kept.headers)) is None, "a tombstone"
+    assert request_of(record(b"{", kept.headers)) is None, "broken"
+
+
+@pytest.mark.parametrize("value", [None, b"", b"{}", b"\xff"])
+def test_what_no_program_of_ours_wrote_is_left_out(value: bytes | None) -> None:
+    assert request_of(record(value, ())) is None
