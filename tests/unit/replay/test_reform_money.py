@@ -103,7 +103,7 @@ def test_windows_and_consolidations_leave_each_other_their_room() -> None:
     wallet.money.on_their_way([one])
     taken = [wallet.money.reserve(unit(str(number))) for number in range(9)]
     assert sum(taken) == 9 - usd
-    assert not wallet.money.allows((), one)
+    assert not wallet.money.allows([one], one)
 
 
 @given(st.integers(0, 12), st.lists(st.tuples(st.integers(0, 5), st.decimals(0, 1, places=2)), max_size=60))
