@@ -51,6 +51,13 @@ def rfc3339(moment: datetime) -> str:
     return utc.isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
+def _time(text: str) -> datetime:
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise EnvelopeError("ce_time has no time zone")
+    return moment
+
+
 @dataclass(frozen=True, slots=True)
 class Envelope:
     """The attributes of one record; `id` is deterministic, from what caused the event and the stage."""
@@ -103,7 +110,7 @@ class Envelope:
                 name,
                 version,
                 found["ce_source"].decode(),
-                datetime.fromisoformat(found["ce_time"].decode()),
+                _time(found["ce_time"].decode()),
                 found.get("ce_subject", b"").decode(),
                 found.get("ce_orderingkey", b"").decode(),
                 *(None if value is None else value.decode() for value in map(found.get, _OPTIONAL)),

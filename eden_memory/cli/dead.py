@@ -197,7 +197,10 @@ def _summary(letter: DeadLetter, state: str) -> dict[str, Any]:
 
 def _whole(letter: DeadLetter) -> dict[str, Any]:
     value = letter.record.value
-    headers = {name: content.decode(errors="replace") for name, content in letter.record.headers}
+    headers = {
+        name: None if content is None else content.decode(errors="replace")
+        for name, content in letter.record.headers
+    }
     return {"headers": headers, "value": None if value is None else value.decode(errors="replace")}
 
 

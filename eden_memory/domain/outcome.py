@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+Headers = tuple[tuple[str, bytes | None], ...]
+"""Kafka lets a header have no value; ours have one."""
+
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
@@ -12,12 +15,12 @@ class StoredRecord:
     ordering_key: bytes
     key: bytes | None
     value: bytes | None
-    headers: tuple[tuple[str, bytes], ...]
+    headers: Headers
 
     @property
     def size(self) -> int:
         """Bytes of key, value and headers."""
-        parts = sum(len(name) + len(value) for name, value in self.headers)
+        parts = sum(len(name) + len(value or b"") for name, value in self.headers)
         return len(self.key or b"") + len(self.value or b"") + parts
 
 

@@ -169,5 +169,5 @@ def _outcome(document: Mapping[str, Any], more: Sequence[Mapping[str, Any]]) -> 
 
 
 def _unpacked(record: Mapping[str, Any]) -> StoredRecord:
-    headers = tuple((name, bytes(value)) for name, value in record["h"])
+    headers = tuple((name, None if value is None else bytes(value)) for name, value in record["h"])
     return StoredRecord(record["t"], record["o"], record["k"], record["v"], headers)

@@ -1,9 +1,9 @@
 """What the ledger has of a formation: it is complete when all that followed from its window is decided."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from eden_memory.domain.ledger import Ledger
-from eden_memory.domain.outcome import Outcome
+from eden_memory.domain.outcome import Headers, Outcome
 from schemas.envelope import parse_type
 from schemas.events import FactsExtracted, FactsProposed
 
@@ -35,9 +35,9 @@ async def complete(ledger: Ledger, formation_ids: Sequence[str]) -> set[str]:
     return {name for name, found in (await outcomes_of(ledger, formation_ids)).items() if found is not None}
 
 
-def named(headers: Iterable[tuple[str, bytes]]) -> tuple[str, str]:
-    """Name and id of the event in a record."""
-    found = dict(headers)
+def named(headers: Headers) -> tuple[str, str]:
+    """Name and id of the event in a record of ours."""
+    found = {name: value or b"" for name, value in headers}
     return parse_type(found["ce_type"].decode())[0], found["ce_id"].decode()
 
 

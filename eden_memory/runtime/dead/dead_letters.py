@@ -55,7 +55,7 @@ def dead_topic(topic: str) -> str:
 def dead_letter(record: Record, cause: Cause) -> StoredRecord:
     """The dead letter of a record; headers of an earlier dead-lettering are replaced."""
     original = [(name, value) for name, value in record.headers if not name.startswith(DEAD_HEADERS)]
-    added = [(DEAD_HEADERS + name, value.encode()) for name, value in cause.headers(record)]
+    added = [(DEAD_HEADERS + name, value.encode(errors="replace")) for name, value in cause.headers(record)]
     return StoredRecord(
         dead_topic(record.topic), record.ordering_key, record.key, record.value, (*original, *added)
     )
@@ -63,7 +63,7 @@ def dead_letter(record: Record, cause: Cause) -> StoredRecord:
 
 def original(record: Record) -> Record:
     """The record that a dead letter holds, where it first stood; a KeyError if the headers do not say so."""
-    found = {name: value for name, value in record.headers if name.startswith(DEAD_HEADERS)}
+    found = {name: value or b"" for name, value in record.headers if name.startswith(DEAD_HEADERS)}
     return Record(
         topic=found[DEAD_HEADERS + "topic"].decode(),
         partition=int(found[DEAD_HEADERS + "partition"]),

@@ -96,7 +96,8 @@ def dead_letter_of(record: Record) -> DeadLetter:
     """A record of a dead-letter topic, with its reasons told apart."""
     pairs = ((name, value) for name, value in record.headers if name.startswith(DEAD_HEADERS))
     return DeadLetter(
-        record, {name.removeprefix(DEAD_HEADERS): value.decode(errors="replace") for name, value in pairs}
+        record,
+        {name.removeprefix(DEAD_HEADERS): (value or b"").decode(errors="replace") for name, value in pairs},
     )
 
 

@@ -40,6 +40,7 @@ class Kind(StrEnum):
 
 
 BUG_ATTEMPTS = 2
+REASON_CHARACTERS = 2_000
 
 _PERMANENT = (
     PermanentError,
@@ -88,6 +89,11 @@ class Failure:
     """The handler asked for it, so it says nothing about the stage as a whole."""
     counts: bool = True
     """Whether the attempt counts against the input."""
+
+    def __post_init__(self) -> None:
+        """The reason is stored and published: it is valid text, and no longer than anybody reads."""
+        said = self.reason[:REASON_CHARACTERS].encode(errors="backslashreplace").decode()
+        object.__setattr__(self, "reason", said)
 
     @classmethod
     def of(cls, error: BaseException) -> "Failure":

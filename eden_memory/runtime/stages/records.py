@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from hashlib import blake2b
 
+from eden_memory.domain.outcome import Headers
+
 OVERHEAD_BYTES = 300
 """What a waiting record costs besides its bytes, roughly."""
 
@@ -16,7 +18,7 @@ class Record:
     offset: int
     key: bytes | None
     value: bytes | None
-    headers: tuple[tuple[str, bytes], ...]
+    headers: Headers
     timestamp: int
 
     @property
@@ -35,6 +37,6 @@ class Record:
     def ordering_key(self) -> bytes:
         """What it must stay in order with: header `ce_orderingkey`, else its key."""
         for name, value in self.headers:
-            if name == "ce_orderingkey":
+            if name == "ce_orderingkey" and value is not None:
                 return value
         return self.key or b""

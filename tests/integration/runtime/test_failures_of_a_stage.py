@@ -12,6 +12,7 @@ from eden_memory.domain.control import DeadRetry, Pause
 from eden_memory.domain.failures import PermanentError, ProviderError
 from eden_memory.domain.stage import Dead, Delivery, Outgoing, Result, Retry, RetryPolicy
 from eden_memory.mongo.controls import MongoControls
+from eden_memory.runtime.stages.records import Record
 from eden_memory.runtime.stages.worker import Worker
 from tests.integration.runtime.harness import (
     NOON,
@@ -74,16 +75,20 @@ async def test_what_cannot_be_read_is_a_dead_letter_with_its_original_bytes(kit:
     assert [one.key for one in answers] == [b"s-0", b"s-2"]
     by_value = {one.value: one for one in dead}
     assert set(by_value) == {no_envelope.value, violation.value}
-    first = dict(by_value[no_envelope.value].headers)
+    first = _headers(by_value[no_envelope.value])
     assert first["x"] == b"\xff\xfe"
     assert first[PREFIX + "topic"] == kit.topic(Asked).encode()
     assert first[PREFIX + "stage"] == b"answering"
     assert first[PREFIX + "group"] == kit.group.encode()
     assert int(first[PREFIX + "offset"]) == 0
     assert first[PREFIX + "exception.class.name"].endswith(b"EnvelopeError")
-    second = dict(by_value[violation.value].headers)
+    second = _headers(by_value[violation.value])
     assert b"number: missing" in second[PREFIX + "exception.message"]
     assert second["ce_id"] == b"s-1"
+
+
+def _headers(record: Record) -> dict[str, bytes]:
+    return {name: value for name, value in record.headers if value is not None}
 
 
 async def _committed(kit: Bench, count: int) -> bool:

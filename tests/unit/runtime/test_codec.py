@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +13,7 @@ from eden_memory.runtime.dead.dead_letters import Cause, dead_letter, original
 from eden_memory.runtime.stages.codec import Encoder, event_id
 from eden_memory.runtime.stages.failures import Failure
 from eden_memory.runtime.stages.records import Record
-from schemas.envelope import Envelope
+from schemas.envelope import Envelope, EnvelopeError
 from schemas.events.base import Event
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -86,3 +87,11 @@ def test_a_dead_letter_gives_the_original_back(key: bytes | None, value: bytes |
     assert told[DEAD_HEADERS + "attempts"] == b"2"
     again = dead_letter(kept, cause)
     assert len(again.headers) == len(letter.headers)
+
+
+def test_a_time_without_a_zone_is_no_envelope() -> None:
+    headers = Envelope("i", "Asked", 1, "test", NOON, "s", "o").headers()
+    assert Envelope.of_headers(headers).time == NOON
+    zoneless = [(name, b"2026-01-02T12:00:00" if name == "ce_time" else value) for name, value in headers]
+    with pytest.raises(EnvelopeError, match="time zone"):
+        Envelope.of_headers(zoneless)
