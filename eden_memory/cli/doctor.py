@@ -11,6 +11,7 @@ from rich.text import Text
 
 from eden_memory.doctor.examine import Examination, examine
 from eden_memory.doctor.finding import Finding, failed
+from eden_memory.domain.replay.namespaces import checked
 from eden_memory.settings import Settings
 
 MARKS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red")}
@@ -19,9 +20,12 @@ MARKS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red")
 def doctor(
     as_json: bool = typer.Option(False, "--json", help="one JSON object on standard output"),
     rights: bool = typer.Option(False, "--rights", help="print the MongoDB role and the Kafka ACLs as well"),
+    namespace: list[str] | None = typer.Option(
+        None, "--namespace", help="one that is to be made: rights on its collections, too; may be repeated"
+    ),
 ) -> None:
     """Check versions, replica set, permissions, clock, retention, topics, indexes and the field mapping."""
-    examination = asyncio.run(examine(Settings()))
+    examination = asyncio.run(examine(Settings(), [checked(one) for one in namespace or ()]))
     if as_json:
         typer.echo(json.dumps(asdict(examination), indent=2, ensure_ascii=False))
     else:

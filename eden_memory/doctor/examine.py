@@ -1,7 +1,7 @@
 """All checks, in the order in which a person would put things right."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,10 @@ from eden_memory.doctor.finding import Finding
 from eden_memory.doctor.libraries import libraries
 from eden_memory.doctor.privileges import kafka_commands, mongodb_commands, needed
 from eden_memory.domain.errors import EdenError
+from eden_memory.domain.placement import ORIGINAL
 from eden_memory.local.servers import endpoints, without_password
 from eden_memory.mongo.client import connect
+from eden_memory.mongo.replay.namespaces import MongoNamespaces
 from eden_memory.runtime.contract.topic_admin import TopicAdmin
 from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.kafka import admin_config, client_kwargs
@@ -38,28 +40,44 @@ class Examination:
     kafka_acls: str
 
 
-async def examine(settings: Settings) -> Examination:
-    """Look at everything that can be reached; what cannot be is a finding, never an exception."""
+async def examine(settings: Settings, namespaces: Sequence[str] = ()) -> Examination:
+    """Look at everything that can be reached; what cannot be is a finding, never an exception.
+
+    `namespaces` are to be made, beside those that there are: rights on their collections are needed too.
+    """
     try:
         found = endpoints(settings)
     except EdenError as error:
         return _examination(
             settings, [libraries(), Finding("servers", "fail", error.what, error.hint)], "HOST:9092"
         )
+    named = sorted({*namespaces, *await _namespaces(settings, found.mongodb)})
     of_mongodb, of_kafka = await asyncio.gather(
-        _mongodb(settings, found.mongodb), _kafka(settings, found.kafka)
+        _mongodb(settings, found.mongodb, named), _kafka(settings, found.kafka)
     )
-    return _examination(settings, [libraries(), *of_mongodb, *of_kafka], found.kafka)
+    return _examination(settings, [libraries(), *of_mongodb, *of_kafka], found.kafka, named)
 
 
-def _examination(settings: Settings, findings: list[Finding], bootstrap: str) -> Examination:
+async def _namespaces(settings: Settings, uri: str) -> list[str]:
+    """Those that there are; none where they cannot be read, which other checks say."""
+    try:
+        async with asyncio.timeout(SECONDS), connect(settings.mongodb, uri) as client:
+            known = MongoNamespaces(client[settings.mongodb.database], settings.mongodb.prefix)
+            return [one.id for one in await known.all() if one.kind != ORIGINAL]
+    except (PyMongoError, EdenError, TimeoutError):
+        return []
+
+
+def _examination(
+    settings: Settings, findings: list[Finding], bootstrap: str, namespaces: Sequence[str] = ()
+) -> Examination:
     acls = kafka_commands(
         settings, bootstrap, list(load_topics(settings.kafka, settings.placement).file.topics)
     )
-    return Examination(findings, mongodb_commands(needed(settings)), acls)
+    return Examination(findings, mongodb_commands(needed(settings, namespaces)), acls)
 
 
-async def _mongodb(settings: Settings, uri: str) -> list[Finding]:
+async def _mongodb(settings: Settings, uri: str, namespaces: Sequence[str]) -> list[Finding]:
     client = connect(settings.mongodb, uri)
     database, messages = client[settings.source_database], settings.messages
     checks: list[Check] = [
@@ -68,7 +86,7 @@ async def _mongodb(settings: Settings, uri: str) -> list[Finding]:
         ("clock", lambda: mongodb.clock(client)),
         ("namespace", lambda: mongodb.live_namespace(client, settings)),
         ("oplog window", lambda: mongodb.oplog_window(client)),
-        ("MongoDB permissions", lambda: mongodb.permissions(client, needed(settings))),
+        ("MongoDB permissions", lambda: mongodb.permissions(client, needed(settings, namespaces))),
         ("messages collection", lambda: source.messages_collection(database, messages)),
         ("field mapping", lambda: mapping.field_mapping(database, settings)),
         ("backfill index", lambda: source.backfill_index(database, messages)),

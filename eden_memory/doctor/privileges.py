@@ -1,11 +1,14 @@
 """The least that the program needs to be allowed, in MongoDB and in Kafka, also as commands to copy."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from eden_memory.domain.names import FORMING, MEMORY
+from eden_memory.domain.placement import collections_of
+from eden_memory.domain.reform.placement import STREAMS
 from eden_memory.settings import Settings
 from eden_memory.source_tailing import source_name
 from schemas.documents import DOCUMENTS
@@ -15,8 +18,13 @@ WRITE_MEMORY = (
     *("collMod", "createCollection", "createIndex", "dropIndex", "find", "insert"),
     *("listIndexes", "remove", "update"),
 )
-COLLECTIONS = sorted({document.COLLECTION for document in DOCUMENTS})
+UNDESCRIBED = ("consumption", "controls", "groups", "installation")
+"""Those that hold no document of the contract."""
+COLLECTIONS = sorted({*(document.COLLECTION for document in DOCUMENTS), *UNDESCRIBED})
 """Memory collections, without their prefix."""
+OF_A_NAMESPACE = sorted({*MEMORY, *FORMING, STREAMS})
+"""Those that a namespace may have of its own."""
+MANAGE_NAMESPACES = ("collStats", "dropCollection")
 ROLE = "edenMemory"
 PRINCIPAL = "User:eden"
 
@@ -45,16 +53,26 @@ OPLOG = Privilege("local", "oplog.rs", ("collStats", "find"))
 """Only `eden doctor` uses it."""
 
 
-def needed(settings: Settings) -> list[Privilege]:
+def needed(settings: Settings, namespaces: Iterable[str] = ()) -> list[Privilege]:
     """Of the source database everything is read, since the change stream spans it; only the inbox is written.
 
-    A memory database of its own is the program's; in a shared one only the memory collections are.
+    A memory database of its own is the program's; in a shared one only the memory collections are, and those of the
+    `namespaces` named: MongoDB grants nothing on collections that begin with something.
     """
     memory, source, prefix = settings.mongodb.database, settings.source_database, settings.mongodb.prefix
     inbox = Privilege(source, prefix + "inbox", ("insert", "remove"))
     written = [Privilege(memory, prefix + name, WRITE_MEMORY) for name in COLLECTIONS]
     if memory != source:
-        written = [Privilege(memory, "", (*WRITE_MEMORY, "listCollections"))]
+        return [
+            Privilege(source, "", READ_SOURCE),
+            inbox,
+            Privilege(memory, "", (*WRITE_MEMORY, "listCollections", *MANAGE_NAMESPACES)),
+        ]
+    written += [
+        Privilege(memory, prefix + collections_of(one) + name, (*WRITE_MEMORY, *MANAGE_NAMESPACES))
+        for one in namespaces
+        for name in OF_A_NAMESPACE
+    ]
     return [Privilege(source, "", READ_SOURCE), inbox, *written]
 
 
@@ -107,10 +125,13 @@ def _acls(settings: Settings, topics: Sequence[str]) -> Iterator[str]:
     transactional_id = settings.kafka.topic_prefix + source_name(settings)
     work = _operations("Read", "Write", "Describe", "DescribeConfigs")
     manage = _operations("Create", "Alter", "AlterConfigs", "Delete")
-    for start in sorted({_first_word(settings.kafka.topic_prefix, name) for name in topics}):
+    own = [*topics, "ns."]  # what namespaces have of their own
+    for start in sorted({_first_word(settings.kafka.topic_prefix, name) for name in own}):
         yield f"{work} --topic {start} {prefixed}"
         yield f"{manage} --topic {start} {prefixed}   # `eden topics apply`, consumed records"
-    yield f"{_operations('Read', 'Describe')} --group {settings.kafka.group_prefix} {prefixed}"
+    group = f"--group {settings.kafka.group_prefix} {prefixed}"
+    yield f"{_operations('Read', 'Describe')} {group}"
+    yield f"{_operations('Delete')} {group}   # `eden namespace drop`, `eden namespace switch`"
     yield f"{_operations('Write', 'Describe')} --transactional-id {transactional_id}"
     yield f"{_operations('Describe', 'DescribeConfigs')} --cluster   # for `eden doctor`"
 

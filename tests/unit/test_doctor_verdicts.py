@@ -1,17 +1,29 @@
 """What the doctor says of answers that servers give."""
 
+import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka.admin import AclOperation  # pyright: ignore[reportPrivateImportUsage]
 
+import eden_memory
 from eden_memory.doctor import kafka, mongodb, source
 from eden_memory.doctor.finding import Finding, failed
 from eden_memory.doctor.libraries import libraries
 from eden_memory.doctor.mapping import judge_documents
-from eden_memory.doctor.privileges import Privilege, kafka_commands, missing, mongodb_commands, needed
+from eden_memory.doctor.privileges import (
+    COLLECTIONS,
+    Privilege,
+    kafka_commands,
+    missing,
+    mongodb_commands,
+    needed,
+)
 from eden_memory.doctor.topics import judge_report
+from eden_memory.domain.names import FORMING, MEMORY
+from eden_memory.domain.placement import Placement
 from eden_memory.runtime.contract.topic_admin import Report
 from eden_memory.runtime.contract.topic_diff import Difference
 from eden_memory.settings import KafkaSettings, MessagesSettings, MongoSettings, Settings
@@ -89,6 +101,33 @@ def test_in_a_shared_database_only_the_memory_collections_are_written() -> None:
     apart = needed(settings(mongodb=MongoSettings(database="memory"), source={"database": "chat"}))  # pyright: ignore[reportCallIssue]
     assert {(one.database, one.collection) for one in apart if "update" in one.actions} == {("memory", "")}
     assert {one.database for one in apart if one.actions == ("insert", "remove")} == {"chat"}
+
+
+def test_every_collection_that_is_written_may_be_written() -> None:
+    named = {
+        one
+        for file in Path(eden_memory.__path__[0]).rglob("*.py")
+        for one in re.findall(r'names\["([a-z_]+)"\]', file.read_text())
+    }
+    assert len(named) > 10
+    assert named <= set(COLLECTIONS)
+
+
+def test_a_namespace_in_a_shared_database_needs_rights_on_its_own_collections() -> None:
+    more = [one for one in needed(settings(), ["trial"]) if one not in needed(settings())]
+    names = Placement("trial", "trial").names("memory_")
+    assert {one.collection for one in more} == {names[one] for one in MEMORY | FORMING} | {
+        "memory_ns_trial_streams"
+    }
+    assert all({"createCollection", "dropCollection", "update"} <= set(one.actions) for one in more)
+    apart = settings(mongodb=MongoSettings(database="memory"), source={"database": "chat"})  # pyright: ignore[reportCallIssue]
+    assert needed(apart, ["trial"]) == needed(apart)
+
+
+def test_topics_of_namespaces_are_among_those_that_may_be_made() -> None:
+    acls = kafka_commands(settings(), "broker:9092", ["chat.messages", "memory.facts"])
+    assert "--topic ns. --resource-pattern-type prefixed" in acls
+    assert "--operation Delete --group" in acls
 
 
 def test_the_commands_to_copy_name_what_is_set() -> None:
