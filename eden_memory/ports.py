@@ -15,7 +15,7 @@ from eden_memory.domain.facts.known_facts import KnownFact, Near
 from eden_memory.domain.forgetting.forgetting import Blobs, BlobVersion, Resting, Told
 from eden_memory.domain.forgetting.forgotten import Mark, Marks
 from eden_memory.domain.projection.memory_batch import ScopeBatch
-from eden_memory.domain.projection.stored_memory import Applied
+from eden_memory.domain.projection.stored_memory import Applied, StoredScope
 from eden_memory.domain.search.candidates import Ranked, When
 from eden_memory.domain.source.changes import ChangeBatch, Document, Page
 from eden_memory.domain.windows.participants import Missing, SessionFacts
@@ -398,8 +398,17 @@ class DedupWatch(Protocol):
 class MemoryStore(Protocol):
     """The memory collections; only atlas-writer writes them."""
 
-    async def apply(self, batches: Sequence[ScopeBatch]) -> Mapping[str, Applied | Exception]:
-        """Each scope's records, all of them or none, by scope key; the error of one leaves the others alone."""
+    async def load(self, batches: Sequence[ScopeBatch]) -> Mapping[str, StoredScope]:
+        """What is stored of each scope as far as its batch touches it; empty if one of them cannot be read."""
+        ...
+
+    async def apply(
+        self, batches: Sequence[ScopeBatch], stored: Mapping[str, StoredScope] | None = None
+    ) -> Mapping[str, Applied | Exception]:
+        """Each scope's records, all of them or none, by scope key; the error of one leaves the others alone.
+
+        `stored`: what `load` found for these batches a moment ago.
+        """
         ...
 
 

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
+from eden_memory.domain.forgetting.forgotten import Marks
 from eden_memory.domain.projection.memory_batch import MemoryBatch, erased_since, memory_batch, named_by
 from eden_memory.domain.projection.stored_memory import Applied
 from eden_memory.domain.stage import Decision, Delivery, Emit
@@ -54,10 +55,18 @@ class AtlasWriter:
     async def _write(
         self, deliveries: Sequence[Delivery]
     ) -> tuple[MemoryBatch, Mapping[str, Applied | Exception], list[Emit]]:
-        """Write, and take back what was forgotten meanwhile, until nothing was."""
+        """Write, and take back what was forgotten meanwhile, until nothing was.
+
+        What is stored is read beside the marks, as if none were found; where some are, it is read again.
+        """
         named = named_by(one.event for one in deliveries)
-        batch = memory_batch(deliveries, await self._forgetting.among(named))
-        results = await self._store.apply(list(batch.scopes.values()))
+        batch = memory_batch(deliveries, Marks())
+        marks, stored = await asyncio.gather(
+            self._forgetting.among(named), self._store.load(list(batch.scopes.values()))
+        )
+        if marks:
+            batch, stored = memory_batch(deliveries, marks), None
+        results = await self._store.apply(list(batch.scopes.values()), stored)
         late: list[Emit] = []
         while marks := await self._forgetting.among(named):
             again = memory_batch(deliveries, marks)

@@ -112,25 +112,32 @@ class FactDedup:
 
     async def _propose(self, work: Work) -> Decision:
         """Decide statements."""
-        await self._read(work, [one.hash for one in work.stated], [one.fact_id for one in work.stated])
-        marks = await self._marks(work)
+        hashes, names = [one.hash for one in work.stated], [one.fact_id for one in work.stated]
+        marks, _ = await gather(self._marks(work), self._read(work, hashes, names))
+        if work.touched():
+            marks = await self._marks(work)
         facts = work.facts(marks)
         asked = remembered(work.stated, work.scope, marks)
         new = [one for one in asked if facts.with_hash(one.hash) is None]
-        await self._embed(work, [one.text for one in new])
-        if self._dedup and isinstance(work.deliveries[0].event, FactsProposed):
-            await self._compare(work, firsts(new), marks)
+        compares = bool(new) and self._dedup and isinstance(work.deliveries[0].event, FactsProposed)
+        asking = self._asking(work)
+        earlier, _ = await gather(
+            self._earlier(asking if compares else None), self._embed(work, [one.text for one in new])
+        )
+        if compares:
+            await self._compare(work, firsts(new), marks, asking, earlier)
         return await self._resolve(work)
 
-    async def _compare(self, work: Work, new: Sequence[Stated], marks: Marks) -> None:
+    async def _earlier(self, asking: Asking | None) -> Earlier | None:
+        return None if asking is None else await self._model.earlier(asking.unit)
+
+    async def _compare(
+        self, work: Work, new: Sequence[Stated], marks: Marks, asking: Asking, earlier: Earlier | None
+    ) -> None:
         """Ask what the new facts mean for those near them; nobody is asked where nothing is near.
 
         An answer that had arrived before a crash is used for what it was asked about, as long as that still stands.
         """
-        if not new:
-            return
-        asking = self._asking(work)
-        earlier = await self._model.earlier(asking.unit)
         asked = await self._revived(work, earlier, marks)
         if asked is not None:
             members = set(asked.members)
@@ -186,11 +193,14 @@ class FactDedup:
 
     async def _resolve(self, work: Work) -> Decision:
         """Carry out what was decided, without what has been forgotten meanwhile."""
-        marks, work.given = await gather(self._marks(work), self._given(work))
+        streams = self._stores.streams
+        marks, work.given, of_agent = await gather(
+            self._marks(work), self._given(work), streams.of(work.scope.agent_id)
+        )
         covered = {one.id for one in work.deliveries[: work.covers]}
         stated = [one for one in work.stated if one.delivery.id in covered]
         left = remembered(stated, work.scope, marks)
-        limits = limits_of(work.scope, await self._stores.streams.of(work.scope.agent_id))
+        limits = limits_of(work.scope, of_agent)
         while True:
             facts = work.facts(marks)
             resolving = Resolving(facts, work.compared, work.vectors, Retention(limits.retention_days))

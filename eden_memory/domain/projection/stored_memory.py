@@ -31,7 +31,7 @@ class StoredScope:
     versions: dict[int, StoredBlob] = field(default_factory=dict[int, StoredBlob])
     """Of the blob versions that the batch has or removes, those that are known; without their texts."""
     absorbing: tuple[StoredBlob, ...] = ()
-    """Blob versions that list a reflection which is new or freed; without their texts."""
+    """Blob versions that list a reflection of the batch, or one that it frees; without their texts."""
     left: tuple[StoredBlob, ...] = ()
     """If the batch removes a version that is shown or in the history: the newest versions that stay."""
     highest: int = 0

@@ -1,11 +1,13 @@
 """The LanguageModel port over chat providers: an answer that is kept is never paid for again."""
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, cast
 
 from eden_memory.domain.asking import A, Answered, Asking, Earlier, Prompt
 from eden_memory.domain.failures import PermanentError, ProviderError
+from eden_memory.domain.keeping import KEEPING
 from eden_memory.models.accounts import Accounts, of_kept, with_id
 from eden_memory.models.asking import repair
 from eden_memory.models.asking.answers import AnswerStore
@@ -41,6 +43,8 @@ class _Question(Generic[A]):
     invalid: int = 0
     best: Answered[A] | None = None
     """A valid answer with a shortcoming: taken if nothing better comes."""
+    writing: "asyncio.Task[KeptAnswer] | None" = None
+    """The newest answer on its way into the store."""
 
     def ask_again(self, kept: KeptAnswer, problem: str, note: str) -> None:
         """Go on behind an answer that fell short."""
@@ -120,7 +124,10 @@ class AskingModel:
         return await self._called(question)
 
     async def _called(self, question: _Question[A]) -> tuple[KeptAnswer, bool]:
-        """Pay for an answer and keep it; another worker's that was kept first takes its place."""
+        """Pay for an answer and keep it; another worker's that was kept first takes its place.
+
+        A handler goes on with what it was given while that is written (domain.keeping).
+        """
         request = Request(
             key=question.key,
             unit=question.unit,
@@ -132,21 +139,39 @@ class AskingModel:
             kept=question.answers,
         )
         arrived = await self._chat.call(self._router.route(question.asking), request)
+        keeping = KEEPING.get()
+        if keeping is not None and question.check is None:
+            question.writing = keeping.begin(self._answers.keep(arrived))
+            return arrived, False
         try:
             kept = await self._answers.keep(arrived)
         except BaseException:
             self._note(question, arrived, "answered", items=0, again=False)
             raise
+        return self._instead(question, arrived, kept)
+
+    def _instead(
+        self, question: _Question[A], arrived: KeptAnswer, kept: KeptAnswer
+    ) -> tuple[KeptAnswer, bool]:
+        """What is stored in place of what has arrived, and whether that is another's; ours is noted then."""
         if kept == arrived:
             return kept, False
         own = with_id(of_kept(arrived, "answered", question.answers, 0), arrived.id)
         self._accounts.note(own, question.asking)
         return kept, True
 
+    async def _stored(self, question: _Question[A], kept: KeptAnswer) -> tuple[KeptAnswer, bool]:
+        """What is stored in place of an answer of no use, and whether that is another's: only that is marked."""
+        writing, question.writing = question.writing, None
+        return (kept, False) if writing is None else self._instead(question, kept, await writing)
+
     async def _judge(self, question: _Question[A], kept: KeptAnswer, *, again: bool) -> Answered[A] | None:
         """The answer if it is one that does; else the question goes on behind it."""
         value = kept.invalid if kept.invalid in OUTCOMES else parsed(kept.text or "", question.answer)
         if value is None or isinstance(value, str):
+            stored, others = await self._stored(question, kept)
+            if others:
+                return await self._judge(question, stored, again=True)
             await self._invalid(question, kept, value or "", again=again)
             return None
         self._note(question, kept, "answered", items=_items(value), again=again)

@@ -7,6 +7,7 @@ from decimal import Decimal
 
 from eden_memory.domain.asking import Asking
 from eden_memory.domain.errors import EdenError
+from eden_memory.domain.keeping import KEEPING
 from eden_memory.models.accounts import Accounts, Ended, of_kept
 from eden_memory.models.asking.keys import text_key
 from eden_memory.models.calls import Tokens
@@ -58,7 +59,7 @@ class KeptEmbedder:
         keys = [text_key(self._model, self._asked, text) for text in texts]
         unit = f"{self._prefix}{asking.unit}/embeddings" if asking else None
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        wish = Wish(dict(zip(keys, texts, strict=True)), asking, unit, done)
+        wish = Wish(dict(zip(keys, texts, strict=True)), asking, unit, done, KEEPING.get())
         self._wishes.add(wish)
         try:
             await done

@@ -3,13 +3,15 @@
 import asyncio
 import math
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from hashlib import sha256
+from typing import Any
 
 from eden_memory.domain.asking import Asking
 from eden_memory.domain.failures import PermanentError
+from eden_memory.domain.keeping import Keeping
 from eden_memory.models.accounts import Cost, Ended, call_id, error_kind, price, unanswered_id
 from eden_memory.models.asking.answers import AnswerStore
 from eden_memory.models.calls import CallFailed, EmbeddingProvider, Tokens
@@ -34,6 +36,8 @@ class Wish:
     asking: Asking | None
     unit: str | None
     done: "asyncio.Future[None]"
+    keeping: Keeping | None = None
+    """Of the handler that asks: its vectors are written while it goes on."""
     kept: dict[str, Answer] = field(default_factory=dict[str, Answer])
     paid: set[str] = field(default_factory=set[str])
     """Keys of the texts that were paid for now, for this request."""
@@ -137,9 +141,20 @@ class EmbeddingCalls:
             else:
                 wrong.update(dict.fromkeys((line.key for line in lines), error))
             return
-        for line, answer in zip(lines, await asyncio.gather(*map(self._answers.keep, answers)), strict=True):
+        for line, answer in zip(lines, answers, strict=True):
             kept[line.key] = answer
             line.wish.paid.add(line.key)
+        await self._keep(lines, answers, kept)
+
+    async def _keep(self, lines: Sequence[Line], answers: Sequence[Answer], kept: dict[str, Answer]) -> None:
+        """Store vectors: for a handler while it goes on; for others first, and what is stored is what they get."""
+        writes: dict[str, Coroutine[Any, Any, Answer]] = {}
+        for line, answer in zip(lines, answers, strict=True):
+            if line.wish.keeping is None:
+                writes[line.key] = self._answers.keep(answer)
+            else:
+                line.wish.keeping.begin(self._answers.keep(answer))
+        kept.update(zip(writes, await asyncio.gather(*writes.values()), strict=True))
 
     def _failed(self, lines: Sequence[Line], watch: Stopwatch, error: BaseException) -> None:
         """Charge the requests, and have the call noted by the first of them."""

@@ -115,13 +115,23 @@ class MongoFactSearch:
         return kept
 
     async def _refresh(self, scope_key: str, kept: _Kept) -> None:
-        """Take in what was written since, in the order of revisions; anew if documents were removed."""
-        marks = await self._snapshots.find_one({"_id": scope_key}, {"revision": 1, "reset_revision": 1})
-        if marks is not None:
-            if marks["revision"] == kept.revision:
-                return
-            if marks["revision"] < kept.revision or marks.get("reset_revision", 0) > kept.revision:
+        """Take in what was written since, in the order of revisions; anew if documents were removed.
+
+        The marks are read beside it: what was removed before them and read is found to be gone when it is used.
+        """
+        marks, newest = await asyncio.gather(
+            self._snapshots.find_one({"_id": scope_key}, {"revision": 1, "reset_revision": 1}),
+            self._take_in_since(scope_key, kept),
+        )
+        if marks is not None and kept.revision >= 0:
+            older = marks["revision"] < kept.revision
+            if older or marks.get("reset_revision", 0) > kept.revision:
                 kept.matrix, kept.revision, kept.other_model = ScopeMatrix(kept.matrix.dimensions), -1, set()
+                newest = await self._take_in_since(scope_key, kept)
+        kept.revision = newest
+
+    async def _take_in_since(self, scope_key: str, kept: _Kept) -> int:
+        """Take in what is newer than what is kept; the newest revision."""
         changed = self._facts.find(
             {"scope_key": scope_key, "revision": {"$gt": kept.revision}},
             {"embedding": 1, "embedding_model": 1, "active": 1, "revision": 1},
@@ -131,7 +141,7 @@ class MongoFactSearch:
         async for row in changed:
             self._take_in(kept, row)
             newest = max(newest, row["revision"])
-        kept.revision = newest if marks is None else marks["revision"]
+        return newest
 
     def _take_in(self, kept: _Kept, row: Row) -> None:
         fact_id, vector = row["_id"], packed_of(row.get("embedding"))

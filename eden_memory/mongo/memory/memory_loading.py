@@ -66,10 +66,11 @@ class MemoryLoading:
             self._reflections(batches, stored),
             self._blobs(batches, stored),
             self._highest(batches, stored),
+            self._absorbing([(one.key, name) for one in batches for name in one.reflections], stored),
         )
         await asyncio.gather(
             self._same_before(batches, stored),
-            self._absorbing(batches, stored),
+            self._absorbing(_freed(batches, stored), stored),
             *(self._left(one, stored[one.key]) for one in batches if one.gone_blobs),
         )
         await asyncio.gather(*(self._beyond(one, stored[one.key]) for one in batches))
@@ -123,16 +124,14 @@ class MemoryLoading:
             if one.scope_key in stored:
                 stored[one.scope_key].reflections[one.id] = one
 
-    async def _absorbing(self, batches: Sequence[ScopeBatch], stored: Stored) -> None:
-        """Which blob versions list what is new or freed."""
-        ids: list[str] = []
-        for one in batches:
-            known = stored[one.key].reflections
-            ids += [name for name in one.reflections if name not in known]
-            ids += [name for name, old in known.items() if old.absorbed_into in one.gone_blobs]
-        if not ids:
+    async def _absorbing(self, asked: Sequence[tuple[str, str]], stored: Stored) -> None:
+        """Which blob versions list reflections, (scope key, id) each: those of the batch, and freed ones."""
+        if not asked:
             return
-        query: Row = {"scope_key": {"$in": [one.key for one in batches]}, "absorbed": {"$in": ids}}
+        query: Row = {
+            "scope_key": {"$in": list({key for key, _ in asked})},
+            "absorbed": {"$in": [name for _, name in asked]},
+        }
         for one in await _read(self._of.blobs, StoredBlob, query, NO_TEXT):
             stored[one.scope_key].absorbing += (one,)
 
@@ -193,6 +192,17 @@ class MemoryLoading:
             order = [("formed_at", 1), ("position", 1), ("_id", 1)]
             left = await _read(self._of.reflections, Reflection, query, sort=order, limit=BUFFER)
             scope.other_reflections = tuple(map(buffered, left))
+
+
+def _freed(batches: Iterable[ScopeBatch], stored: Stored) -> list[tuple[str, str]]:
+    """Reflections that a blob absorbed which the batch removes."""
+    return [
+        (one.key, name)
+        for one in batches
+        if one.gone_blobs
+        for name, old in stored[one.key].reflections.items()
+        if old.absorbed_into in one.gone_blobs
+    ]
 
 
 def _alike(keys: Sequence[str], hashes: Sequence[str]) -> Row:

@@ -42,17 +42,23 @@ class MongoMemoryStore:
         self._slots = asyncio.Semaphore(at_once)
         self._orphans = Orphans(database.client)
 
-    async def apply(self, batches: Sequence[ScopeBatch]) -> Mapping[str, Applied | Exception]:
-        """Each scope's batch whole or not at all, many in one transaction; an error is of one scope alone."""
+    async def load(self, batches: Sequence[ScopeBatch]) -> Stored:
+        """What each batch touches; nothing if a document cannot be read: `apply` finds out whose it is."""
         try:
-            stored = await self._loading.load(batches)
+            return await self._loading.load(batches)
         except ValidationError:
-            stored = {}  # a document of one scope: each is read alone below, and one of them says so
+            return {}
+
+    async def apply(
+        self, batches: Sequence[ScopeBatch], stored: Mapping[str, StoredScope] | None = None
+    ) -> Mapping[str, Applied | Exception]:
+        """Each scope's batch whole or not at all, many in one transaction; an error is of one scope alone."""
+        stored = await self.load(batches) if stored is None else stored
         groups = [self._group(group, stored) for group in _groups(batches)]
         return {key: one for results in await asyncio.gather(*groups) for key, one in results.items()}
 
     async def _group(
-        self, batches: Sequence[ScopeBatch], stored: Stored
+        self, batches: Sequence[ScopeBatch], stored: Mapping[str, StoredScope]
     ) -> Mapping[str, Applied | Exception]:
         """Several in one transaction, and each in one of its own if that fails."""
         if stored and len(batches) > 1:
@@ -63,7 +69,9 @@ class MongoMemoryStore:
         results = await asyncio.gather(*(self._scope(one, stored.get(one.key)) for one in batches))
         return {one.key: result for one, result in zip(batches, results, strict=True)}
 
-    async def _together(self, batches: Sequence[ScopeBatch], stored: Stored) -> Mapping[str, Applied]:
+    async def _together(
+        self, batches: Sequence[ScopeBatch], stored: Mapping[str, StoredScope]
+    ) -> Mapping[str, Applied]:
         projected = {one.key: project(one, stored[one.key]) for one in batches}
         if changes := [one.change for one in projected.values() if one.change is not None]:
             async with self._slots:

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 import pytest
 
 from eden_memory.domain.projection.memory_batch import ScopeBatch
-from eden_memory.domain.projection.stored_memory import Applied
+from eden_memory.domain.projection.stored_memory import Applied, StoredScope
 from eden_memory.domain.stage import Decision, Delivery, Emit, Erase
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.memory.forgetting_store import MongoForgettingStore
@@ -60,10 +60,12 @@ class ForgetsBeforeTheCommit(MongoMemoryStore):
         self._database = database
         self.decided: list[Decision] = []
 
-    async def apply(self, batches: Sequence[ScopeBatch]) -> Mapping[str, Applied | Exception]:
+    async def apply(
+        self, batches: Sequence[ScopeBatch], stored: Mapping[str, StoredScope] | None = None
+    ) -> Mapping[str, Applied | Exception]:
         if not self.decided:
             self.decided.append(await forgetting(self._database)([forgotten()]))
-        return await super().apply(batches)
+        return await super().apply(batches, stored)
 
 
 def erased(decision: Decision) -> set[str]:

@@ -34,9 +34,18 @@ class Store:
     def __init__(self, failing: Mapping[str, Exception] | None = None) -> None:
         self.failing = dict(failing or {})
         self.batches: list[ScopeBatch] = []
+        self.loaded: list[list[str]] = []
+        self.given: list[list[str] | None] = []
 
-    async def apply(self, batches: Sequence[ScopeBatch]) -> Mapping[str, Applied | Exception]:
+    async def load(self, batches: Sequence[ScopeBatch]) -> Mapping[str, StoredScope]:
+        self.loaded.append([one.key for one in batches])
+        return {one.key: StoredScope() for one in batches}
+
+    async def apply(
+        self, batches: Sequence[ScopeBatch], stored: Mapping[str, StoredScope] | None = None
+    ) -> Mapping[str, Applied | Exception]:
         self.batches += batches
+        self.given.append(None if stored is None else list(stored))
         return {one.key: self.failing.get(one.key) or self._applied(one) for one in batches}
 
     def _applied(self, batch: ScopeBatch) -> Applied:
@@ -208,6 +217,14 @@ async def test_a_reflection_that_stood_for_a_moment_is_told_of() -> None:
     known = await writer(None, FORGOTTEN)([delivered(one) for one in events])
     emitted = [one.event for one in known.events if isinstance(one, Emit)]
     assert not [one for one in emitted if isinstance(one, Forgotten)]
+
+
+async def test_what_is_stored_is_read_beside_the_marks_and_again_where_there_are_any() -> None:
+    store, events = Store(), [fact("f", sources=[source(1)]), fact("g", scope=OTHER)]
+    await writer(store)([delivered(one) for one in events])
+    await writer(store, FORGOTTEN)([delivered(one) for one in events])
+    assert store.loaded == [[USER.key, OTHER.key]] * 2
+    assert store.given == [[USER.key, OTHER.key], None]
 
 
 async def test_a_batch_is_done_up_to_the_first_record_of_a_scope_that_failed() -> None:
