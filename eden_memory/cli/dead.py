@@ -29,12 +29,13 @@ Stage = Annotated[str | None, typer.Option(help="only those that this stage gave
 Reason = Annotated[str | None, typer.Option(help="only those whose reason holds this text")]
 Since = Annotated[datetime | None, typer.Option(help="only those given up at this time (UTC) or later")]
 Until = Annotated[datetime | None, typer.Option(help="only those given up before this time (UTC)")]
-Everything = Annotated[bool, typer.Option("--all", help="also those that were dropped or published since")]
+Everything = Annotated[bool, typer.Option("--all", help="also those that were dropped or tried again since")]
 AsJson = Annotated[bool, typer.Option("--json", help="one JSON object a line on standard output")]
 Ids = Annotated[list[str] | None, typer.Argument(help="ids as `eden dead list` shows them")]
 Yes = Annotated[bool, typer.Option("--yes", help="do not ask")]
 
-SETTLED = ("published", "dropped")
+SETTLED = ("published", "dropped", "dead again")
+"""What failed again has left a dead letter of its own, which stands for both."""
 
 
 @dataclass(frozen=True)
@@ -176,6 +177,8 @@ def _wanted(
 ) -> Wanted:
     if topic is not None and topic not in topics.file.topics:
         raise EdenError(f"there is no topic {topic}", f"Topics: {', '.join(topics.file.topics)}.")
+    if stage is not None and stage not in topics.file.programs:
+        raise EdenError(f"there is no stage {stage}", f"Stages: {', '.join(topics.file.programs)}.")
     name = None if topic is None else topics.name(topic)
     return Wanted(name, stage, reason, _utc(since), _utc(until))
 

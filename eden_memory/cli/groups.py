@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from eden_memory.domain.errors import EdenError
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.controls import MongoGroupNotes
@@ -24,10 +25,13 @@ def restart(
     """
     if not yes:
         typer.confirm(f"{group} will read its topics from the beginning; go on?", abort=True)
-    asyncio.run(_forget(Settings(), group))
+    if not asyncio.run(_forget(Settings(), group)):
+        raise EdenError(
+            f"no group {group} has ever committed here", "Give its whole name, as the error says it."
+        )
     typer.echo(f"{group} starts from the beginning where it has no offset")
 
 
-async def _forget(settings: Settings, group: str) -> None:
+async def _forget(settings: Settings, group: str) -> bool:
     async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        await MongoGroupNotes(client[settings.mongodb.database], settings.names).forget(group)
+        return await MongoGroupNotes(client[settings.mongodb.database], settings.names).forget(group)

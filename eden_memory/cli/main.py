@@ -70,7 +70,10 @@ COMMANDS: Mapping[str, Entry] = {
         "pause:pause",
         "Let a stage stand still: it keeps its place and its partitions, and starts nothing new.",
     ),
-    "resume": Entry("pause:resume", "Let a stage go on, whatever it was paused for."),
+    "resume": Entry(
+        "pause:resume",
+        "Let a stage go on that was paused by hand or for its dead letters; an outage ends by itself.",
+    ),
     "reembed": Entry(
         "reembed:reembed",
         "Ask for new vectors of all facts that another model embedded; safe to stop and to repeat.",

@@ -1,10 +1,12 @@
 """`eden pause` and `eden resume`: let a stage stand still, in all its copies, and go on."""
 
 import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
+from pymongo.errors import PyMongoError
 
 from eden_memory.cli.replay.live import live_settings
 from eden_memory.domain.control import Pause
@@ -12,33 +14,52 @@ from eden_memory.domain.errors import EdenError
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.controls import MongoControls
-from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.settings import Settings
+from processors.pipeline import NAMES
 
-Stage = Annotated[str, typer.Argument(help="the stage's name, as in topics.yaml")]
+Stage = Annotated[str, typer.Argument(help=f"one of: {', '.join(NAMES)}")]
 Reason = Annotated[str, typer.Option(help="shown wherever the stage's state is shown")]
+
+STATUS_SECONDS = 3.0
 
 
 def pause(stage: Stage, reason: Reason = "paused by hand") -> None:
     """Let a stage stand still: it keeps its place and its partitions, and starts nothing new."""
-    settings = Settings()
-    _check(settings, stage)
-    asyncio.run(_pause(settings, Pause(stage, "hand", reason, datetime.now(UTC))))
+    _check(stage)
+    asyncio.run(_pause(Settings(), Pause(stage, "hand", reason, datetime.now(UTC))))
     typer.echo(f"{stage} is paused; `eden resume {stage}` lets it go on")
 
 
 def resume(stage: Stage) -> None:
-    """Let a stage go on, whatever it was paused for."""
-    settings = Settings()
-    _check(settings, stage)
-    lifted = asyncio.run(_resume(settings, stage))
-    typer.echo(f"{stage} goes on" if lifted else f"{stage} was not paused")
+    """Let a stage go on that was paused by hand or for its dead letters; an outage ends by itself."""
+    _check(stage)
+    lifted = asyncio.run(_resume(Settings(), stage))
+    typer.echo(f"{stage} goes on" if lifted else f"{stage} was not paused (an outage would end by itself)")
 
 
-def _check(settings: Settings, stage: str) -> None:
-    programs = load_topics(settings.kafka, settings.placement).file.programs
-    if stage not in programs:
-        raise EdenError(f"there is no stage {stage}", f"Stages: {', '.join(programs)}.")
+def standing(settings: Settings) -> list[str]:
+    """The pauses in force, a line each; nothing where there are none or MongoDB does not answer at once."""
+    try:
+        pauses = asyncio.run(_soon(settings))
+    except (PyMongoError, TimeoutError):
+        return []
+    return [f"{one.stage} stands still ({one.kind}): {one.reason}" for one in pauses]
+
+
+def _check(stage: str) -> None:
+    if stage not in NAMES:
+        raise EdenError(f"there is no stage {stage}", f"Stages: {', '.join(NAMES)}.")
+
+
+async def _soon(settings: Settings) -> Sequence[Pause]:
+    async with asyncio.timeout(STATUS_SECONDS):
+        return await _pauses(settings)
+
+
+async def _pauses(settings: Settings) -> Sequence[Pause]:
+    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
+        database = client[settings.mongodb.database]
+        return await MongoControls(database, (await live_settings(settings, database)).names).pauses()
 
 
 async def _pause(settings: Settings, asked: Pause) -> None:

@@ -56,6 +56,7 @@ def status(
             _say("\n".join(map(_line, reports)))
             _say_live(reports)
             _say_budgets(reports)
+            _say_pauses(reports)
         return
     from eden_memory.cli.memory import numbers, terminal  # noqa: PLC0415 - `eden up` needs none of it
 
@@ -82,6 +83,16 @@ def _say_budgets(reports: Sequence[ServerReport]) -> None:
     if any(one.name.startswith("MongoDB") and one.running is False for one in reports):
         return
     from eden_memory.cli.budget import standing  # noqa: PLC0415 - `eden up` needs none of it
+
+    for line in standing(Settings()):
+        _say(line)
+
+
+def _say_pauses(reports: Sequence[ServerReport]) -> None:
+    """Which stages stand still for all their copies, and why, where MongoDB is there."""
+    if any(one.name.startswith("MongoDB") and one.running is False for one in reports):
+        return
+    from eden_memory.cli.pause import standing  # noqa: PLC0415 - `eden up` needs none of it
 
     for line in standing(Settings()):
         _say(line)

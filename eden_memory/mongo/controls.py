@@ -147,6 +147,6 @@ class MongoGroupNotes:
             {"_id": group}, {"$addToSet": {"partitions": {"$each": pairs}}}, upsert=True
         )
 
-    async def forget(self, group: str) -> None:
-        """Let a group that lost its offsets start from the beginning."""
-        await self._groups.delete_one({"_id": group})
+    async def forget(self, group: str) -> bool:
+        """Let a group that lost its offsets start from the beginning; False: it is not known here."""
+        return (await self._groups.delete_one({"_id": group})).deleted_count > 0

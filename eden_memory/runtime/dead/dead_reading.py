@@ -107,9 +107,9 @@ async def dead_letters(
     """The dead letters that the broker holds now, oldest first per topic; topics that do not exist are empty."""
     admin: Any = AIOKafkaAdminClient(**client)
     consumer: Any = AIOKafkaConsumer(**client, enable_auto_commit=False, auto_offset_reset="earliest")
-    await admin.start()
-    await consumer.start()
     try:
+        await admin.start()
+        await consumer.start()
         for tp in await partitions_of(admin, topics):
             async for record in _whole(consumer, tp):
                 letter = dead_letter_of(record)

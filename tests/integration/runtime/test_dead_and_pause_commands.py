@@ -81,17 +81,37 @@ async def test_a_stage_is_paused_and_resumed(kit: Bench, eden: Any) -> None:
     assert (await run("pause", "fact-dedup", "--reason", "upgrade")).exit_code == 0
     (pause,) = await kit.controls.pauses()
     assert (pause.stage, pause.kind, pause.reason) == ("fact-dedup", "hand", "upgrade")
+    assert "fact-dedup stands still (hand): upgrade" in (await run("status")).stdout
     assert "goes on" in (await run("resume", "fact-dedup")).stdout
+    assert "stands still" not in (await run("status")).stdout
     assert "was not paused" in (await run("resume", "fact-dedup")).stdout
-    unknown = await run("pause", "nothing")
-    assert unknown.exit_code != 0
-    assert "there is no stage nothing" in str(unknown.exception)
+    for other in ("nothing", "tailer", "propagation"):
+        unknown = await run("pause", other)
+        assert unknown.exit_code != 0
+        assert f"there is no stage {other}" in str(unknown.exception)
+    assert not await kit.controls.pauses()
 
 
 async def test_a_group_is_let_start_anew(kit: Bench, eden: Any) -> None:
     await kit.notes.note("g", [("in", 0)])
     assert (await _threaded(eden)("groups", "restart", "g", "--yes")).exit_code == 0
     assert not await kit.notes.committed("g")
+    again = await _threaded(eden)("groups", "restart", "g", "--yes")
+    assert "no group g has ever committed" in str(again.exception)
+
+
+async def test_a_letter_that_died_again_is_not_tried_beside_the_one_it_left(kit: Bench, eden: Any) -> None:
+    await _letters(kit, ["fact-extraction", "fact-extraction"])
+    run = _threaded(eden)
+    first, second = [row["id"] for row in _rows(await run("dead", "list", "--json"))]
+    assert "1 asked for" in (await run("dead", "retry", first)).stdout
+    (asked_for,) = await kit.controls.dead_retries()
+    await kit.controls.dead_retry_done(asked_for, "dead again")
+    assert [row["id"] for row in _rows(await run("dead", "list", "--json"))] == [second]
+    assert "1 asked for" in (await run("dead", "retry", "--stage", "fact-extraction")).stdout
+    assert [one.id for one in await kit.controls.dead_retries()] == [second]
+    unknown = await run("dead", "list", "--stage", "nothing")
+    assert "there is no stage nothing" in str(unknown.exception)
 
 
 def _threaded(eden: Any) -> Any:
