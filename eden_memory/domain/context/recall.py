@@ -4,10 +4,12 @@ import re
 
 QUERY_CHARACTERS = 500
 UNKNOWN_NAMES = 2
+READ_CHARACTERS = 2_000
+"""Of the beginning of a message, and of its end: what is pasted between them asks nothing, and would cost time."""
 
 _PHRASES = re.compile(
     r"\b(remember (when|that|the|how|what|my|our|i|we)|do you (remember|recall)|remind me|"
-    r"what (did|have|had) (i|we|you)\b.*\b(say|said|tell|told|mention|mentioned|decide|decided|agree|agreed)|"
+    r"what (did|have|had) (i|we|you)\b.{0,100}\b(say|said|tell|told|mention|mentioned|decide|decided|agree|agreed)|"
     r"(as|like) (i|we|you) (said|told|mentioned|discussed|agreed)|"
     r"did (i|we) (ever )?(say|tell|mention|talk|discuss|decide|agree)|"
     r"(we|i|you) (talked|spoke) about|last time|the other day|back then|previously)\b",
@@ -31,6 +33,7 @@ _NO_NAMES = frozenset((*_DAYS, *_MONTHS, *_OTHERS))
 
 def asks_for_past(message: str, known: str) -> bool:
     """Whether something past is asked for; `known` is what the context shows anyway."""
+    message = _read(message)
     return (
         _PHRASES.search(message) is not None
         or any(_PAST.search(found["rest"]) for found in _QUESTION.finditer(message))
@@ -43,6 +46,12 @@ def unknown_names(message: str, known: str) -> set[str]:
     names = {found.group().removesuffix("'s") for found in _NAME.finditer(message)}
     lowered = known.casefold()
     return {name for name in names - _NO_NAMES if name.casefold() not in lowered}
+
+
+def _read(message: str) -> str:
+    if len(message) <= 2 * READ_CHARACTERS:
+        return message
+    return f"{message[:READ_CHARACTERS]}\n{message[-READ_CHARACTERS:]}"
 
 
 def query_of(message: str) -> str:

@@ -6,7 +6,8 @@ It errs on the side of the person: a part number that reads like a telephone num
 import re
 from collections.abc import Iterable
 
-_EMAIL = re.compile(r"[^\s@<>()\[\],;:]+(?:@|\s?[(\[]at[)\]]\s?)[\w-]+(?:\.[\w-]+)+", re.IGNORECASE)
+_LOCAL = r"[^\s@<>()\[\],;:]"
+_EMAIL = re.compile(rf"(?<!{_LOCAL}){_LOCAL}+(?:@|\s?[(\[]at[)\]]\s?)[\w-]+(?:\.[\w-]+)+", re.IGNORECASE)
 _CALLED = r"(?:phone|telephone|tel|cell|mobile|fax|whatsapp|call|text|ring|reach|handy|telefon|mobil|móvil)"
 _PHONES = (
     re.compile(r"(?<![\w.])\+\s?\d(?:[ .\-/()\u00a0\u2011]{0,2}\d){6,14}(?!\w)"),
@@ -22,7 +23,7 @@ _KIND_OF_STREET = (
 _ADDRESSES = (
     re.compile(rf"\b\d+[a-zA-Z]?,?\s+(?:[A-Z][\w'’.-]*\s+){{1,4}}(?i:{_KIND_OF_STREET})\b"),  # noqa: RUF001
     re.compile(
-        r"\w{4,}(?:gatan|gata|vägen|väg|gränd|stigen|torget|straße|strasse|str\.|gasse|allee|platz|weg|straat"
+        r"\b\w{4,}(?:gatan|gata|vägen|väg|gränd|stigen|torget|straße|strasse|str\.|gasse|allee|platz|weg|straat"
         r"|laan|plein|gracht|gade|vej|veien|katu|tie)\s+\d+",
         re.IGNORECASE,
     ),

@@ -1,5 +1,7 @@
 """Recall: which messages ask for something past."""
 
+import timeit
+
 import pytest
 
 from eden_memory.domain.context.recall import QUERY_CHARACTERS, asks_for_past, query_of, unknown_names
@@ -50,3 +52,19 @@ def test_the_first_word_of_a_sentence_is_no_name() -> None:
 
 def test_of_a_long_message_the_end_is_searched_for() -> None:
     assert query_of("x " * 1_000 + "end") == ("x " * 1_000 + "end")[-QUERY_CHARACTERS:]
+
+
+@pytest.mark.parametrize("piece", ["what did i ", "who ", "a Foo, ", "how ab "])
+def test_a_message_of_any_length_costs_no_more_than_a_long_one(piece: str) -> None:
+    assert _seconds(piece * 20_000) < 20 * _seconds(piece * 1_000)
+
+
+def _seconds(message: str) -> float:
+    return min(timeit.repeat(lambda: asks_for_past(message, ""), number=1, repeat=5))
+
+
+def test_a_question_around_what_was_pasted_is_heard() -> None:
+    pasted = "2026-01-01 INFO ok\n" * 5_000
+    assert asks_for_past(f"What did I say about this? {pasted}", "")
+    assert asks_for_past(f"{pasted} What did I say about this?", "")
+    assert not asks_for_past(pasted, "")

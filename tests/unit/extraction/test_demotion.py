@@ -1,5 +1,7 @@
 """What concerns one person alone is recognised; dates, prices and measures of the work are not taken for it."""
 
+import timeit
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -83,3 +85,12 @@ def test_what_stands_around_it_does_not_hide_it(personal: str, around: str) -> N
 )
 def test_a_participant_is_named_by_a_whole_word_of_the_name(text: str, named: bool) -> None:
     assert names_one_of(text, ("Mara Lindqvist", "Bo Ek")) is named
+
+
+@pytest.mark.parametrize("piece", ["a", "a@", "1 Aa ", "account A1 ", "call 1", "rue a ", "AB12 A"])
+def test_the_cost_of_a_text_grows_with_its_length_and_no_faster(piece: str) -> None:
+    assert _seconds(piece * 16_000) < 200 * _seconds(piece * 500)
+
+
+def _seconds(text: str) -> float:
+    return min(timeit.repeat(lambda: is_personal(text), number=1, repeat=3))
