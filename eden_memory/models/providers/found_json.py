@@ -7,7 +7,8 @@ import orjson
 
 THOUGHT = re.compile(r"^\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
 FENCED = re.compile(r"```[\w-]*[ \t]*\n(.*?)```", re.DOTALL)
-STRING_OR_COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[}\]])', re.DOTALL)
+STRING_OR_COMMA = re.compile(r'("(?:[^"\\]|\\.)*+(?:"|\\?\Z))|,(?=\s*[}\]])', re.DOTALL)
+"""A string that is cut off matches to the end: else every quote in it would be tried as a beginning."""
 
 
 def found_json(text: str) -> str:

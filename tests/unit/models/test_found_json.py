@@ -1,6 +1,7 @@
 """JSON found in the answers of models that could not be held to it."""
 
 import json
+import timeit
 
 import pytest
 from hypothesis import given
@@ -55,3 +56,13 @@ def test_a_truncated_object_is_never_completed(value: dict[str, object], data: s
 
 def test_commas_inside_of_strings_are_kept() -> None:
     assert json.loads(found_json('{"a": "x,}", "b": [1, 2,],}')) == {"a": "x,}", "b": [1, 2]}
+
+
+@pytest.mark.parametrize("piece", ['\\"', "x", "{", "[", '{"a":', "```json\n", "{} ", ",", ", "])
+@pytest.mark.parametrize("end", ["", "\\", "}"])
+def test_the_cost_of_an_answer_grows_with_its_length_and_no_faster(piece: str, end: str) -> None:
+    assert _seconds(piece * 16_000 + end) < 200 * _seconds(piece * 500 + end)
+
+
+def _seconds(said: str) -> float:
+    return min(timeit.repeat(lambda: found_json(f'{{"a": "{said}'), number=1, repeat=3))
