@@ -100,8 +100,8 @@ bench-lanes: setup ## the lanes against their bound, and what the runtime costs 
 eval-retrieval: setup ## how well search ranks: R@10 and nDCG@10 by setting, update pairs
 	@$(BIN)/python -m tests.evals.retrieval
 
-chaos: setup ## faults from a seed under load, tailer, stages, formation and rebuilding: ROUNDS=200 SEED=1
-	@status=0; for part in tailer stages formation rebuild; do \
+chaos: setup ## faults from a seed under load, tailer, stages, formation, rebuilding and reforms: ROUNDS=200 SEED=1
+	@status=0; for part in tailer stages formation rebuild reform; do \
 		$(BIN)/python -m tests.chaos.$$part --faults $${ROUNDS:-200} --seed $${SEED:-1} || status=1; \
 	done; exit $$status
 
