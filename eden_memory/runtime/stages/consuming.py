@@ -200,6 +200,18 @@ class Membership(ConsumerRebalanceListener):
         self._committed |= offsets
         await self._note({(tp.topic, tp.partition) for tp in offsets})
 
+    def behind(self) -> int | None:
+        """Offsets up to the ends that are not finished, as the broker last said; None: it has not said all ends."""
+        held = [(home, self._end(tp), self._committed.get(tp, 0)) for tp, home in self.homes.items()]
+        ends = [end for _, end, _ in held if end is not None]
+        if len(ends) < len(held):
+            return None
+        reached = sum(max(home.committable() or 0, committed) for home, _, committed in held)
+        return max(0, sum(ends) - reached)
+
+    def _end(self, tp: TopicPartition) -> int | None:
+        return self._consumer.highwater(tp) if tp in self._consumer.assignment() else None
+
     async def _position(self, tp: TopicPartition, home: AssignedPartition) -> int | None:
         """The consumer's position if it has one: nothing is waited for."""
         if home.count or self._consumer.highwater(tp) is None:

@@ -1,6 +1,7 @@
 """One unit from records to confirmed events: decode, look up, decide once, store, publish, finish."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -243,6 +244,17 @@ class Deciding:
                 item.home.finish(item.record.offset, item.size)
             self._watching.finished(item, dead=how == "dead")
         self._finished[how].inc(len(unit.items))
+        if structlog.is_configured() and log.is_enabled_for(
+            logging.DEBUG
+        ):  # else its default prints everything
+            self._say(unit, how)
+
+    def _say(self, unit: Unit, how: str) -> None:
+        """A line for each finished record, for those who asked for it."""
+        for item in unit.items:
+            one = item.record
+            at = f"{one.topic}/{one.partition}@{one.offset}"
+            log.debug("finished", stage=self._stage.name, how=how, at=at, attempts=item.attempts + 1)
 
     async def _failed(self, unit: Unit, read: Sequence[Read], failure: Failure) -> Again | None:
         """Count a failed attempt, and say when the next one is, or give the unit up."""

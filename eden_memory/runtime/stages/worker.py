@@ -122,13 +122,14 @@ class Worker:
         self._stopping.set()
 
     def state(self) -> State:
-        """Ready while it holds partitions and nothing keeps it from working."""
-        pauses = self.standing.pauses.values()
-        if pauses:
-            return State(False, "paused: " + "; ".join(f"{one.kind}, {one.reason}" for one in pauses))
+        """Ready while it holds partitions and nothing keeps it from working; it may have much to catch up with."""
         held = len(self.membership.homes)
         waiting = f"{self.lanes.running} running, {self.lanes.queued} waiting"
-        return State(held > 0, f"{held} partitions, {waiting}" if held else "no partition assigned")
+        what = f"{held} partitions, {waiting}, {_caught_up(self.membership.behind())}"
+        pauses = "; ".join(f"{one.kind}, {one.reason}" for one in self.standing.pauses.values())
+        if pauses:
+            return State(False, f"paused: {pauses}; {what}")
+        return State(held > 0, what if held else "no partition assigned")
 
     async def _end(self, deadline: float) -> None:
         """Leaving the group and finishing what runs take `deadline` seconds together, whoever is away."""
@@ -249,3 +250,9 @@ class Worker:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.warning("control not carried out", stage=self.stage.name, error=str(task.exception()))
+
+
+def _caught_up(behind: int | None) -> str:
+    if behind is None:
+        return "how far behind is not known yet"
+    return f"{behind} behind" if behind else "caught up"

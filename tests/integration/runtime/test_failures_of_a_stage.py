@@ -1,17 +1,20 @@
 """What each failure does: retried in order, dead-lettered, or the stage stands still and probes."""
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
+import structlog
 
 from eden_memory.domain.control import DeadRetry, Pause
 from eden_memory.domain.failures import PermanentError, ProviderError
 from eden_memory.domain.stage import Dead, Delivery, Outgoing, Result, Retry, RetryPolicy
 from eden_memory.mongo.controls import MongoControls
+from eden_memory.runtime.stages import deciding
 from eden_memory.runtime.stages.records import Record
 from eden_memory.runtime.stages.worker import Worker
 from tests.integration.runtime.harness import (
@@ -207,8 +210,35 @@ async def test_a_stage_is_paused_and_resumed_by_hand_and_keeps_its_partitions(ki
         await kit.put(questions(3, 3))
         await until(lambda: worker.lanes.queued == 9, "fetched and waiting")
         assert len(worker.membership.homes) == 6
+        assert not worker.state().ready
+        assert (
+            worker.state().what == "paused: hand, maintenance; 6 partitions, 0 running, 9 waiting, 9 behind"
+        )
         assert await kit.controls.resume("answering") == 1
         await kit.answers(9)
+        await until(lambda: worker.state().what.endswith("caught up"), "caught up")
+        assert worker.state().ready
+
+
+@pytest.mark.parametrize(("level", "lines"), [(logging.DEBUG, 4), (logging.INFO, 0)])
+async def test_each_finished_record_has_a_line_at_debug_and_none_at_info(
+    kit: Bench, level: int, lines: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+
+    def keep(_logger: Any, _name: str, fields: Any) -> Any:
+        told.append(fields)
+        raise structlog.DropEvent
+
+    log = structlog.wrap_logger(None, [keep], wrapper_class=structlog.make_filtering_bound_logger(level))
+    monkeypatch.setattr(deciding, "log", log)
+    monkeypatch.setattr(structlog, "is_configured", lambda: True)
+    await kit.put(questions(2, 2))
+    async with running(Worker(stage(), kit.around())):
+        await kit.answers(4)
+        await until(lambda: _committed(kit, 4), "all committed")
+    assert len({one["at"] for one in told}) == len(told) == lines
+    assert all((one["event"], one["how"], one["attempts"]) == ("finished", "decided", 1) for one in told)
 
 
 async def test_a_stage_that_dead_letters_too_much_pauses_itself(kit: Bench) -> None:
