@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from html import escape
+from operator import itemgetter
 
 from eden_memory.domain.limits import SHOWN_OF_A_BUFFER, ScopeLimits
 from schemas.documents import Snapshot
@@ -69,14 +70,14 @@ def newest_facts(shown: Sequence[Shown], now: datetime, showing: Showing) -> lis
     if not showing.facts_in_context:
         return []
     oldest = now - showing.age
-    lines = [
-        FactLine(one.scope, fact.content, fact.formed_at)
+    found = [
+        (fact.formed_at, fact.content, one.scope)
         for one in shown
         for fact in one.snapshot.recent_facts
         if fact.formed_at >= oldest
     ]
-    lines.sort(key=lambda line: (line.formed_at, line.content), reverse=True)
-    return lines[: showing.facts]
+    found.sort(key=itemgetter(0, 1), reverse=True)
+    return [FactLine(scope, content, formed_at) for formed_at, content, scope in found[: showing.facts]]
 
 
 def age_of(moment: datetime, now: datetime) -> str:
@@ -91,13 +92,26 @@ def age_of(moment: datetime, now: datetime) -> str:
 
 def clean(text: str) -> str:
     """Escaped text for an element, lines kept."""
-    text = _FORBIDDEN.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if not text.replace("\n", "").isprintable():  # all that is forbidden is not, and asking costs less
+        text = _FORBIDDEN.sub("", text)
     return escape(text, quote=False).strip()
 
 
 def one_line(text: str) -> str:
-    """Escaped text for an item of a list or an attribute."""
-    return escape(" ".join(_FORBIDDEN.sub(" ", text).split()))
+    """Escaped text for an item of a list; quotation marks stay, which are nothing special there."""
+    return escape(_joined(text), quote=False)
+
+
+def attribute(text: str) -> str:
+    """Escaped text for an attribute."""
+    return escape(_joined(text))
+
+
+def _joined(text: str) -> str:
+    if not text.isprintable():
+        text = _FORBIDDEN.sub(" ", text)
+    return " ".join(text.split())
 
 
 def _memories(shown: Sequence[Shown]) -> Iterator[str]:
@@ -148,7 +162,7 @@ def _label(scope: Scope) -> str:
 
 
 def _shard_tag(one: Shown) -> str:
-    return f'MemoryShard name="{one_line(one.scope.shard or "")}"'
+    return f'MemoryShard name="{attribute(one.scope.shard or "")}"'
 
 
 def _tag(scope: Scope) -> str:
@@ -160,7 +174,7 @@ def _tag(scope: Scope) -> str:
 
 
 def _named(typed: str | None) -> str:
-    return one_line(split(typed)[1]) if typed else ""
+    return attribute(split(typed)[1]) if typed else ""
 
 
 _ORDER = ("agent", "shard", "group", "user", "session")

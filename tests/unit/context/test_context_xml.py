@@ -92,6 +92,15 @@ def test_retrieved_facts_stand_last_in_the_order_given() -> None:
     assert (root[-1].text or "").split("\n")[1:-1] == ["    - [user] b (40d ago)", "    - [agent] a (2d ago)"]
 
 
+def test_quotation_marks_are_escaped_in_attributes_alone() -> None:
+    user = Scope.of_user("s.a", encode("o'\"b"))
+    facts = [fact('Ada\'s "Kittiwake" & <co>', before(hours=1))]
+    text = context_xml([shown(user, blob="Ada's", recent_facts=facts)], NOON, Showing())
+    assert '<UserMemory user="o&#x27;&quot;b">' in text
+    assert "<Consolidated>Ada's</Consolidated>" in text
+    assert '- [user] Ada\'s "Kittiwake" &amp; &lt;co&gt; (1h ago)' in text
+
+
 def test_ages_are_in_one_unit() -> None:
     ages = [age_of(before(seconds=seconds), NOON) for seconds in (-5, 59, 60, 3_599, 3_600, 86_399, 86_400)]
     assert ages == ["just now", "just now", "1m ago", "59m ago", "1h ago", "23h ago", "1d ago"]
