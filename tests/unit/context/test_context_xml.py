@@ -94,7 +94,7 @@ def test_retrieved_facts_stand_last_in_the_order_given() -> None:
 
 def test_quotation_marks_are_escaped_in_attributes_alone() -> None:
     user = Scope.of_user("s.a", encode("o'\"b"))
-    facts = [fact('Ada\'s "Kittiwake" & <co>', before(hours=1))]
+    facts = (fact('Ada\'s "Kittiwake" & <co>', before(hours=1)),)
     text = context_xml([shown(user, blob="Ada's", recent_facts=facts)], NOON, Showing())
     assert '<UserMemory user="o&#x27;&quot;b">' in text
     assert "<Consolidated>Ada's</Consolidated>" in text
