@@ -44,6 +44,7 @@ class Deciding:
         }
         self._handler_seconds = metrics.STAGE_HANDLER.labels(stage.name)
         self._formed = metrics.FormationMetrics()
+        self._tells = structlog.is_configured() and log.is_enabled_for(logging.DEBUG)
         self._republished = metrics.STAGE_REPUBLISHED.labels(stage.name)
         self._failures = {kind: metrics.STAGE_FAILED.labels(stage.name, str(kind)) for kind in Kind}
 
@@ -244,9 +245,7 @@ class Deciding:
                 item.home.finish(item.record.offset, item.size)
             self._watching.finished(item, dead=how == "dead")
         self._finished[how].inc(len(unit.items))
-        if structlog.is_configured() and log.is_enabled_for(
-            logging.DEBUG
-        ):  # else its default prints everything
+        if self._tells:
             self._say(unit, how)
 
     def _say(self, unit: Unit, how: str) -> None:
