@@ -1,13 +1,13 @@
 """What the topics say of sessions and messages, gathered in a file beside memory: a million of them would not fit.
 
-The file is temporary and dies with the process: whoever is killed gathers anew.
+The file is SQLite's own for a database without a name: it has none in its folder either, so that nothing that people
+said stays there when the process is killed. Whoever is killed gathers anew.
 """
 
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from tempfile import NamedTemporaryFile
 from typing import Any
 
 import orjson
@@ -66,14 +66,12 @@ class Gathered:
     """Takes in records of both topics, then gives them back session by session."""
 
     def __init__(self) -> None:
-        self._file = NamedTemporaryFile(prefix="eden-restoring-", suffix=".sqlite")  # noqa: SIM115 - closed in close()
-        self._database = sqlite3.connect(self._file.name, isolation_level=None)
+        self._database = sqlite3.connect("", isolation_level=None)
         self._database.executescript(TABLES)
 
     def close(self) -> None:
         """Remove the file."""
         self._database.close()
-        self._file.close()
 
     def begin(self) -> None:
         """What follows up to `end` is written together."""

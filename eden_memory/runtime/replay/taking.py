@@ -67,6 +67,8 @@ class Taking:
                 self._remember_author(known, after, place)
         if member is not None:
             self._tell(member, event, known.time if known is not None else time)
+            if event.version < member.version and event.session_id != member.session_id and event.user_id:
+                self.gathered.wrote(event.session_id, event.user_id, place)  # before it moved to the window's
 
     def _tell(self, member: Member, event: MessageRecorded, first: datetime) -> None:
         """Keep a message as its window saw it, or as near to it as there is."""

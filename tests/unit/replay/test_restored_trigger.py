@@ -32,6 +32,13 @@ from tests.unit.formation_trigger.records import (
 from tests.unit.formation_trigger.test_window_properties import LIMITS, Application, steps
 
 S = "s.a"
+LEFT_BY_ITS_AUTHOR = [
+    *[("new", 0, 0, 0.0)] * 2,
+    ("new", 0, 0, 11.0),
+    *[("new", 2, 4, 0.0)] * 2,
+    ("move", 2, 2, 0.0),
+]
+"""Who wrote in a session stays one of its users, also when what they wrote has moved to another."""
 CHANGING = {"edit", "edit empty", "delete", "move"}
 
 
@@ -121,6 +128,7 @@ def application(script: list[tuple[str, int, int, float]]) -> list[Delivery]:
 @settings(max_examples=60)
 @given(steps)
 @example([("new", 0, 0, 0.0)] * 3 + [("delete", 0, 0, 0.1), ("watermark", 0, 0, 11.0)])
+@example(LEFT_BY_ITS_AUTHOR)
 async def test_what_was_handled_is_restored_as_it_was(script: list[tuple[str, int, int, float]]) -> None:
     log = application(script)
     live = MemoryStore(LIMITS)
