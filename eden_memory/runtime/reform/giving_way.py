@@ -13,7 +13,7 @@ import structlog
 from eden_memory.runtime.stages.slots import Slots
 
 log = structlog.get_logger()
-LOOK_SECONDS = 0.25
+LOOK_SECONDS = 0.5
 AGAIN_SECONDS = 5.0
 STILL_SECONDS = 30.0
 """Live formation that has not got on for so long does not."""
