@@ -25,4 +25,6 @@ def decode_id(encoded: str) -> Any:
 
 def _integer(text: str) -> int:
     number = int(text)
+    if not -(2**63) <= number < 2**63:
+        raise ValueError("MongoDB has integers of 64 bits at most")
     return number if -(2**31) <= number < 2**31 else Int64(number)

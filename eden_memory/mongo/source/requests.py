@@ -59,20 +59,16 @@ async def _named_by_a_message(
     return found[0]
 
 
+def _integer(text: str) -> Any:
+    return decode_id(f"i.{text}")
+
+
 def _readings(text: str) -> list[Any]:
     """What a text may stand for: text, and the types that it can be read as."""
     readings: list[Any] = [text]
-    for read in (_number, UUID, ObjectId):
+    for read in (_integer, UUID, ObjectId):
         try:
             readings.append(read(text))
         except (ValueError, InvalidId):
             continue
     return readings
-
-
-def _number(text: str) -> int:
-    """A ValueError for what MongoDB has no integer for."""
-    number = int(text)
-    if not -(2**63) <= number < 2**63:
-        raise ValueError("beyond 64 bits")
-    return number

@@ -125,6 +125,7 @@ def test_what_is_asked_stands_in_the_inbox(filled: Settings) -> None:
         (("forget", "reflection", "f-2", "--yes"), NotFound),
         (("forget", "blob", f"{ADA.key}@3", "--yes"), NotFound),
         (("forget", "user", str(2**64), "--yes"), EdenError),
+        (("forget", "session", f"i.{2**64}", "--yes"), EdenError),
     ],
 )
 def test_what_cannot_be_done_is_said(
