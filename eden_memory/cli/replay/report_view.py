@@ -33,7 +33,8 @@ def show(console: Console, report: Report) -> None:
     for scope in report.scopes:
         console.print(Padding(_scope(scope), (1, 0, 0, 0)))
     if (more := report.different - len(report.scopes)) > 0:
-        console.print(Text(f"\nand {more:,} scopes more that differ less (--most, --scope)", style="dim"))
+        scopes = "scope" if more == 1 else "scopes"
+        console.print(Text(f"\nand {more:,} {scopes} more that differ less (--most, --scope)", style="dim"))
 
 
 def _answer(report: Report) -> Text:

@@ -1,0 +1,132 @@
+"""docs/transcripts/reform-with-another-prompt.md, played anew on servers that run.
+
+`EDEN_MONGODB_URI=… EDEN_KAFKA_BOOTSTRAP=… python -m tests.transcripts.reform` writes the page.
+"""
+
+import asyncio
+import json
+import os
+import re
+import tempfile
+from collections.abc import AsyncGenerator, Collection
+from contextlib import asynccontextmanager
+from pathlib import Path
+from uuid import uuid4
+
+from eden_memory.local.servers import Endpoints
+from tests.conftest import _drop_databases, _drop_kafka  # pyright: ignore[reportPrivateUsage]
+from tests.model_server.serving import model_server_process
+from tests.servers import Namespace, TestServers
+from tests.transcripts.boatyard_model import ISO_DATES, NO_MONEY
+from tests.transcripts.playing import Shell, Step, blocks, lived, of_sessions, shortened
+
+PAGE = Path(__file__).parents[2] / "docs" / "transcripts" / "reform-with-another-prompt.md"
+MODEL = "tests.transcripts.boatyard_model:answer"
+SESSION, USER = "s-priya-books", "priya"
+CONTEXT = f"eden context {SESSION} --user {USER} | sed 's/ ([^()]* ago)$//; s/ (just now)$//'"
+SECONDS_OF_A_CALL = 1.5
+LINES_OF_A_REPORT = 60
+
+
+def streams() -> str:
+    """The changed prompt: guidance for facts of users and of the agent."""
+    scopes = {"user": f"{NO_MONEY} {ISO_DATES}", "agent": f"{NO_MONEY} {ISO_DATES}"}
+    rows = [
+        {
+            "_id": f"s.juniper/{scope}",
+            "agent_id": "s.juniper",
+            "scope": scope,
+            "extraction_guidance": said,
+        }
+        for scope, said in scopes.items()
+    ]
+    return json.dumps(rows, indent=2) + "\n"
+
+
+async def played(shell: Shell) -> list[Step]:
+    """All steps, in order."""
+    (shell.folder / "streams.json").write_text(streams())
+    await shell.run("cat streams.json")
+    await shell.run(f"{CONTEXT} > before.xml; cat before.xml")
+    await shell.run("eden reform trial --streams streams.json --cap 1", "y")
+    await shell.run("eden reform report trial --most 3")
+    await shell.run("eden reform trial --switch", "y")
+    await shell.run(f"{CONTEXT} | diff before.xml -")
+    await shell.run("eden namespace list")
+    await shell.run("eden namespace rollback")
+    await shell.run(f"{CONTEXT} | diff before.xml - && echo as before")
+    await shell.run("eden namespace drop trial", "y")
+    await shell.run("eden namespace list")
+    return shell.steps
+
+
+def page(steps: list[Step]) -> str:
+    """The document."""
+    cat, before, asked, report, switched, differs, listed, back, same, dropped, left = steps
+    return blocks(
+        [
+            "# Formed anew with another prompt, read, switched to, rolled back",
+            _about(),
+            "The changed prompt: guidance for the scopes in which facts are looked for.",
+            cat,
+            "What the agent reads in a session of Priya, who does the yard's books (without the facts' ages, which"
+            " `sed` takes off):",
+            before,
+            "## Formed anew",
+            "The cost is estimated from what live formation recorded, and asked before anything is made.",
+            asked,
+            "## The report",
+            "By meaning, the scopes that differ most first.",
+            shortened(report, LINES_OF_A_REPORT, "lines"),
+            "## Switched to",
+            "The command says what the installation would have to be told for new chat to be formed so, too.",
+            switched,
+            differs,
+            listed,
+            "## Rolled back, and dropped",
+            back,
+            same,
+            dropped,
+            left,
+        ]
+    )
+
+
+def _about() -> str:
+    return (
+        "A real run: the 281 messages of `examples/demo.jsonl` in seven sessions, formed by `eden run`, which goes on"
+        " all the while, on one mongod and one Kafka broker. The model is the tests' own server behind OpenAI's SDK:"
+        " it answers by rules and heeds the two wishes below. Tokens are its own count, prices those of the models'"
+        " names. `python -m tests.transcripts.reform` makes this page; a test plays it on two of the sessions"
+        " ([test_reform_transcript.py](../../tests/transcripts/test_reform_transcript.py))."
+        " More: [replay](../replay.md)."
+    )
+
+
+@asynccontextmanager
+async def stage(
+    found: Endpoints, name: str, folder: Path, sessions: Collection[str] = (), seconds: float = 0.0
+) -> AsyncGenerator[Shell]:
+    """The installation in which it is played."""
+    with model_server_process(MODEL, base_seconds=seconds, dimensions=1_536) as models:
+        async with lived(found, name, of_sessions(sessions), models, folder) as shell:
+            yield shell
+
+
+async def main() -> None:
+    """Play it, and write the page."""
+    servers = TestServers(os.environ["EDEN_MONGODB_URI"], os.environ["EDEN_KAFKA_BOOTSTRAP"])
+    found = Endpoints(servers.mongodb_uri, servers.kafka_bootstrap)
+    with tempfile.TemporaryDirectory() as folder:
+        mine = Namespace(f"transcript{uuid4().hex[:8]}")
+        try:
+            async with stage(found, mine.name, Path(folder), seconds=SECONDS_OF_A_CALL) as shell:
+                text = page(await played(shell))
+        finally:
+            _drop_databases(servers, mine)
+            _drop_kafka(servers, mine)
+    PAGE.write_text(re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
