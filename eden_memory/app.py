@@ -29,6 +29,7 @@ from eden_memory.mongo.spent import spent
 from eden_memory.mongo.trigger.window_texts import MongoWindowTexts
 from eden_memory.mongo.usage.budgets import MongoBudgets
 from eden_memory.mongo.usage.formations import MongoFormations
+from eden_memory.mongo.versions import heed_versions
 from eden_memory.namespaces.shadowing import shadowing
 from eden_memory.namespaces.wiring import surroundings
 from eden_memory.runtime import metrics
@@ -54,6 +55,7 @@ from eden_memory.settings import Settings
 from eden_memory.source_tailing import tailing
 from processors import pipeline
 from processors.context_cache import ContextCache
+from schemas.events import REGISTRY
 
 MongoClient = AsyncMongoClient[dict[str, Any]]
 
@@ -102,6 +104,8 @@ async def _live(settings: Settings) -> AsyncGenerator[MongoLive]:
     async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
         live = MongoLive(client[settings.mongodb.database], settings.mongodb.prefix)
         await live.placement()
+        known = {name: event.VERSION for name, event in REGISTRY.events.items()}
+        await heed_versions(client[settings.mongodb.database], settings.names, known)
         yield live
 
 

@@ -6,7 +6,15 @@ import sys
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from aiokafka.errors import KafkaError, MessageSizeTooLargeError
+from aiokafka.errors import (
+    AuthenticationFailedError,
+    ClusterAuthorizationFailedError,
+    GroupAuthorizationFailedError,
+    KafkaError,
+    MessageSizeTooLargeError,
+    SaslAuthenticationFailed,
+    TopicAuthorizationFailedError,
+)
 from bson.errors import InvalidDocument
 from pydantic import ValidationError
 from pymongo.errors import (
@@ -56,6 +64,16 @@ _TRANSIENT = (TimeoutError, OSError, asyncio.IncompleteReadError, PyMongoError)
 _MONGO_PERMANENT_CODES = {2, 9, 14, 121, 10334}
 """BadValue, FailedToParse, TypeMismatch, DocumentValidationFailure, BSONObjectTooLarge."""
 
+_MONGO_REFUSED_CODES = {13, 18}
+"""Unauthorized, AuthenticationFailed."""
+_KAFKA_REFUSED = (
+    AuthenticationFailedError,
+    ClusterAuthorizationFailedError,
+    GroupAuthorizationFailedError,
+    SaslAuthenticationFailed,
+    TopicAuthorizationFailedError,
+)
+
 
 def connection_lost(error: BaseException) -> bool:
     """Whether a connection was written to after it had closed: uvloop says so by a bare RuntimeError."""
@@ -73,6 +91,13 @@ def classify(error: BaseException) -> Kind:
     if isinstance(error, OperationFailure) and error.code in _MONGO_PERMANENT_CODES:
         return Kind.PERMANENT
     return Kind.TRANSIENT if isinstance(error, _TRANSIENT) else Kind.BUG
+
+
+def refused(error: BaseException) -> bool:
+    """Whether a server says that this program may not do what it asked for."""
+    if isinstance(error, OperationFailure):
+        return error.code in _MONGO_REFUSED_CODES
+    return isinstance(error, _KAFKA_REFUSED)
 
 
 @dataclass(frozen=True, slots=True)

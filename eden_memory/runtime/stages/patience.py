@@ -8,12 +8,14 @@ import structlog
 
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.stage import RetryPolicy
-from eden_memory.runtime.stages.failures import Kind, backoff, classify
+from eden_memory.runtime.stages.failures import Kind, backoff, classify, refused
 
 log = structlog.get_logger()
 T = TypeVar("T")
 SERVERS = RetryPolicy(first=0.1, cap=5.0)
 """How long storing and publishing wait between two attempts; there is no last one."""
+
+REFUSED_HINT = "`eden doctor` says which rights are needed."
 
 
 async def until_done(step: Callable[[], Awaitable[T]]) -> T:
@@ -43,6 +45,8 @@ async def until_there(step: Callable[[], Awaitable[T]], server: str, seconds: fl
         try:
             return await step()
         except Exception as error:
+            if refused(error):
+                raise EdenError(f"{server} refuses: {error}", REFUSED_HINT) from error
             if classify(error) not in (Kind.AWAY, Kind.TRANSIENT):
                 raise
             attempts += 1

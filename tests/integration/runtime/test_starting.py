@@ -11,7 +11,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from eden_memory.domain.errors import EdenError
+from eden_memory.mongo.client import connect
 from eden_memory.mongo.setup.setup import set_up
+from eden_memory.mongo.versions import heed_versions
 from eden_memory.settings import Settings
 from tests.integration.formation_trigger.harness import Kit
 from tests.integration.stages_on_servers import on_servers
@@ -74,6 +77,28 @@ async def test_a_process_waits_for_its_servers_and_gives_up_in_time(
     async with started(environment, **away, EDEN_RUN_START_SECONDS="8") as process:
         await says(process, "waits for")
         await says(process, f"{named} ")
+        assert await asyncio.wait_for(process.wait(), 60) == 1
+
+
+async def test_a_program_older_than_what_was_written_does_not_begin(settings: Settings) -> None:
+    assert settings.mongodb.uri is not None
+    async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
+        database, names = client[settings.mongodb.database], settings.names
+        for _ in range(2):
+            await heed_versions(database, names, {"A": 1, "B": 2})
+        await heed_versions(database, names, {"A": 2, "B": 2, "C": 1})
+        with pytest.raises(EdenError, match="A v2, C v1 cannot be read"):
+            await heed_versions(database, names, {"A": 1, "B": 3})
+        await heed_versions(database, names, {"A": 2, "B": 2, "C": 1})
+
+
+async def test_it_says_so(environment: dict[str, str], settings: Settings) -> None:
+    assert settings.mongodb.uri is not None
+    async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
+        await heed_versions(client[settings.mongodb.database], settings.names, {"FactChanged": 99})
+    async with started(environment) as process:
+        said = await says(process, "FactChanged v99 cannot be read")
+        assert "Traceback" not in said
         assert await asyncio.wait_for(process.wait(), 60) == 1
 
 

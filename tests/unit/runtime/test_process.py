@@ -7,6 +7,8 @@ import sys
 from typing import TextIO, cast
 
 import pytest
+from aiokafka.errors import SaslAuthenticationFailed, TopicAuthorizationFailedError
+from pymongo.errors import OperationFailure
 
 from eden_memory.domain.errors import EdenError
 from eden_memory.runtime.process import Process, Signals, State
@@ -147,3 +149,21 @@ async def test_what_no_waiting_can_cure_is_raised_at_once() -> None:
 
     with pytest.raises(EdenError, match="no topic"):
         await until_there(step, "Kafka", 60, "start it")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OperationFailure("not authorized", 13), TopicAuthorizationFailedError(), SaslAuthenticationFailed()],
+)
+async def test_a_server_that_refuses_is_not_waited_for(error: Exception) -> None:
+    asked = 0
+
+    async def step() -> None:
+        nonlocal asked
+        asked += 1
+        raise error
+
+    with pytest.raises(EdenError, match="it refuses") as said:
+        await until_there(step, "it", 60, "start it")
+    assert "eden doctor" in said.value.hint
+    assert asked == 1
