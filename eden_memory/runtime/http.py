@@ -15,7 +15,7 @@ from eden_memory.runtime.process import Part, State
 
 
 class SignalLessServer(uvicorn.Server):
-    """The process handles signals itself (canary: tests/unit/runtime/test_process_http.py)."""
+    """The process handles signals itself (canary: tests/unit/runtime/test_health_server.py)."""
 
     def capture_signals(self) -> Any:
         """Not uvicorn's business here."""

@@ -1,6 +1,7 @@
 """Connections that close under a request: uvloop says so by a RuntimeError, and the stage goes on all the same."""
 
 import asyncio
+import inspect
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -100,4 +101,11 @@ async def test_the_clients_have_the_tasks_that_are_watched(kit: Bench) -> None:
         assert isinstance(consumer._fetcher.error_future, asyncio.Task)
         assert isinstance(consumer._coordinator._coordination_task, asyncio.Task)
         assert not broken.consumer_broken(consumer)
-    assert isinstance(broken.sending(await kit.publisher.producer()), asyncio.Task)
+        assert consumer._closed is False
+        for part in (consumer._coordinator, consumer._fetcher, consumer._client):
+            assert inspect.iscoroutinefunction(part.close)
+        assert len(inspect.signature(type(consumer._client).send).parameters) >= 3, "self, node, request"
+    assert consumer._closed is True
+    producer = await kit.publisher.producer()
+    assert isinstance(broken.sending(producer), asyncio.Task)
+    assert inspect.iscoroutinefunction(producer.client.close)
