@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: dashboards bench-comparing bench-reform bench-replay bench-metrics help setup lock demo test lint format types schemas sync bench bench-search bench-tailer bench-lanes bench-formation bench-context bench-gateway eval-retrieval chaos up down status doctor clean ci
+.PHONY: dashboards bench-comparing bench-reform bench-replay bench-metrics help setup lock demo test lint format types schemas sync bench bench-search bench-tailer bench-lanes bench-formation bench-context bench-gateway eval-retrieval transcripts chaos up down status doctor clean ci
 
 help: ## print the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -99,6 +99,9 @@ bench-lanes: setup ## the lanes against their bound, and what the runtime costs 
 
 eval-retrieval: setup ## how well search ranks: R@10 and nDCG@10 by setting, update pairs
 	@$(BIN)/python -m tests.evals.retrieval
+
+transcripts: setup ## play docs/transcripts anew, where a script makes them
+	@$(BIN)/python -W ignore -m tests.transcripts.reform
 
 chaos: setup ## faults from a seed under load, tailer, stages, formation, rebuilding and reforms: ROUNDS=200 SEED=1
 	@status=0; for part in tailer stages formation rebuild reform; do \

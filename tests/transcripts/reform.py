@@ -1,6 +1,6 @@
-"""docs/transcripts/reform-with-another-prompt.md, played anew on servers that run.
+"""docs/transcripts/reform-with-another-prompt.md, played anew: `python -m tests.transcripts.reform` writes it.
 
-`EDEN_MONGODB_URI=… EDEN_KAFKA_BOOTSTRAP=… python -m tests.transcripts.reform` writes the page.
+On private servers, unless EDEN_MONGODB_URI and EDEN_KAFKA_BOOTSTRAP name others.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from uuid import uuid4
 from eden_memory.local.servers import Endpoints
 from tests.conftest import _drop_databases, _drop_kafka  # pyright: ignore[reportPrivateUsage]
 from tests.model_server.serving import model_server_process
-from tests.servers import Namespace, TestServers
+from tests.servers import Namespace, running_servers
 from tests.transcripts.boatyard_model import ISO_DATES, NO_MONEY
 from tests.transcripts.playing import Shell, Step, blocks, lived, of_sessions, shortened
 
@@ -115,9 +115,11 @@ async def stage(
 
 async def main() -> None:
     """Play it, and write the page."""
-    servers = TestServers(os.environ["EDEN_MONGODB_URI"], os.environ["EDEN_KAFKA_BOOTSTRAP"])
-    found = Endpoints(servers.mongodb_uri, servers.kafka_bootstrap)
-    with tempfile.TemporaryDirectory() as folder:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running_servers(os.environ, Path(folder), Path(".eden/jars")) as servers,
+    ):
+        found = Endpoints(servers.mongodb_uri, servers.kafka_bootstrap)
         mine = Namespace(f"transcript{uuid4().hex[:8]}")
         try:
             async with stage(found, mine.name, Path(folder), seconds=SECONDS_OF_A_CALL) as shell:
