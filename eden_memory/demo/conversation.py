@@ -1,14 +1,15 @@
 """A conversation to play: JSON lines of messages, and what happens to some of them later."""
 
-import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+import orjson
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from eden_memory.demo.chatgpt_export import is_export, read_export
 from eden_memory.domain.errors import EdenError
@@ -32,6 +33,12 @@ class Message(BaseModel):
     content: Content
     user: str | None = None
     created_at: datetime
+
+    @field_validator("created_at")
+    @classmethod
+    def _with_zone(cls, time: datetime) -> datetime:
+        """A time without a zone is UTC."""
+        return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
 class Change(BaseModel):
@@ -84,8 +91,9 @@ def read_conversation(path: Path = EXAMPLE) -> Conversation:
     An EdenError if it cannot be read.
     """
     if is_export(path):
-        return Conversation([Message.model_validate(row) for row in read_export(path)], [], _nobody())
-    messages = [_numbered(index, one) for index, one in enumerate(_lines(path, Message), 1)]
+        exported = [Message.model_validate(row) for row in read_export(path)]
+        return Conversation(_checked(path, exported), [], _nobody())
+    messages = _checked(path, [_numbered(index, one) for index, one in enumerate(_lines(path, Message), 1)])
     changes_path, people_path = path.with_suffix(".changes.jsonl"), path.with_suffix(".people.yaml")
     changes = _lines(changes_path, Change) if changes_path.exists() else []
     people: Any = yaml.safe_load(people_path.read_text()) if people_path.exists() else {}
@@ -104,22 +112,34 @@ def plain_text(content: Content) -> str:
     return text_of(content)
 
 
+def _checked(path: Path, messages: list[Message]) -> list[Message]:
+    """There are some, and no two have one id."""
+    if not messages:
+        raise EdenError(f"{path} holds no messages", "Name a file of JSON lines.")
+    often = [name for name, count in Counter(one.id for one in messages).items() if count > 1]
+    if often:
+        raise EdenError(f"{path}: several messages have the id {often[0]}", "Ids may be left out.")
+    return messages
+
+
 def _numbered(index: int, message: Message) -> Message:
     return message if message.id else message.model_copy(update={"id": f"m{index:04d}"})
 
 
 def _lines(path: Path, kind: type[Line]) -> list[Line]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except OSError as error:
         raise EdenError(f"{path} cannot be read: {error.strerror}", "Name a file of JSON lines.") from None
+    except UnicodeDecodeError:
+        raise EdenError(f"{path} is no text in UTF-8", "Name a file of JSON lines.") from None
     return [_line(path, number, line, kind) for number, line in enumerate(lines, 1) if line.strip()]
 
 
 def _line(path: Path, number: int, line: str, kind: type[Line]) -> Line:
     try:
-        return kind.model_validate(json.loads(line))
-    except (json.JSONDecodeError, ValidationError) as error:
+        return kind.model_validate(orjson.loads(line))
+    except (orjson.JSONDecodeError, ValidationError) as error:
         first = error.errors()[0] if isinstance(error, ValidationError) else {"msg": error.msg, "loc": ()}
         what = f"{path}, line {number}: {'.'.join(map(str, first['loc']))} {first['msg']}".replace("  ", " ")
         hint = "A line is {session, role, content, user, created_at}; id is optional."

@@ -1,6 +1,7 @@
 """The demo conversation and what is expected to be remembered of it, held against one another."""
 
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -144,3 +145,30 @@ def test_a_line_that_is_no_message_is_named(tmp_path: Path) -> None:
         read_conversation(path)
     with pytest.raises(EdenError, match="cannot be read"):
         read_conversation(tmp_path / "nothing.jsonl")
+
+
+def test_lines_end_where_json_lines_do_and_times_without_a_zone_are_utc(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    line = '{"session": "a", "role": "user", "content": "one\u2028two\x85three", "created_at": "2026-01-01T00:00:00"}'
+    path.write_text(f"\ufeff{line}\r\n{line}\n", encoding="utf-8")
+    first, second = read_conversation(path).messages
+    assert first.content == second.content == "one\u2028two\x85three"
+    assert first.created_at == datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "holds no messages"),
+        (b"\n\n", "holds no messages"),
+        (bytes(range(256)), "no text in UTF-8"),
+        (b"[" * 100_000, "line 1"),
+        (b'{"session": "a", "role": "user", "content": "\\ud800", "created_at": 5}', "line 1"),
+        (2 * b'{"id": "x", "session": "a", "role": "user", "content": "b", "created_at": 5}\n', "the id x"),
+    ],
+)
+def test_what_cannot_be_played_is_said(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(EdenError, match=said):
+        read_conversation(path)
