@@ -36,7 +36,9 @@ from eden_memory.runtime.kafka import admin_config, client_kwargs
 from eden_memory.runtime.usage_feed import usage_feed
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
 from schemas.events import ModelCalled
+from tests.bench.bare_clients import Work, bare_cpu
 from tests.bench.formation_load import conversations, hot, place_of, staggered
+from tests.bench.formation_work import commands_so_far, work_of
 from tests.bench.report import Report, Row, percentile
 from tests.model_server.script import MARK
 from tests.model_server.serving import ModelServerProcess, model_server_process
@@ -204,6 +206,7 @@ class Run:
     cpu: float
     formed: Formed
     counts: Mapping[str, Any]
+    work: Work
 
 
 async def run(
@@ -221,6 +224,7 @@ async def run(
             with running(made, Path(folder) / "run.log") as process:
                 await _until_followed(made)
                 models.change(reset=True)
+                commands = await commands_so_far(made.mongo)
                 before = process.cpu_times()
                 async with _watching(made, formed):
                     began = time.time()
@@ -228,7 +232,9 @@ async def run(
                     await _until_formed(formed)
                 after = process.cpu_times()
                 cpu = after.user + after.system - before.user - before.system
-                return Run(len(load), formed.ended - began, cpu, formed, models.counts())
+                counts, client = models.counts(), (made.mongo, made.client)
+                work = await work_of(made.settings, *client, commands, counts, models.openai_url, markers)
+            return Run(len(load), formed.ended - began, cpu, formed, counts, work)
 
 
 async def _write(made: Stand, load: Sequence[dict[str, Any]], pace: float | None) -> None:
@@ -336,6 +342,21 @@ def describe(report: Report, name: str, seconds: float, one: Run) -> None:
         )
 
 
+def describe_bare(report: Report, name: str, one: Run, bare: Mapping[str, float]) -> None:
+    """CPU beside that of the clients alone, for the same calls, commands and records."""
+    thousand = one.messages / 1_000
+    whole = sum(bare.values()) / thousand
+    report.bounds |= {f"{name}_bare_{client}_cpu_s_per_1000": cpu / thousand for client, cpu in bare.items()}
+    report.ratios[f"{name}_cpu_of_bare_clients"] = one.cpu / thousand / whole
+    did = one.work
+    commands = sum(did.commands.values()) / thousand
+    report.rows += [
+        Row("CPU again", one.cpu / thousand, "s", whole, "provider, MongoDB and Kafka clients alone"),
+        Row("MongoDB commands per 1,000", commands, "commands"),
+        Row("records per 1,000, as read by groups", did.deliveries / thousand, "records"),
+    ]
+
+
 def _longest_chain(one: Run, seconds: float) -> float:
     """What nothing could beat: a session's windows one after the other, each with two calls."""
     if not seconds:
@@ -394,7 +415,9 @@ async def measure(sessions: int, each: int) -> Report:
         paced = staggered(load, sessions, WINDOW)
         describe_delays(report, await run(servers, models, paced, PACE))
         models.change(base_seconds=0.0)
-        describe(report, "fast", 0.0, await run(servers, models, load, None))
+        fast = await run(servers, models, load, None)
+        describe(report, "fast", 0.0, fast)
+        describe_bare(report, "fast", fast, await bare_cpu(fast.work))
     return report
 
 

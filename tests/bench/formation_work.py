@@ -1,0 +1,93 @@
+"""Counts what a run of formation had to do: provider calls, MongoDB's commands, records written and read."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from pymongo import AsyncMongoClient
+
+from eden_memory.runtime.contract.topics import load_topics
+from eden_memory.settings import Settings
+from processors import pipeline
+from tests.bench.bare_clients import Work
+
+CHATS = ("facts", "decisions", "reflections", "consolidation")
+COMMANDS = ("find", "aggregate", "insert", "update", "findAndModify", "commitTransaction")
+DOCUMENTS = ("returned", "inserted", "updated")
+CHARACTERS_A_TOKEN = 4
+
+Counts = dict[str, int]
+
+
+async def commands_so_far(mongo: AsyncMongoClient[dict[str, Any]]) -> tuple[Counts, Counts]:
+    """Commands by name, and documents by what became of them, since the server started: it is the run's own."""
+    metrics: dict[str, Any] = (await mongo.admin.command("serverStatus"))["metrics"]
+    commands = {name: int(metrics["commands"][name]["total"]) for name in COMMANDS}
+    return commands, {name: int(metrics["document"][name]) for name in DOCUMENTS}
+
+
+async def work_of(
+    settings: Settings,
+    mongo: AsyncMongoClient[dict[str, Any]],
+    client: Mapping[str, Any],
+    before: tuple[Counts, Counts],
+    counts: Mapping[str, Any],
+    openai_url: str,
+    texts: int,
+) -> Work:
+    """What a run did; `before` was taken at its start, `counts` are the model server's, `texts` were embedded."""
+    commands, documents = [
+        {name: number - old[name] for name, number in new.items()}
+        for new, old in zip(await commands_so_far(mongo), before, strict=True)
+    ]
+    calls: Counts = counts["calls"]
+    chats = sum(calls.get(kind, 0) for kind in CHATS)
+    records, size, deliveries = await _records(settings, dict(client))
+    return Work(
+        mongodb_uri=settings.mongodb.uri.get_secret_value() if settings.mongodb.uri else "",
+        database=settings.mongodb.database,
+        kafka=dict(client),
+        topic=settings.kafka.topic_prefix + "memory.usage",
+        openai_url=openai_url,
+        chats=chats,
+        prompt_characters=counts["input_tokens"] * CHARACTERS_A_TOKEN // max(chats, 1),
+        embeddings=calls.get("embeddings", 0),
+        texts=texts // max(calls.get("embeddings", 0), 1),
+        commands=commands,
+        documents=documents,
+        records=records,
+        record_bytes=size // max(records, 1),
+        deliveries=deliveries,
+    )
+
+
+async def _records(settings: Settings, client: dict[str, Any]) -> tuple[int, int, int]:
+    """How many there are in the run's topics, their bytes, and how often all groups read one, in all."""
+    consumer: Any = AIOKafkaConsumer(**client, auto_offset_reset="none", enable_auto_commit=False)
+    await consumer.start()
+    records = size = deliveries = 0
+    try:
+        for topic in load_topics(settings.kafka):
+            if topic.declaration is None:
+                continue
+            groups = sum(name in pipeline.NAMES for name in topic.declaration.groups)
+            tps = [TopicPartition(topic.name, number) for number in range(topic.partitions)]
+            number, bytes_ = await _read(consumer, tps)
+            records, size, deliveries = records + number, size + bytes_, deliveries + groups * number
+    finally:
+        await consumer.stop()
+    return records, size, deliveries
+
+
+async def _read(consumer: Any, tps: list[TopicPartition]) -> tuple[int, int]:
+    ends: dict[TopicPartition, int] = await consumer.end_offsets(tps)
+    consumer.assign([tp for tp, end in ends.items() if end])
+    number = size = 0
+    for tp, end in ends.items():
+        if not end:
+            continue
+        consumer.seek(tp, 0)
+        while await consumer.position(tp) < end:
+            for one in (await consumer.getmany(tp, timeout_ms=1_000)).get(tp, ()):
+                number, size = number + 1, size + len(one.value or b"")
+    return number, size
