@@ -1,10 +1,11 @@
 """A ChatGPT export (`conversations.json`) as a conversation to play: the branch of each chat that was last shown."""
 
-import json
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import orjson
 
 from eden_memory.domain.errors import EdenError
 
@@ -22,18 +23,26 @@ def is_export(path: Path) -> bool:
 def read_export(path: Path) -> list[Row]:
     """Rows of {id, session, role, content, user, created_at}, chats in order of their first message."""
     try:
-        chats: Any = json.loads(path.read_text(encoding="utf-8"))
+        chats: Any = orjson.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         raise EdenError(
             f"{path} cannot be read: {error}", "Give the conversations.json of an export."
         ) from None
     if not isinstance(chats, list):
         raise EdenError(f"{path} is no list of conversations", "Give the conversations.json of an export.")
-    read = [_messages(number, chat) for number, chat in enumerate(chats, 1) if isinstance(chat, dict)]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    read = [_read(path, number, chat) for number, chat in enumerate(chats, 1) if isinstance(chat, dict)]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     rows = [row for chat in sorted(filter(None, read), key=_first) for row in chat]
     if not rows:
         raise EdenError(f"{path} holds no messages", "Give the conversations.json of an export.")
     return rows
+
+
+def _read(path: Path, number: int, chat: Mapping[str, Any]) -> list[Row]:
+    try:
+        return _messages(number, chat)
+    except (AttributeError, TypeError, LookupError, ValueError, OverflowError, OSError) as error:
+        what = f"{path}: chat {number} is not built as those of an export ({type(error).__name__})"
+        raise EdenError(what, "Give the conversations.json of an export.") from None
 
 
 def _messages(number: int, chat: Mapping[str, Any]) -> list[Row]:

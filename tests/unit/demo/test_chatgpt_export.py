@@ -65,3 +65,18 @@ def test_a_circle_in_the_tree_ends(tmp_path: Path) -> None:
 def test_what_is_no_export_is_said_to_be_none(tmp_path: Path, chats: Any) -> None:
     with pytest.raises(EdenError, match=r"conversations\.json"):
         read_conversation(written(tmp_path, chats))
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        None,
+        {"message": "text"},
+        {"message": {"author": "user", "content": {"parts": ["hi"]}, "create_time": 5}},
+        {"message": {"author": {"role": "user"}, "content": {"parts": 5}, "create_time": 5}},
+        {"message": {"author": {"role": "user"}, "content": {"parts": ["hi"]}, "create_time": 1e300}},
+    ],
+)
+def test_a_chat_of_another_shape_is_named(tmp_path: Path, node: Any) -> None:
+    with pytest.raises(EdenError, match="chat 1 is not built as those of an export"):
+        read_conversation(written(tmp_path, [{"id": "c", "current_node": "x", "mapping": {"x": node}}]))
