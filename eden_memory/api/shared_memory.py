@@ -136,7 +136,9 @@ def _connected(settings: Settings) -> Client:
 
 def _database(client: Client, name: str) -> Database:
     """As we need it, however the application has set up its client."""
-    options = CodecOptions[dict[str, Any]](tz_aware=True, uuid_representation=UuidRepresentation.STANDARD)
+    options = CodecOptions[dict[str, Any]](
+        tz_aware=True, tzinfo=UTC, uuid_representation=UuidRepresentation.STANDARD
+    )
     return client.get_database(
         name,
         codec_options=options,

@@ -1,6 +1,7 @@
 """The connection to MongoDB, with the options that durability and real clusters need."""
 
 import asyncio
+from datetime import UTC
 from typing import Any
 
 from pymongo import AsyncMongoClient, ReadPreference
@@ -38,6 +39,7 @@ def _options(settings: MongoSettings) -> dict[str, Any]:
     return {
         "appname": APP_NAME,
         "tz_aware": True,
+        "tzinfo": UTC,  # or documents, which hold UTC itself, replace the driver's own one by one
         "uuidRepresentation": "standard",
         "w": "majority",
         "journal": True,

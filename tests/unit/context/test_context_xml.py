@@ -1,11 +1,22 @@
 """The context's XML: order, limits, ages, and that no content ever breaks out of its element."""
 
+from html import escape
 from xml.etree import ElementTree
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.domain.context.context import FactLine, Showing, Shown, age_of, context_xml
+from eden_memory.domain.context.context import (
+    _FORBIDDEN,  # pyright: ignore[reportPrivateUsage]
+    FactLine,
+    Showing,
+    Shown,
+    age_of,
+    attribute,
+    clean,
+    context_xml,
+    one_line,
+)
 from schemas.documents import Snapshot
 from schemas.ids import encode
 from schemas.scopes import Scope
@@ -166,3 +177,20 @@ def test_what_can_be_written_is_read_back_as_it_was(text: str) -> None:
     readable = "".join(one for one in text if one.isprintable() or one in "\n\t")
     if text == readable and text.strip() and not set(text) & set("\ufffe\uffff"):
         assert ElementTree.fromstring(xml)[0][0].text == text.strip()
+
+
+def test_what_xml_cannot_write_and_nobody_would_see_is_taken_out_with_and_without_line_breaks() -> None:
+    """The fast way past the expression asks whether all is printable: it must never let one of these through."""
+    ranges = ((0, 9), (0x0B, 0x0D), (0x0E, 0x20), (0xD800, 0xE000), (0xFFFE, 0x10000))
+    unseen = ((0x202A, 0x202F), (0x2066, 0x206A), (0xE0000, 0xE0080))
+    for one in (chr(code) for first, end in (*ranges, *unseen) for code in range(first, end)):
+        assert clean(f"a{one}b") == "ab"
+        assert clean(f"a{one}\nb") == "a\nb"
+        assert one_line(f"a{one}b") == one_line(f"a\n{one} b") == "a b"
+
+
+@given(st.text(max_size=40))
+def test_plain_text_is_written_as_the_slow_way_writes_it(text: str) -> None:
+    lines = text.replace("\r\n", "\n").replace("\r", "\n")
+    assert clean(text) == escape(_FORBIDDEN.sub("", lines), quote=False).strip()
+    assert attribute(text) == escape(" ".join(_FORBIDDEN.sub(" ", text).split()))
