@@ -108,12 +108,13 @@ async def _run(options: Options, settings: Settings, folder: Path) -> Outcome:
                 while left > 0:
                     left -= await _round(state, number, left)
                     number += 1
-                    sys.stderr.write(f"{options.kills - left} killed\n")
+                    sys.stderr.write(f"{options.kills - left} killed: {state.violations}\n")
+                windows = await on.memory("windows").count_documents({})
     figures: dict[str, object] = {
         "seed": options.seed,
         "seconds": round(time.monotonic() - began),
         "reforms": number,
-        "windows": await _count(state, "memory_windows"),
+        "windows": windows,
         "comparisons": state.compared,
         "calls paid again of those in flight": state.counts.pop("paid again", 0),
     }
@@ -265,10 +266,6 @@ async def _remembered(run: Run, name: str) -> dict[str, dict[str, Any]]:
 def _texts(found: dict[str, dict[str, Any]]) -> dict[str, str]:
     """Active facts alone, by what they say."""
     return {row["content"]: row["scope_key"] for row in found["facts"].values() if row["active"]}
-
-
-async def _count(run: Run, collection: str) -> int:
-    return await run.on.database[collection].count_documents({})
 
 
 def _tail(log: Path) -> str:
