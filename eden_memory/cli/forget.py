@@ -8,11 +8,13 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.api.errors import NotFound
 from eden_memory.cli.replay.live import live_settings
+from eden_memory.domain.replay.namespaces import goes_on
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
+from eden_memory.mongo.replay.namespaces import MongoNamespaces
 from eden_memory.mongo.source.requests import ask, message_of, session_of, user_of
 from eden_memory.settings import Settings
-from schemas.documents import Fact, InboxForget, Reflection, StoredBlob
+from schemas.documents import Fact, InboxForget, Namespace, Reflection, StoredBlob
 
 Kind = Literal["message", "session", "user", "fact", "reflection", "blob"]
 STORED = {"fact": Fact.COLLECTION, "reflection": Reflection.COLLECTION, "blob": StoredBlob.COLLECTION}
@@ -41,11 +43,13 @@ def forget(
     if not yes:
         typer.confirm(f"Forget the {kind} {name}? It cannot be undone.", abort=True)
     settings = Settings()
-    asyncio.run(_forget(settings, kind, name, by))
+    left = asyncio.run(_forget(settings, kind, name, by))
     typer.echo(
         f"Asked. A running system removes it from facts, reflections, blobs and contexts within moments; "
         f"what is in topics kept for a time ages out: {', '.join(AGES_OUT)}."
     )
+    for one in left:
+        typer.echo(f"{one.id} is not filled to its end, and keeps it until then: {goes_on(one)}.")
 
 
 AGES_OUT = (
@@ -55,7 +59,8 @@ AGES_OUT = (
 )
 
 
-async def _forget(settings: Settings, kind: str, name: str, by: str | None) -> None:
+async def _forget(settings: Settings, kind: str, name: str, by: str | None) -> list[Namespace]:
+    """The namespaces that nobody keeps true are returned."""
     async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
         source = client[settings.source_database]
         paths = settings.messages
@@ -70,6 +75,8 @@ async def _forget(settings: Settings, kind: str, name: str, by: str | None) -> N
             await _demand_stored(settings, client[settings.mongodb.database], kind, name)
         document = {"kind": "forget", "what": kind, "target": target, "asked_by": by}
         await ask(source[settings.names[InboxForget.COLLECTION]], document)
+        there = await MongoNamespaces(client[settings.mongodb.database], settings.mongodb.prefix).all()
+        return [one for one in there if one.state == "filling"]
 
 
 async def _demand_stored(

@@ -1,6 +1,6 @@
 """The MongoDB server: version, replica set, clock, oplog, permissions."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,8 +10,12 @@ from pymongo.errors import OperationFailure
 
 from eden_memory.doctor.finding import Finding
 from eden_memory.doctor.privileges import Privilege, missing
+from eden_memory.domain.placement import Placement
+from eden_memory.domain.replay.namespaces import goes_on
 from eden_memory.mongo.replay.live import MongoLive
+from eden_memory.mongo.replay.namespaces import MongoNamespaces
 from eden_memory.settings import Settings
+from schemas.documents import Namespace
 
 OLDEST = (6, 0)
 SKEW_WARN, SKEW_FAIL = timedelta(seconds=1), timedelta(seconds=30)
@@ -37,10 +41,25 @@ def judge_version(text: str) -> Finding:
 
 
 async def live_namespace(client: Client, settings: Settings) -> Finding:
-    """Which memory is read and formed."""
-    live = MongoLive(client[settings.mongodb.database], settings.mongodb.prefix)
-    placement = await live.placement()
-    return Finding("namespace", "ok", f"{placement.memory} is live, pipeline {placement.pipeline}")
+    """Which memory is read and formed, and whether all that there is beside it is kept true."""
+    database, prefix = client[settings.mongodb.database], settings.mongodb.prefix
+    placement = await MongoLive(database, prefix).placement()
+    return judge_namespaces(placement, await MongoNamespaces(database, prefix).all())
+
+
+def judge_namespaces(live: Placement, namespaces: Sequence[Namespace]) -> Finding:
+    """Of those beside live: what was begun and is not filled to its end keeps what is forgotten meanwhile."""
+    what = f"{live.memory} is live, pipeline {live.pipeline}"
+    left = [one for one in namespaces if one.state == "filling"]
+    if not left:
+        return Finding("namespace", "ok", what)
+    named = ", ".join(one.id for one in left)
+    return Finding(
+        "namespace",
+        "warn",
+        f"{what}; not filled to their end, so that what is forgotten stays in them: {named}",
+        "; ".join(goes_on(one) for one in left),
+    )
 
 
 async def replica_set(client: Client) -> Finding:

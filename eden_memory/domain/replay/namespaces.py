@@ -71,3 +71,8 @@ def beside(live: Placement, namespaces: Iterable[Namespace]) -> Beside:
 def placement_of(namespace: Namespace) -> Placement:
     """Where a namespace's memory and pipeline are."""
     return Placement(namespace.id, namespace.pipeline)
+
+
+def goes_on(namespace: Namespace) -> str:
+    """What people run so that a namespace that is not filled to its end goes on, or goes."""
+    return f"`eden {namespace.kind} {namespace.id}` goes on, `eden namespace drop {namespace.id}` removes it"

@@ -16,6 +16,7 @@ from eden_memory.domain.errors import EdenError
 from eden_memory.settings import Settings
 from tests.integration.context.harness import Kit, kit_for
 from tests.integration.python.stored import ADA, AGENT, fact, fact_of, fill, inbox, marked, store
+from tests.unit.replay.test_left_namespaces import namespace
 
 pytestmark = pytest.mark.servers
 EVIL = "\x1b[31mAda [bold]lives[/bold]\x07 in \x9b2J Turin\u202e :smile:"
@@ -145,6 +146,17 @@ def test_of_people_whose_ids_read_the_same_none_is_taken_for_another(filled: Set
     assert run("forget", "user", "i.5", "--yes").exit_code == 0
     assert run("forget", "user", "6", "--yes").exit_code == 0
     assert [row["target"] for row in on_data(filled, inbox)] == [5, "6"]
+
+
+def test_forgetting_names_memory_that_nobody_keeps_true(filled: Settings) -> None:
+    async def begun(kit: Kit) -> None:
+        row = namespace("trial", "filling").stored()
+        await kit.database["memory_namespaces"].insert_one(row)
+
+    on_data(filled, begun)
+    said = run("forget", "user", "s.nobody", "--yes").output
+    assert "trial is not filled to its end" in said
+    assert "eden namespace drop trial" in said
 
 
 def test_a_search_tells_its_stages_when_asked_to(filled: Settings) -> None:
