@@ -17,6 +17,7 @@ from eden_memory.domain.facts.scope_matrix import Hit, ScopeMatrix
 from eden_memory.domain.names import Names
 from eden_memory.mongo.memory.fact_documents import FIELDS, known_fact
 from eden_memory.mongo.memory.memory_documents import packed_of
+from eden_memory.mongo.memory.shared_reads import SharedReads
 
 Row = dict[str, Any]
 MOST_BYTES = 512_000_000
@@ -24,6 +25,8 @@ MOST_BYTES = 512_000_000
 THREAD_PRODUCTS = 2_000_000
 """From so many multiplications on they are done beside the event loop."""
 AT_ONCE = 500
+Named = tuple[str | None, str]
+"""An active fact by its scope's key and the hash of its text; None and an id: that fact."""
 
 
 class _Kept:
@@ -57,6 +60,8 @@ class MongoFactSearch:
         self._snapshots = database.get_collection(names["snapshots"], read_concern=majority)
         self._model, self._most_bytes, self._skipped = model, most_bytes, skipped
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._reads = SharedReads(self._read)
+        self._marks = SharedReads(self._read_marks)
 
     @property
     def kept_bytes(self) -> int:
@@ -86,20 +91,33 @@ class MongoFactSearch:
 
     async def with_hash(self, scope_key: str, hashes: Iterable[str]) -> Sequence[KnownFact]:
         """The active facts of the scope whose text has one of these hashes."""
-        wanted = list(set(hashes))
-        if not wanted:
-            return []
-        query = {"scope_key": scope_key, "hash": {"$in": wanted}, "active": True}
-        return [known_fact(row) async for row in self._facts.find(query, FIELDS)]
+        found = await self._reads.get((scope_key, one) for one in hashes)
+        return list(found.values())
 
     async def facts(self, fact_ids: Iterable[str]) -> Mapping[str, KnownFact]:
         """Facts by id, retired ones included."""
-        wanted = list(set(fact_ids))
-        if not wanted:
-            return {}
-        return {
-            row["_id"]: known_fact(row) async for row in self._facts.find({"_id": {"$in": wanted}}, FIELDS)
-        }
+        found = await self._reads.get((None, one) for one in fact_ids)
+        return {fact.fact_id: fact for fact in found.values()}
+
+    async def _read(self, wanted: list[Named]) -> dict[Named, KnownFact]:
+        """Questions of the same moment share the query."""
+        of_scopes: dict[str, list[str]] = {}
+        for scope_key, text_hash in wanted:
+            if scope_key is not None:
+                of_scopes.setdefault(scope_key, []).append(text_hash)
+        clauses: list[Row] = [
+            {"scope_key": scope_key, "hash": {"$in": hashes}, "active": True}
+            for scope_key, hashes in of_scopes.items()
+        ]
+        if ids := [name for scope_key, name in wanted if scope_key is None]:
+            clauses.append({"_id": {"$in": ids}})
+        found: dict[Named, KnownFact] = {}
+        for row in await self._facts.find({"$or": clauses}, FIELDS).to_list():
+            fact = known_fact(row)
+            found[None, fact.fact_id] = fact
+            if row["active"]:
+                found[fact.scope_key, fact.hash] = fact
+        return found
 
     async def _active(self, fact_ids: set[str]) -> dict[str, KnownFact]:
         query = {"_id": {"$in": list(fact_ids)}, "active": True}
@@ -119,16 +137,20 @@ class MongoFactSearch:
 
         The marks are read beside it: what was removed before them and read is found to be gone when it is used.
         """
-        marks, newest = await asyncio.gather(
-            self._snapshots.find_one({"_id": scope_key}, {"revision": 1, "reset_revision": 1}),
-            self._take_in_since(scope_key, kept),
+        found, newest = await asyncio.gather(
+            self._marks.get([scope_key]), self._take_in_since(scope_key, kept)
         )
+        marks = found.get(scope_key)
         if marks is not None and kept.revision >= 0:
             older = marks["revision"] < kept.revision
             if older or marks.get("reset_revision", 0) > kept.revision:
                 kept.matrix, kept.revision, kept.other_model = ScopeMatrix(kept.matrix.dimensions), -1, set()
                 newest = await self._take_in_since(scope_key, kept)
         kept.revision = newest
+
+    async def _read_marks(self, scope_keys: list[str]) -> dict[str, Row]:
+        named = self._snapshots.find({"_id": {"$in": scope_keys}}, {"revision": 1, "reset_revision": 1})
+        return {row["_id"]: row for row in await named.to_list()}
 
     async def _take_in_since(self, scope_key: str, kept: _Kept) -> int:
         """Take in what is newer than what is kept; the newest revision."""
