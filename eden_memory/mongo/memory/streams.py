@@ -1,7 +1,7 @@
 """`memory_streams`: how an agent's scopes and shards are formed, kept in the process for a while."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -15,6 +15,7 @@ from schemas.scopes import Scope
 
 log = LibraryLogger()
 
+Row = Mapping[str, Any]
 Streams = Mapping[str, Stream]
 MOST_AGENTS = 10_000
 
@@ -40,30 +41,37 @@ class MongoStreams:
         if known is not None and self._clock() - known[0] < self._keep_seconds:
             return known[1]
         asked_at = self._clock()
+        kept = self._known
         rows = await self._streams.find({"agent_id": agent_id, "active": {"$ne": False}}).to_list()
-        streams = {label: one for row in rows for label, one in _read(row)}
-        if len(self._known) >= MOST_AGENTS:
-            self._known.clear()
-        self._known[agent_id] = asked_at, streams
+        streams = streams_in(rows)
+        if len(kept) >= MOST_AGENTS:
+            kept.clear()
+        kept[agent_id] = asked_at, streams
         return streams
 
     def forget(self) -> None:
-        """Read everything anew when it is next asked for."""
+        """Read everything anew when it is next asked for; what is being read now is not kept."""
         self._known = {}
 
 
-def _read(row: dict[str, Any]) -> list[tuple[str, Stream]]:
-    """The stream under its label; nothing for a document that is broken."""
+def streams_in(rows: Iterable[Row]) -> Streams:
+    """Streams by label; documents that are none are logged and left out."""
+    read = filter(None, map(_read, rows))
+    return dict(read)
+
+
+def _read(row: Row) -> tuple[str, Stream] | None:
     try:
         stream = Stream.model_validate(row, strict=False, extra="ignore")
+        return _label(stream), stream
     except ValidationError as error:
         reasons = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['type']}" for one in error.errors()[:5])
         log.warning("a stream is broken and ignored", stream=str(row.get("_id")), reasons=reasons)
-        return []
-    return [(_label(stream), stream)]
+        return None
 
 
 def _label(stream: Stream) -> str:
+    """ValidationError for a shard whose name makes no scope."""
     if stream.shard is not None:
         return label_of(Scope.of_shard(stream.agent_id, stream.shard))
     return stream.scope

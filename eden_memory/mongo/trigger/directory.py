@@ -1,6 +1,7 @@
 """What the application's sessions, agents, users and groups say; collections that are not mapped are derived."""
 
 from collections.abc import Collection, Iterable, Mapping
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from pymongo.asynchronous.database import AsyncDatabase
@@ -10,6 +11,7 @@ from eden_memory.domain.windows.own_sessions import whose
 from eden_memory.domain.windows.participants import DEFAULT_AGENT, Missing, SessionFacts
 from eden_memory.domain.windows.switched_off import Off
 from eden_memory.mongo.ids import decode_id, encode_id
+from eden_memory.mongo.memory.streams import streams_in
 from eden_memory.settings import AgentsSettings, Settings
 
 Row = Mapping[str, Any]
@@ -112,14 +114,13 @@ class MongoDirectory:
         return {encode_id(row["_id"]): row for row in found}
 
     async def _shards(self, agents: Iterable[str]) -> dict[str, list[str]]:
-        named = self._streams.find(
-            {"agent_id": {"$in": list(agents)}, "scope": "shard", "active": {"$ne": False}},
-            {"agent_id": 1, "shard": 1},
-        )
+        rows: list[Row] = await self._streams.find(
+            {"agent_id": {"$in": list(agents)}, "scope": "shard", "active": {"$ne": False}}
+        ).to_list()
         shards: dict[str, list[str]] = {}
-        async for row in named:
-            shards.setdefault(row["agent_id"], []).append(row["shard"])
-        return {agent: sorted(names) for agent, names in shards.items()}
+        for agent, own in groupby(sorted(rows, key=_agent), _agent):
+            shards[agent] = sorted(one.shard for one in streams_in(own).values() if one.shard is not None)
+        return shards
 
     def _facts(
         self,
@@ -149,6 +150,10 @@ class MongoDirectory:
         if agent is not None:
             named.append((agent_id, getter(self._agents.name)(agent)))
         return {one: name for one, name in named if isinstance(name, str) and name}
+
+
+def _agent(row: Row) -> str:
+    return str(row["agent_id"])
 
 
 def _tier(value: Any) -> int:

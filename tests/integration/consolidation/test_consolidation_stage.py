@@ -14,11 +14,13 @@ from eden_memory.domain.failures import PermanentError, ProviderError
 from eden_memory.domain.fence import Fence
 from eden_memory.domain.material import ConsolidationMaterial
 from eden_memory.domain.stage import Delivery
+from eden_memory.domain.windows.participants import SessionFacts
 from eden_memory.mongo.memory.blobs_decided import MongoBlobsDecided, scopes_due
 from eden_memory.mongo.memory.forgotten import MongoForgetting
 from eden_memory.mongo.memory.memory_store import MongoMemoryStore
 from eden_memory.mongo.memory.snapshots import MongoSnapshots
 from eden_memory.mongo.memory.streams import MongoStreams
+from eden_memory.mongo.trigger.directory import MongoDirectory
 from eden_memory.runtime.metrics import ConsolidationMetrics
 from eden_memory.runtime.stages.publishing import Publisher
 from eden_memory.runtime.stages.waking import announce
@@ -314,3 +316,34 @@ async def test_streams_are_read_once_a_while_and_broken_ones_left_out(kit: Kit) 
     assert "user" in await streams.of("s.a")
     time[0] = 30.0
     assert "user" not in await streams.of("s.a")
+
+
+async def test_documents_that_are_no_streams_hold_up_nobody(kit: Kit) -> None:
+    await kit.database.command("collMod", "memory_streams", validationLevel="strict")
+    of_shards = [{"shard": "good"}, {}, {"shard": None}, {"shard": ""}, {"shard": "x" * 5_000}]
+    rows = [{"agent_id": "s.c", "scope": "shard", **one} for one in of_shards]
+    rows.append({"agent_id": "s.c", "scope": "user", "shard": "of a user"})
+    collection = kit.database["memory_streams"]
+    await collection.insert_many([{"_id": f"s.c/{number}", **row} for number, row in enumerate(rows)])
+    assert set(await MongoStreams(kit.database, NAMES).of("s.c")) == {"shard:good"}
+    found = (await MongoDirectory(kit.database, collection, Settings()).look_up(["s.one"]))["s.one"]
+    assert isinstance(found, SessionFacts)
+    assert found.shards == ()
+    of_c = {"_id": "two", "agent_id": "c"}
+    await kit.database["sessions"].insert_one(of_c)
+    mapped = Settings.model_validate({"sessions": {"collection": "sessions"}})
+    found = (await MongoDirectory(kit.database, collection, mapped).look_up(["s.two"]))["s.two"]
+    assert isinstance(found, SessionFacts)
+    assert found.shards == ("good",)
+
+
+async def test_streams_read_while_they_change_are_not_kept(kit: Kit) -> None:
+    streams = MongoStreams(kit.database, NAMES, keep_seconds=300.0)
+    collection = kit.database["memory_streams"]
+    await collection.insert_one({"_id": "s.d/user", "agent_id": "s.d", "scope": "user"})
+    reading = asyncio.create_task(streams.of("s.d"))
+    await asyncio.sleep(0)
+    streams.forget()
+    assert "user" in await reading
+    await collection.delete_one({"_id": "s.d/user"})
+    assert "user" not in await streams.of("s.d")
