@@ -73,6 +73,8 @@ class AskingModel:
         """What has arrived for a unit before a crash."""
         chain = chain_of(await self._answers.of_unit(self._prefix + unit))
         if not chain:
+            if (keeping := KEEPING.get()) is not None:
+                keeping.unanswered.add(unit)
             return None
         return Earlier(chain[0].shown, exhausted=exhausted(chain))
 
@@ -103,12 +105,20 @@ class AskingModel:
         """Where to begin: with the answer that the unit has got, else with what the prompt is kept under."""
         unit = self._prefix + asking.unit
         first = self._first_key(prompt, answer, asking)
-        known = dict(await self._answers.of_unit(unit, first))
+        known = {} if self._just_looked_up(unit) else dict(await self._answers.of_unit(unit, first))
         chain = chain_of({key: kept for key, kept in known.items() if kept.unit == unit})
         if chain and chain[0].shown != asking.shown:
             raise ProviderError("an answer to this question has arrived meanwhile: decided on what that saw")
         key = chain[0].id if chain else first
         return _Question(prompt, answer, asking, check, unit, key, known, repair.turns(prompt))
+
+    def _just_looked_up(self, unit: str) -> bool:
+        """Whether the handler has seen that nothing has arrived; elsewhere than live, others' answers may do."""
+        keeping = KEEPING.get()
+        if keeping is None or self._prefix or unit not in keeping.unanswered:
+            return False
+        keeping.unanswered.discard(unit)
+        return True
 
     def _first_key(self, prompt: Prompt, answer: type[A], asking: Asking) -> str:
         route = self._router.route(asking)
@@ -141,7 +151,7 @@ class AskingModel:
         arrived = await self._chat.call(self._router.route(question.asking), request)
         keeping = KEEPING.get()
         if keeping is not None and question.check is None:
-            question.writing = keeping.begin(self._answers.keep(arrived))
+            question.writing = keeping.begin(self._answers.keep(arrived), arrived)
             return arrived, False
         try:
             kept = await self._answers.keep(arrived)
@@ -163,7 +173,10 @@ class AskingModel:
     async def _stored(self, question: _Question[A], kept: KeptAnswer) -> tuple[KeptAnswer, bool]:
         """What is stored in place of an answer of no use, and whether that is another's: only that is marked."""
         writing, question.writing = question.writing, None
-        return (kept, False) if writing is None else self._instead(question, kept, await writing)
+        keeping = KEEPING.get()
+        if writing is None or keeping is None:
+            return kept, False
+        return self._instead(question, kept, await keeping.stored(writing))
 
     async def _judge(self, question: _Question[A], kept: KeptAnswer, *, again: bool) -> Answered[A] | None:
         """The answer if it is one that does; else the question goes on behind it."""

@@ -153,7 +153,7 @@ class EmbeddingCalls:
             if line.wish.keeping is None:
                 writes[line.key] = self._answers.keep(answer)
             else:
-                line.wish.keeping.begin(self._answers.keep(answer))
+                line.wish.keeping.begin(self._answers.keep(answer), answer)
         kept.update(zip(writes, await asyncio.gather(*writes.values()), strict=True))
 
     def _failed(self, lines: Sequence[Line], watch: Stopwatch, error: BaseException) -> None:

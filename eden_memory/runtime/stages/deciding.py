@@ -9,12 +9,11 @@ from typing import Literal
 
 import structlog
 
-from eden_memory.domain.keeping import KEEPING, Keeping
 from eden_memory.domain.outcome import Outcome, OutcomeTooLarge, Reread, StoredRecord
 from eden_memory.domain.stage import Dead, Decision, Delivery, Emit, Outgoing, Retry, Stage
 from eden_memory.runtime import metrics
 from eden_memory.runtime.dead.dead_letters import Cause, dead_letter
-from eden_memory.runtime.ending import Deadline, end
+from eden_memory.runtime.ending import Deadline
 from eden_memory.runtime.stages.codec import Encoder, kind_of
 from eden_memory.runtime.stages.failures import Failure, Kind, attempts_allowed, backoff, delay
 from eden_memory.runtime.stages.lanes import Again, Unit
@@ -84,23 +83,6 @@ class Deciding:
         self._finish(unit, "dead" if any(outcome.dead for outcome in known) else "decided")
 
     async def _decide(self, unit: Unit, read: list[Read]) -> Again | None:
-        """What the handler has begun to store is stored before the unit is finished or tried again."""
-        keeping = Keeping()
-        token = KEEPING.set(keeping)
-        try:
-            return await self._decided(unit, read, keeping)
-        except asyncio.CancelledError:
-            await end(keeping.writes)
-            raise
-        finally:
-            KEEPING.reset(token)
-            await self._kept(keeping)
-
-    async def _kept(self, keeping: Keeping) -> None:
-        for error in await keeping.done():
-            log.warning("not kept", stage=self._stage.name, error=f"{type(error).__name__}: {error}")
-
-    async def _decided(self, unit: Unit, read: list[Read], keeping: Keeping) -> Again | None:
         self._cut(unit, read)
         result = await self._handled(wanted(read))
         if isinstance(result, Failure):
@@ -116,7 +98,7 @@ class Deciding:
         except Exception as error:  # noqa: BLE001 - what the handler returned cannot be written
             return await self._failed(unit, read, Failure.of(error))
         try:
-            again = await self._settle(unit, read, outcome, result.events, keeping)
+            again = await self._settle(unit, read, outcome, result.events)
         except OutcomeTooLarge as error:
             return await self._failed(unit, read, Failure.of(error))
         if again is None and result.published is not None and not unit.home.revoked:
@@ -186,14 +168,9 @@ class Deciding:
         )
 
     async def _settle(
-        self,
-        unit: Unit,
-        read: Sequence[Read],
-        outcome: Outcome,
-        events: Sequence[Outgoing] = (),
-        keeping: Keeping | None = None,
+        self, unit: Unit, read: Sequence[Read], outcome: Outcome, events: Sequence[Outgoing] = ()
     ) -> Again | None:
-        """Store an outcome beside what the handler stores, publish what is stored, and finish what it covers."""
+        """Store an outcome, publish what is stored, and finish what it covers."""
         stored = outcome
         ledger = self._ledger
         if ledger is not None and (outcome.records or self._stage.keeps_empty):
@@ -203,8 +180,6 @@ class Deciding:
                 return await self._reread(unit, read, str(error))
             if members(read)[0] not in stored.members:
                 return await self._reread(unit, read, f"{outcome.key} was decided for others")
-        if keeping is not None:
-            await self._kept(keeping)
         await self._publish(unit, stored.records)
         if stored is outcome:
             self._formed.decided(one.event if isinstance(one, Emit) else one for one in events)

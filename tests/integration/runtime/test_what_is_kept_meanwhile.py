@@ -6,42 +6,52 @@ from collections.abc import Sequence
 import pytest
 
 from eden_memory.domain.keeping import KEEPING
-from eden_memory.domain.outcome import StoredRecord
 from eden_memory.domain.stage import Delivery, Outgoing, Retry
+from eden_memory.runtime.stages.storing import storing
 from eden_memory.runtime.stages.worker import Worker
-from tests.integration.runtime.harness import Bench, answered, questions, running, stage, until
+from tests.integration.runtime.harness import Bench, answered, questions, running, stage
 
 pytestmark = pytest.mark.servers
 
 
-class Counting:
-    """Counts what is published."""
-
-    def __init__(self, kit: Bench) -> None:
-        self._kit, self.published = kit, 0
-
-    async def publish(self, records: Sequence[StoredRecord]) -> None:
-        self.published += len(records)
-        await self._kit.publisher.publish(records)
-
-
-async def test_a_decision_is_published_once_what_it_paid_for_is_stored(kit: Bench) -> None:
-    let, publisher = asyncio.Event(), Counting(kit)
+async def test_nothing_is_decided_before_what_it_paid_for_is_stored(kit: Bench) -> None:
+    let, handled = asyncio.Event(), asyncio.Event()
 
     async def goes_on(deliveries: Sequence[Delivery]) -> list[Outgoing]:
         keeping = KEEPING.get()
         assert keeping is not None
-        keeping.begin(let.wait())
+        keeping.begin(let.wait(), True)
+        handled.set()
         return [answered(one) for one in deliveries]
 
     await kit.put(questions(1, 1))
-    worker = Worker(stage(goes_on), kit.around(publisher=publisher))
+    worker = Worker(stage(storing(goes_on)), kit.around())
     async with running(worker):
-        await until(lambda: _outcomes(kit), "the outcome is stored")
+        await handled.wait()
+        await asyncio.sleep(0.2)
         assert worker.lanes.running == 1
-        assert publisher.published == 0
+        assert await kit.database.memory_outcomes.count_documents({}) == 0
         let.set()
         assert len(await kit.answers(1)) == 1
+
+
+async def test_what_another_has_kept_first_is_what_is_decided_from(kit: Bench) -> None:
+    kept = "theirs"
+
+    async def ours(deliveries: Sequence[Delivery]) -> list[Outgoing]:
+        keeping = KEEPING.get()
+        assert keeping is not None
+        tried.append(kept if tried else "ours")
+        if len(tried) == 1:
+            keeping.begin(_told(kept), "ours")
+        return [answered(one, tried[-1]) for one in deliveries]
+
+    tried: list[str] = []
+    await kit.put(questions(1, 1))
+    async with running(Worker(stage(storing(ours)), kit.around())):
+        (record,) = await kit.answers(1)
+    assert tried == ["ours", "theirs"]
+    assert b"theirs" in (record.value or b"")
 
 
 async def test_a_unit_is_tried_again_once_what_it_paid_for_is_stored(kit: Bench) -> None:
@@ -54,11 +64,11 @@ async def test_a_unit_is_tried_again_once_what_it_paid_for_is_stored(kit: Bench)
         seen.append(let.is_set())
         if len(seen) > 1:
             return [answered(one) for one in deliveries]
-        keeping.begin(_later(let))
+        keeping.begin(_later(let), None)
         return Retry("again", after=0.0)
 
     await kit.put(questions(1, 1))
-    async with running(Worker(stage(fails_first), kit.around())):
+    async with running(Worker(stage(storing(fails_first)), kit.around())):
         assert len(await kit.answers(1)) == 1
     assert seen == [False, True]
 
@@ -68,5 +78,5 @@ async def _later(event: asyncio.Event) -> None:
     event.set()
 
 
-async def _outcomes(kit: Bench) -> bool:
-    return await kit.database.memory_outcomes.count_documents({}) == 1
+async def _told(kept: str) -> str:
+    return kept

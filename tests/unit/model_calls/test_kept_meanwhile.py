@@ -1,11 +1,11 @@
 """A handler goes on while its answers are written; nothing is marked, tried again or published before they are."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
-from eden_memory.domain.keeping import KEEPING, Keeping
+from eden_memory.domain.keeping import KEEPING, Keeping, KeptElsewhere
 from eden_memory.domain.usage import CALLS
 from schemas.answers import ConsolidatedText
 from schemas.documents import Answer as KeptAnswer
@@ -132,3 +132,58 @@ async def test_what_cannot_be_written_is_told_when_the_handler_has_ended(keeping
     await model_over(FakeChat([GOOD]), answers).ask(PROMPT, ConsolidatedText, asking())
     (error,) = await keeping.done()
     assert isinstance(error, ValueError)
+
+
+async def test_what_followed_from_an_answer_that_came_second_does_not_count(keeping: Keeping) -> None:
+    answers, others = SlowAnswers(), MemoryAnswers()
+    await model_over(FakeChat([GOOD]), others).ask(PROMPT, ConsolidatedText, asking())
+    assert await keeping.done() == []
+    await model_over(FakeChat([GOOD]), answers).ask(PROMPT, ConsolidatedText, asking())
+    answers.kept |= others.kept
+    answers.let.set()
+    (problem,) = await keeping.done()
+    assert isinstance(problem, KeptElsewhere)
+
+
+class CountedAnswers(MemoryAnswers):
+    """Counts look-ups."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looked = 0
+
+    async def of_unit(self, unit: str, answer_id: str | None = None) -> Mapping[str, KeptAnswer]:
+        self.looked += 1
+        return await super().of_unit(unit, answer_id)
+
+
+async def test_what_a_handler_has_looked_up_is_not_looked_up_again(keeping: Keeping) -> None:
+    answers = CountedAnswers()
+    model = model_over(FakeChat([GOOD]), answers)
+    assert await model.earlier(asking().unit) is None
+    await model.ask(PROMPT, ConsolidatedText, asking())
+    assert answers.looked == 1
+    await keeping.done()
+    assert await model.earlier(asking().unit) is not None
+    await model.ask(PROMPT, ConsolidatedText, asking())
+    assert answers.looked == 3, "what has arrived is read whole"
+
+
+async def test_a_second_question_of_the_same_unit_is_looked_up(keeping: Keeping) -> None:
+    answers, provider = CountedAnswers(), FakeChat([GOOD])
+    model = model_over(provider, answers)
+    await model.earlier(asking().unit)
+    await model.ask(PROMPT, ConsolidatedText, asking())
+    await keeping.done()
+    await model.ask(PROMPT, ConsolidatedText, asking())
+    assert (answers.looked, len(provider.asked)) == (2, 1)
+
+
+async def test_another_namespace_looks_for_answers_of_others(keeping: Keeping) -> None:
+    answers, provider = CountedAnswers(), FakeChat([GOOD])
+    await model_over(provider, answers).ask(PROMPT, ConsolidatedText, asking())
+    await keeping.done()
+    model = model_over(provider, answers, namespace="trial")
+    await model.earlier(asking().unit)
+    await model.ask(PROMPT, ConsolidatedText, asking())
+    assert len(provider.asked) == 1
