@@ -1,7 +1,7 @@
 """Feeds what people watch: memory from MongoDB, calls and lag from Kafka, into one picture."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from aiokafka.errors import KafkaError
@@ -60,9 +60,18 @@ async def watching(settings: Settings, progress: Progress) -> AsyncGenerator[Non
 async def _running(*work: Awaitable[None]) -> AsyncGenerator[None]:
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(_of(one)) for one in work]
-        yield
-        for task in tasks:
-            task.cancel()
+        try:
+            yield
+        finally:
+            await _ended(tasks)
+
+
+async def _ended(tasks: Collection[asyncio.Task[None]]) -> None:
+    """Cancel until they have ended: under load a client was seen to lose a cancellation, and went on."""
+    while running := [one for one in tasks if not one.done()]:
+        for one in running:
+            one.cancel()
+        await asyncio.wait(running, timeout=LAG_SECONDS)
 
 
 async def _of(work: Awaitable[None]) -> None:
