@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from eden_memory.cli.replay.live import live_settings
 from eden_memory.domain.errors import EdenError
@@ -69,7 +69,7 @@ def list_(
 
     async def work(connected: _Connected) -> None:
         wanted = _wanted(connected.topics, topic, stage, reason, since, until)
-        table = Table("id", "stage", "at", "attempts", "state", "reason")
+        table = Table(Column("id", no_wrap=True), "stage", "at", "attempts", "state", "reason")
         async for letter, state in connected.found(wanted, settled=everything):
             if as_json:
                 typer.echo(json.dumps(_summary(letter, state)))

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from pymongo import AsyncMongoClient
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from eden_memory.cli.replay.live import live_settings
 from eden_memory.local.servers import endpoints
@@ -47,7 +47,7 @@ def windows(session: SessionId, as_json: AsJson = False) -> None:
         typer.echo(json.dumps(found, indent=2, default=str))
         return
     console = Console(highlight=False)
-    table = Table("window", "messages", "closed because", "closed at", "requested")
+    table = Table(Column("window", no_wrap=True), "messages", "closed because", "closed at", "requested")
     for one in found["windows"]:
         requested = "yes" if one["requested"] else "[yellow]waits[/yellow]"
         table.add_row(one["formation_id"], str(one["messages"]), one["because"], str(one["at"]), requested)

@@ -291,7 +291,7 @@ class Deciding:
         """Dead-letter what cannot even be read, once: it is known by its place and its bytes."""
         item = unit.items[0]
         letter = self._letter(item.record, failure, item.attempts + 1)
-        name = item.record.fingerprint
+        name = item.record.fingerprint + (f"#{item.retry}" if item.retry else "")
         outcome = replace(self._bare(unit, [name], name), records=(letter,), dead=failure.reason)
         ledger = self._ledger
         stored = await until_done(lambda: ledger.store(outcome)) if ledger is not None else outcome

@@ -59,6 +59,8 @@ async def test_dead_letters_are_listed_shown_retried_and_dropped(kit: Bench, ede
     run = _threaded(eden)
     rows = _rows(await run("dead", "list", "--json"))
     assert [row["stage"] for row in rows] == ["fact-extraction", "consolidation", "fact-extraction"]
+    table = (await run("dead", "list")).stdout
+    assert all(row["id"] in table for row in rows), "ids can be copied however narrow the terminal"
     only = _rows(await run("dead", "list", "--json", "--stage", "consolidation", "--topic", TOPIC))
     assert [row["reason"] for row in only] == ["ValueError: bad consolidation"]
     assert not _rows(await run("dead", "list", "--json", "--since", "2026-01-03"))

@@ -65,8 +65,24 @@ async def test_a_retry_whose_stage_is_stopped_while_it_is_decided_is_published_b
     assert calls == 1, "decided once"
 
 
+async def test_what_still_cannot_be_read_leaves_a_letter_of_its_own(kit: Bench) -> None:
+    await kit.put([replace(asked("s", 0), value=b"{}")])
+    worker = Worker(stage(dies), kit.around())
+    async with running(worker):
+        (letter,) = await kit.read(kit.topic(Asked) + ".dead", 1)
+        retry = await _ask(kit, letter)
+        await until(lambda: _state(kit, retry, "dead again"), "said so")
+        first, second = await kit.read(kit.topic(Asked) + ".dead", 2)
+    assert first.value == second.value == b"{}"
+    assert dead_letter_of(first).at < dead_letter_of(second).at, "not the first one published again"
+
+
+async def _state(kit: Bench, retry: str, state: str) -> bool:
+    return (await kit.controls.dead_states())[retry] == state
+
+
 async def _published(kit: Bench, retry: str) -> bool:
-    return (await kit.controls.dead_states())[retry] == "published"
+    return await _state(kit, retry, "published")
 
 
 async def test_a_broker_that_does_not_answer_in_time_is_not_a_letter_that_is_gone(
