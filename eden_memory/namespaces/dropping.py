@@ -11,12 +11,11 @@ from eden_memory.domain.names import FORMING, MEMORY
 from eden_memory.domain.placement import ORIGINAL, SHARED_PROGRAMS, WRITING, Placement
 from eden_memory.domain.reform.placement import STREAMS, OwnStreams
 from eden_memory.domain.replay.namespaces import checked, placement_of, unknown
-from eden_memory.mongo.controls import MongoGroupNotes
 from eden_memory.mongo.reform.alone import alone
 from eden_memory.mongo.reform.reforms import MongoReforms
 from eden_memory.mongo.replay.restored import MongoRestored
 from eden_memory.namespaces.switching import keep_original
-from eden_memory.namespaces.wiring import Installation
+from eden_memory.namespaces.wiring import Installation, forget_group
 from eden_memory.runtime.contract.topics import Topics
 from eden_memory.runtime.replay.places import remove_group
 from schemas.documents import Namespace
@@ -51,8 +50,7 @@ async def _drop(at: Installation, placement: Placement, found: Namespace | None)
         await asyncio.sleep(NOTICE_SECONDS)
     last = placement.pipeline not in await _pipelines(at, placement)
     for group in _groups(at.topics(placement), last=last):
-        await _left(at, group)
-        await MongoGroupNotes(at.database, at.settings.names).forget(group)
+        await _left(at, placement, group)
     if last:
         await asyncio.to_thread(_remove_topics, at.admin, _own(at.topics(placement)))
     names = placement.names(at.settings.mongodb.prefix)
@@ -64,6 +62,20 @@ async def _drop(at: Installation, placement: Placement, found: Namespace | None)
         await at.database.drop_collection(at.memory_prefix(placement) + "controls")
     if placement.memory != ORIGINAL:
         await at.namespaces.remove(placement.memory)
+
+
+async def clear(at: Installation, placement: Placement) -> None:
+    """Away with what a pipeline of this name has left behind, whose document was lost with MongoDB.
+
+    EdenError while somebody reads in one of its groups.
+    """
+    topics = at.topics(placement)
+    if names := await asyncio.to_thread(_there, at.admin, _own(topics)):
+        for group in _groups(topics, last=True):
+            await forget_group(at, placement, group)
+        await asyncio.to_thread(_remove_topics, at.admin, names)
+    for short in sorted({*MEMORY, *FORMING}):
+        await at.database.drop_collection(placement.names(at.settings.mongodb.prefix)[short])
 
 
 async def _forget_reform(at: Installation, placement: Placement) -> None:
@@ -103,13 +115,13 @@ def _groups(topics: Topics, *, last: bool) -> list[str]:
     return [topics.group(one) for one in own]
 
 
-async def _left(at: Installation, group: str) -> None:
+async def _left(at: Installation, of: Placement, group: str) -> None:
     """Remove a group, once all have left it."""
     clock = asyncio.get_running_loop().time
     until = clock() + LEAVE_SECONDS
     while True:
         try:
-            await asyncio.to_thread(remove_group, at.admin, group)
+            await forget_group(at, of, group)
         except EdenError:
             if clock() > until:
                 raise
@@ -122,6 +134,12 @@ def _own(topics: Topics) -> list[str]:
     """The topics that no other pipeline has, with their dead letters."""
     shared = {topics.name(short) for short, one in topics.file.topics.items() if one.shared}
     return [one.name for one in topics if one.name not in shared and one.dead_of not in shared]
+
+
+def _there(config: dict[str, Any], names: list[str]) -> list[str]:
+    admin: Any = AdminClient({**config, "log_level": 0})
+    there = admin.list_topics(timeout=TOPIC_SECONDS).topics
+    return [name for name in names if name in there]
 
 
 def _remove_topics(config: dict[str, Any], names: list[str]) -> None:

@@ -1,5 +1,6 @@
 """What stages stand on, and what a rebuild is made of: settings in, a writer with its own collections out."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from eden_memory.mongo.replay.marks import MongoMarks
 from eden_memory.mongo.replay.namespaces import MongoNamespaces
 from eden_memory.runtime.contract.topics import Topics, load_topics
 from eden_memory.runtime.kafka import admin_config, client_kwargs
-from eden_memory.runtime.replay.places import Places
+from eden_memory.runtime.replay.places import Places, remove_group
 from eden_memory.runtime.replay.rebuilding import Counted, Progress, Rebuilding
 from eden_memory.runtime.stages.slots import Slots
 from eden_memory.runtime.stages.tools import Publishing
@@ -101,6 +102,10 @@ async def rebuilding(
         raise EdenError(f"{name} is live: its writer is part of `eden run`", "Give another name.")
     topics, group = at.topics(placement), at.topics(placement).group(WRITER)
     async with Places(at.client, topics.read_by(WRITER), group) as places:
+        if (
+            known is None
+        ):  # one of this name may have been lost with MongoDB: its group would begin where that ended
+            await forget_group(at, placement, group)
         namespace = known or await _new(at, placement, group, places)
         if namespace.state == "dropped":
             raise EdenError(f"{name} is being dropped", f"eden namespace drop {name}")
@@ -108,6 +113,12 @@ async def rebuilding(
         work = Rebuilding(namespace, places, at.namespaces, shown)
         around = silent_surroundings(at.settings, at.database, placement, at.client, work.counted)
         yield work, work.worker(writer_row(at.settings, at.database, placement), stage_of(name), around)
+
+
+async def forget_group(at: Installation, of: Placement, group: str) -> None:
+    """A namespace's group as if there had never been one; EdenError while somebody is in it."""
+    await asyncio.to_thread(remove_group, at.admin, group)
+    await MongoGroupNotes(at.database, of.names(at.settings.mongodb.prefix)).forget(group)
 
 
 async def _new(at: Installation, placement: Placement, group: str, places: Places) -> Namespace:

@@ -37,6 +37,7 @@ from eden_memory.mongo.reform.reforms import MongoReforms
 from eden_memory.mongo.replay.live import MongoLive
 from eden_memory.mongo.replay.namespaces import MongoNamespaces
 from eden_memory.mongo.replay.restored import MongoRestored
+from eden_memory.namespaces.dropping import clear
 from eden_memory.namespaces.switching import switch
 from eden_memory.namespaces.wiring import Installation
 from eden_memory.runtime.contract.topics import load_topics
@@ -255,6 +256,7 @@ class _Command:
             spent_usd=Decimal(0),
             created_at=reform_work.now(),
         )
+        await clear(self._installation(), own.placement)
         await MongoRestored(self._database, own.names).forget()
         await self._namespaces.made(self._namespace(own))
         await self._reforms.begun(reform)
@@ -301,6 +303,10 @@ class _Command:
         cap = self._given.cap
         if cap is not None and before.cap_usd is not None and cap < before.cap_usd:
             raise EdenError(f"the cap was {before.cap_usd} USD", "It can only be raised.")
+
+    def _installation(self) -> Installation:
+        live = MongoLive(self._database, self._settings.mongodb.prefix)
+        return Installation(self._live, self._database, self._namespaces, live)
 
     def _namespace(self, own: Settings) -> Namespace:
         prefix = self._settings.mongodb.prefix
@@ -360,9 +366,7 @@ class _Command:
         if lines := to_be_set(self._settings, own, reform.asked):
             self._tell(lines)
             self._confirm("Switch all the same?")
-        live = MongoLive(self._database, self._settings.mongodb.prefix)
-        at = Installation(self._live, self._database, self._namespaces, live)
-        await switch(at, self._name, part=self._given.accept)
+        await switch(self._installation(), self._name, part=self._given.accept)
         self._tell([f"{self._name} is live; back: eden namespace rollback"])
         return "switched"
 

@@ -78,8 +78,11 @@ async def test_a_rebuild_after_full_compaction_equals_live(kit: ReplayKit) -> No
     real = sum(one.key != b"filler" for records in kept.values() for one in records)
     written = sum(end for tp, end in before.items() if tp.topic in topics)
     assert real <= written / 2, "every record was written twice"
-    verdict, _ = await kit.rebuilt()
-    assert verdict.equal, "\n".join(map(str, verdict.differences))
+    for _ in range(2):
+        verdict, _ = await kit.rebuilt()
+        assert verdict.equal, "\n".join(map(str, verdict.differences))
+        for name in ("memory_namespaces", *(ANEW + kind.COLLECTION for kind in KINDS)):
+            await kit.database.drop_collection(name)  # lost; its group is in Kafka still
 
 
 async def test_a_rebuild_killed_in_the_middle_is_continued_by_the_same_command(kit: ReplayKit) -> None:
