@@ -51,6 +51,7 @@ from eden_memory.runtime.metrics import (
 )
 from eden_memory.runtime.stages.accounting import UsageLog, accounted
 from eden_memory.runtime.stages.codec import TopicOf
+from eden_memory.runtime.stages.storing import storing
 from eden_memory.runtime.stages.tools import Publishing
 from eden_memory.settings import Settings
 from processors.atlas_writer import AtlasWriter
@@ -118,7 +119,7 @@ async def stage_handlers(
             if FACT_DEDUP in names:
                 await made.refuse_another_model(models.embedder.model)
             asking = await made.asking(models)
-            handlers |= {name: accounted(one, usage.add) for name, one in asking.items()}
+            handlers |= {name: accounted(storing(one), usage.add) for name, one in asking.items()}
         yield {name: handler for name, handler in handlers.items() if name in names}
 
 

@@ -22,6 +22,7 @@ from eden_memory.mongo.outcomes import MongoLedger
 from eden_memory.mongo.setup.setup import set_up
 from eden_memory.ports import LanguageModel
 from eden_memory.runtime.stages.accounting import accounted
+from eden_memory.runtime.stages.storing import storing
 from eden_memory.runtime.stages.worker import Worker
 from processors import pipeline
 from processors.atlas_writer import AtlasWriter
@@ -97,7 +98,7 @@ class Stage(OnServers):
         self, model: LanguageModel, *, writer: bool = True, stop_seconds: float = 10.0
     ) -> list[Worker]:
         """fact-dedup (and atlas-writer) as a process of its own has them."""
-        handlers = {pipeline.FACT_DEDUP: accounted(handler(self.database, model), ignored)}
+        handlers = {pipeline.FACT_DEDUP: accounted(storing(handler(self.database, model)), ignored)}
         if writer:
             store = MongoMemoryStore(self.database, NAMES)
             handlers[pipeline.ATLAS_WRITER] = AtlasWriter(store, MongoForgetting(self.database, NAMES))

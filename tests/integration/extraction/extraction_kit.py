@@ -17,6 +17,7 @@ from eden_memory.mongo.trigger.trigger_documents import window_row
 from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore
 from eden_memory.ports import LanguageModel
 from eden_memory.runtime.stages.accounting import accounted
+from eden_memory.runtime.stages.storing import storing
 from eden_memory.runtime.stages.worker import Worker
 from processors import pipeline
 from processors.fact_extraction import FactExtraction
@@ -79,8 +80,8 @@ class Kit(OnServers):
         facts = FactExtraction(windows, streams, model, forgetting, FENCE, counted)
         reflections = ReflectionExtraction(windows, streams, shots, model, forgetting, FENCE, counted)
         handlers = {
-            pipeline.FACT_EXTRACTION: accounted(facts, ignored),
-            pipeline.REFLECTION_EXTRACTION: accounted(reflections, ignored),
+            pipeline.FACT_EXTRACTION: accounted(storing(facts), ignored),
+            pipeline.REFLECTION_EXTRACTION: accounted(storing(reflections), ignored),
         }
         return list(pipeline.stages(handlers))
 

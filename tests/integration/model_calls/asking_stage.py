@@ -14,6 +14,7 @@ from eden_memory.models.calls import Tokens
 from eden_memory.models.factory import Models
 from eden_memory.mongo.answers import MongoAnswers
 from eden_memory.runtime.stages.accounting import accounted
+from eden_memory.runtime.stages.storing import storing
 from eden_memory.runtime.stages.worker import Worker
 from eden_memory.settings import ModelsSettings
 from schemas.answers import ConsolidatedText
@@ -65,7 +66,9 @@ class Kit:
 
     def worker(self, **fields: Any) -> Worker:
         """The stage as a process runs it."""
-        made: Stage = stage(accounted(self.handle, self.noted.extend), retry=HASTY, dead_share=1.0, **fields)
+        made: Stage = stage(
+            accounted(storing(self.handle), self.noted.extend), retry=HASTY, dead_share=1.0, **fields
+        )
         worker = Worker(made, self.runtime.around())
         worker.standing.probes = RetryPolicy(first=0.02, cap=0.2)
         return worker

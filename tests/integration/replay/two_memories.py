@@ -24,6 +24,7 @@ from eden_memory.runtime.contract.topics import Topics, load_topics
 from eden_memory.runtime.kafka import admin_config
 from eden_memory.runtime.stages.accounting import accounted
 from eden_memory.runtime.stages.slots import Slots
+from eden_memory.runtime.stages.storing import storing
 from eden_memory.runtime.stages.worker import Bounds, Surroundings, Worker
 from processors import pipeline
 from processors.atlas_writer import AtlasWriter
@@ -68,7 +69,7 @@ class TwoMemories(OnServers):
         )
         dedup = FactDedup(stores, model, WordEmbedder(), Fence(b"sixteen bytes or more"), Counts())
         writer = AtlasWriter(MongoMemoryStore(self.database, names), MongoForgetting(self.database, names))
-        handlers = {pipeline.FACT_DEDUP: accounted(dedup, ignored), pipeline.ATLAS_WRITER: writer}
+        handlers = {pipeline.FACT_DEDUP: accounted(storing(dedup), ignored), pipeline.ATLAS_WRITER: writer}
         around = self.around(placement)
         async with running(Worker(stage, around) for stage in pipeline.stages(handlers)):
             yield
