@@ -42,6 +42,12 @@ class DeadLetter:
         return f"{self.stage}:{identity.decode(errors='replace')}" if identity and self.stage else None
 
     @property
+    def copy(self) -> tuple[str, ...] | None:
+        """The same for all copies of one letter: a crash after publishing publishes it again."""
+        told = tuple(self.why.get(name, "") for name in ("stage", "topic", "partition", "offset", "time"))
+        return told if all(told) else None
+
+    @property
     def reason(self) -> str:
         """Why, in one line."""
         return self.why.get("exception.message", "").partition("\n")[0]
@@ -104,7 +110,11 @@ def dead_letter_of(record: Record) -> DeadLetter:
 async def dead_letters(
     client: dict[str, Any], topics: Sequence[str], wanted: Wanted
 ) -> AsyncIterator[DeadLetter]:
-    """The dead letters that the broker holds now, oldest first per topic; topics that do not exist are empty."""
+    """The dead letters that the broker holds now, oldest first per topic; topics that do not exist are empty.
+
+    Of several copies of one letter the first.
+    """
+    seen: set[tuple[str, ...]] = set()
     admin: Any = AIOKafkaAdminClient(**client)
     consumer: Any = AIOKafkaConsumer(**client, enable_auto_commit=False, auto_offset_reset="earliest")
     try:
@@ -113,7 +123,10 @@ async def dead_letters(
         for tp in await partitions_of(admin, topics):
             async for record in _whole(consumer, tp):
                 letter = dead_letter_of(record)
-                if wanted.matches(letter):
+                again = letter.copy in seen
+                if letter.copy is not None:
+                    seen.add(letter.copy)
+                if not again and wanted.matches(letter):
                     yield letter
     finally:
         await consumer.stop()

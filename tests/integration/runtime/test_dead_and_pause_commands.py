@@ -102,6 +102,23 @@ async def test_a_group_is_let_start_anew(kit: Bench, eden: Any) -> None:
     assert "no group g has ever committed" in str(again.exception)
 
 
+async def test_copies_of_one_letter_are_one(kit: Bench, eden: Any) -> None:
+    await _letters(kit, ["fact-extraction", "consolidation"])
+    await kit.publisher.publish(await _stored(kit))
+    run = _threaded(eden)
+    assert [row["stage"] for row in _rows(await run("dead", "list", "--json"))] == [
+        "fact-extraction",
+        "consolidation",
+    ]
+    assert "2 asked for" in (await run("dead", "retry", "--yes")).stdout
+
+
+async def _stored(kit: Bench) -> list[StoredRecord]:
+    """All that stands among the dead letters, as after a crash to be published once more."""
+    letters = await kit.read(f"{kit.settings.kafka.topic_prefix}{TOPIC}.dead", 2)
+    return [StoredRecord(one.topic, b"s", one.key, one.value, one.headers) for one in letters]
+
+
 async def test_a_letter_that_died_again_is_not_tried_beside_the_one_it_left(kit: Bench, eden: Any) -> None:
     await _letters(kit, ["fact-extraction", "fact-extraction"])
     run = _threaded(eden)
