@@ -36,6 +36,9 @@ DEFAULTS: Mapping[ScopeKind, ScopeLimits] = {
 }
 FACT_WORDS = 30
 REFLECTION_WORDS = 35
+LONGEST_FACT = 2_000
+LONGEST_REASON = 1_000
+"""Characters of what a command may say: a fact stands in its scope's snapshot, and in prompts and contexts."""
 FACTS_OF_A_WINDOW = 30
 SHOWN_OF_A_BUFFER = 2
 """A prompt and a context show at most the newest 2 x threshold of a buffer."""

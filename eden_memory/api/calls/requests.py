@@ -12,6 +12,7 @@ from eden_memory.api.errors import Invalid
 from eden_memory.api.ids import typed
 from eden_memory.api.results import Added
 from eden_memory.api.shared_memory import SharedMemory
+from eden_memory.domain.limits import LONGEST_FACT, LONGEST_REASON
 from eden_memory.domain.source.message_fields import Unusable, moment_of, text_of
 from eden_memory.domain.source.parts import parts_of
 from eden_memory.domain.windows.own_sessions import own_session
@@ -34,8 +35,6 @@ Message = Mapping[str, Any]
 Asked = InboxAddedText | InboxFactCommand | InboxForget | InboxFormNow | InboxSessionEnded
 MOST_TEXTS = 500
 MOST_CHARACTERS = 1_000_000
-LONGEST_FACT = 2_000
-LONGEST_REASON = 1_000
 ROLES: tuple[str, ...] = get_args(Role)
 
 

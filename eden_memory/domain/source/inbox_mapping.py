@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from eden_memory.domain.limits import LONGEST_FACT, LONGEST_REASON
 from eden_memory.domain.source.changes import Document
 from eden_memory.domain.source.message_fields import Unusable, cut
 from eden_memory.domain.source.message_mapping import EncodeId
@@ -52,6 +53,7 @@ class InboxMapping:
             case InboxAddedText():
                 return MESSAGES, self._added(asked, version)
             case InboxFactCommand():
+                _demand_bounds(asked)
                 fields = asked.model_dump(exclude={"id", "kind", "scope"})
                 return CANDIDATES, FactCommanded(
                     command_id=inbox_id, scope=asked.scope, asked_at=time, version=version, **fields
@@ -115,6 +117,12 @@ class InboxMapping:
         )
         key = event.ordering_key().encode()
         return Outgoing(topic, event.key().encode(), event.json_bytes(), envelope.headers(), key)
+
+
+def _demand_bounds(asked: InboxFactCommand) -> None:
+    for name, most in (("text", LONGEST_FACT), ("reason", LONGEST_REASON)):
+        if len(getattr(asked, name) or "") > most:
+            raise Unusable(f"{name}: longer than {most} characters")
 
 
 def _read(document: Document) -> Asked:

@@ -94,6 +94,7 @@ def test_a_wish_to_forget_reaches_for_ever_but_for_sessions_and_users(
 
 
 SECRET = "a secret"
+ADD: dict[str, Any] = {"kind": "fact_command", "scope": SCOPE, "action": "add", "by": "person"}
 
 
 @pytest.mark.parametrize(
@@ -110,6 +111,8 @@ SECRET = "a secret"
         {"kind": "added_text", "session_id": "s1", "text": "x", "user_id": [SECRET]},
         {"kind": "fact_command", "scope": {**SCOPE, "key": "agent:s.b"}, "action": "add", "by": "person"},
         {"kind": "fact_command", "scope": SCOPE, "action": SECRET, "by": "person"},
+        {**ADD, "text": SECRET * 300},
+        {**ADD, "text": "x", "reason": SECRET * 300},
         {"kind": "forget", "what": SECRET, "target": "x"},
         {"kind": "forget", "what": "fact", "target": "no id, " + SECRET},
         {"kind": "forget", "what": "user", "target": [SECRET]},
