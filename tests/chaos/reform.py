@@ -46,6 +46,7 @@ LOOK_SECONDS = 0.05
 PROPERTIES = {"group.min.session.timeout.ms": "1000"}
 IN_FLIGHT = 4
 """Calls that one process has under way with one window at a time, at most: those of a kill may be paid again."""
+EXTRACTED = "fact-extraction:formation/"
 GROWS = ("messages", "outcomes", "facts", "reflections", "blobs")
 
 
@@ -221,8 +222,10 @@ async def _judge(run: Run, name: str, before: dict[str, int], kills: int) -> Non
         run.violations["paid twice"] += again
         run.violations["windows"] += [f"{name}: {stage} of {one}" for one in set(formed) - wanted]
     found = [
-        member.removeprefix("formation/")
-        async for row in outcomes.find({"stage": "fact-extraction"}, {"members": 1})
+        member.removeprefix(EXTRACTED)
+        async for row in outcomes.find(
+            {"members": {"$gt": EXTRACTED, "$lt": EXTRACTED + "~"}}, {"members": 1}
+        )
         for member in row["members"]
     ]
     run.violations["windows"] += [f"{name}: {one} was left out" for one in sorted(wanted - set(found))]
