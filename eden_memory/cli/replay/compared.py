@@ -99,7 +99,12 @@ async def _other(settings: Settings, database: Database, shadow: Placement, agai
     now = placed(live)
     if now != shadow or live is None or live.previous is None:
         return now
-    return Placement(live.previous.memory, live.previous.pipeline)
+    try:
+        return (await settings_of(settings, database, live.previous.memory)).placement
+    except EdenError:
+        raise EdenError(
+            f"{shadow.memory} is live, and what was live before is dropped", "Name another with --against."
+        ) from None
 
 
 async def _spent(

@@ -28,12 +28,11 @@ async def settings_of(settings: Settings, database: Database, name: str | None) 
     """The settings of the namespace named, an EdenError where there is none; None: of the live one."""
     if name is None:
         return await live_settings(settings, database)
-    if name == ORIGINAL:
-        return settings.placed(Placement())
-    found = await MongoNamespaces(database, settings.mongodb.prefix).get(checked(name))
-    if found is None or found.state == "dropped":
+    first = name == ORIGINAL
+    found = await MongoNamespaces(database, settings.mongodb.prefix).get(name if first else checked(name))
+    if (found is None and not first) or (found is not None and found.state == "dropped"):
         raise unknown(name)
-    return settings.placed(placement_of(found))
+    return settings.placed(Placement() if found is None else placement_of(found))
 
 
 async def live_now(settings: Settings) -> Settings:

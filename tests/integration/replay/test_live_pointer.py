@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import pytest
 
+from eden_memory.cli.replay.compared import Wanted, compared
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.placement import Placement
 from eden_memory.mongo.client import connect
@@ -84,12 +85,23 @@ async def test_what_a_command_is_forming_is_not_dropped(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not even while it only reads chat, and is in no group yet."""
-    monkeypatch.setattr("eden_memory.mongo.reform.alone.BUSY_SECONDS", 0.5)
     async with installation(settings) as at:
         await at.database["memory_namespaces"].insert_one({**document(JUNE, "filling"), "kind": "reform"})
         async with alone(at.database, at.settings.names, "june"):
+            monkeypatch.setattr("eden_memory.mongo.reform.alone.BUSY_SECONDS", 0.5)
             with pytest.raises(EdenError, match="another command is forming june"):
                 await drop(at, "june")
         found = await at.namespaces.get("june")
     assert found is not None
     assert found.state == "filling"
+
+
+async def test_what_is_live_is_not_compared_with_what_was_dropped(settings: Settings) -> None:
+    async with installation(settings) as at:
+        await at.database["memory_namespaces"].insert_many([document(MAY), document(ORIGINAL)])
+        await at.live.switch(MAY, ORIGINAL)
+        await at.live.give_up(ORIGINAL)
+        with pytest.raises(EdenError, match="what was live before is dropped"):
+            await compared(settings, at.database, "may", Wanted())
+        with pytest.raises(EdenError, match="no namespace original"):
+            await compared(settings, at.database, "may", Wanted(against="original"))
