@@ -192,7 +192,7 @@ async def measured(mongodb: str, kafka: str, messages: int, sessions: int, round
     """Messages a second: the stage, and both bulk writes; medians of the rounds."""
     found: dict[str, list[float]] = {"stage": [], "left": [], "all": []}
     for seed in range(rounds):
-        async with _namespace(mongodb, kafka) as kit:
+        async with namespace(mongodb, kafka) as kit:
             found["stage"].append(await stage_rate(kit, conversations(messages, sessions, seed)))
             left = await documents_left(kit)
             found["left"].append(messages / await bulk_seconds(kit, left, write_left))
@@ -201,15 +201,18 @@ async def measured(mongodb: str, kafka: str, messages: int, sessions: int, round
 
 
 @asynccontextmanager
-async def _namespace(mongodb: str, kafka: str) -> AsyncGenerator[Kit]:
+async def namespace(mongodb: str, kafka: str) -> AsyncGenerator[Kit]:
+    """Names of their own on these servers; the database is dropped behind the block."""
     name = f"bench{uuid4().hex[:8]}"
     settings = Settings(
         mongodb=MongoSettings(uri=SecretStr(mongodb), database=name),  # pyright: ignore[reportCallIssue]
         kafka=KafkaSettings(bootstrap=kafka, topic_prefix=f"{name}.", group_prefix=f"{name}."),  # pyright: ignore[reportCallIssue]
     )
     async with on_servers(Kit, settings) as kit:
-        yield kit
-        await kit.mongo.drop_database(name)
+        try:
+            yield kit
+        finally:
+            await kit.mongo.drop_database(name)
 
 
 def figures(mongodb: str, kafka: str, messages: int, sessions: int, rounds: int) -> dict[str, float]:

@@ -29,7 +29,7 @@ from eden_memory.runtime.metrics import CallMetrics, FormationMetrics
 from eden_memory.runtime.stages.worker import Bounds, Worker
 from schemas.events import ModelCalled
 from schemas.example_files import examples_of
-from tests.bench.formation_trigger import TEXT, _namespace  # pyright: ignore[reportPrivateUsage]
+from tests.bench.formation_trigger import TEXT, namespace
 from tests.bench.lanes import PARTITIONS, _cpu, _settings, lanes_cpu  # pyright: ignore[reportPrivateUsage]
 from tests.bench.report import Report, Row, median
 from tests.integration.formation_trigger.harness import Kit
@@ -80,7 +80,7 @@ async def overhead(mongodb: str, kafka: str, records: int, rounds: int) -> dict[
         figures |= await _by_turns("deciding", _deciding(kit), records, rounds)
         await kit.put([asked(f"s{one % 500}", one // 500) for one in range(10 * records)])
         figures |= await _by_turns("bare", nothing_done, 10 * records, rounds)
-    async with _namespace(mongodb, kafka) as trigger:
+    async with namespace(mongodb, kafka) as trigger:
         figures |= await _by_turns("trigger", _triggering(trigger), 10 * records, rounds)
     return figures
 
