@@ -14,7 +14,9 @@ points to and the examples in it are all that a consumer needs.
   Kafka does not say which memory is live: `eden namespace list` does. A rebuilt memory (`eden rebuild`) has the
   topics of its source.
 - **Groups.** Use no group, or one whose name does not begin with the installation's group prefix
-  (`EDEN_KAFKA_GROUP_PREFIX`, `eden.` unless set).
+  (`EDEN_KAFKA_GROUP_PREFIX`, `eden.` unless set). Where the broker checks access, READ on the topics, and on the
+  group if any, is enough.
+- **`x-later`** marks operations that are declared and not written yet.
 
 ## Reading
 
@@ -77,5 +79,6 @@ points to and the examples in it are all that a consumer needs.
 
 - `ce_type` ends in the schema's version. A released version never changes, not even by an optional field; a
   change is a new version (`.v2`) in the same topic, and older records stay as they are.
-- Ignore fields that you do not know; pass over types and versions that you do not know, and count them.
+- The schemas are closed (`additionalProperties: false`), so a record can be validated by the schema of its own
+  version. Reading without validation, ignore fields that you do not know; pass over types and versions that you do not know, and count them.
 """
