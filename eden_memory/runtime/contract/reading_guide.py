@@ -80,5 +80,6 @@ points to and the examples in it are all that a consumer needs.
 - `ce_type` ends in the schema's version. A released version never changes, not even by an optional field; a
   change is a new version (`.v2`) in the same topic, and older records stay as they are.
 - The schemas are closed (`additionalProperties: false`), so a record can be validated by the schema of its own
-  version. Reading without validation, ignore fields that you do not know; pass over types and versions that you do not know, and count them.
+  version. Reading without validation, ignore fields that you do not know. Pass over types and versions that you do
+  not know, and count them.
 """
