@@ -145,6 +145,7 @@ async def test_a_key_opens_what_it_is_bound_to_and_nothing_once_revoked(api: Doo
 
 async def test_a_key_of_one_user_changes_nothing_that_others_see_too(api: Doors) -> None:
     await remember(api.kit, AGENT, "The office opens at nine.")
+    await api.kit.put(AGENT, blob="Opens at nine.", blob_version=1)
     shared, where = f"{A}/facts/agent-None-0", {"user": "ada"}
     calls: list[tuple[str, str, dict[str, Any]]] = [
         ("PATCH", shared, {"text": "The office is closed."}),
