@@ -11,7 +11,7 @@ from tests.servers import Namespace, TestServers
 from tests.transcripts.playing import Step, commands_of, said_on
 from tests.transcripts.reform import PAGE, SESSION, played, stage
 
-pytestmark = [pytest.mark.servers, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.servers, pytest.mark.timeout(900)]
 SESSIONS = (SESSION, "s-mara-order")
 CHANGED = re.compile(r"^[<>] ", re.MULTILINE)
 
@@ -30,7 +30,7 @@ async def test_the_commands_of_the_page_say_what_it_shows(steps: list[Step]) -> 
     assert [one.code for one in steps if one is not differs] == [0] * (len(steps) - 1), steps
     for one in (asked, switched, back, dropped):
         assert set(one.frame()) == set(said_on(page, one.command).frame()), one.said
-    assert re.search(r"expected: (?:at most )?0\.0[1-9]", asked.said), asked.said
+    assert re.search(r"expected: (?:at most )?0\.\d*[1-9]", asked.said), asked.said
     assert re.search(r"\{\+\d{4}-\d\d-\d\d[.,]?\+\}", report.said), report.said
     assert re.search(r"^  - fact  .*kronor", report.said, re.MULTILINE), report.said
     assert "<Facts>" in before.said
