@@ -215,7 +215,7 @@ class LanguageModel(Protocol):
         asking: Asking,
         check: Callable[[A], str | None] | None = None,
     ) -> Answered[A]:
-        """The answer, kept before it is judged; ProviderError, PermanentError.
+        """The answer, kept before anything is decided from it; ProviderError, PermanentError.
 
         An answer that is not an `answer` is asked for again with the error (at most twice). `check` may name a
         shortcoming (None: fine): the model is shown it once, and the answer after that is taken as it is.
