@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from eden_memory.domain.replay.content import Difference
 from eden_memory.domain.replay.namespaces import KINDS
-from eden_memory.mongo.replay.comparing import Compared, MongoComparing
+from eden_memory.mongo.replay.comparing import Compared, MongoComparing, Sums
 from eden_memory.namespaces.wiring import Installation
 from eden_memory.runtime.replay.rebuilding import Rebuilding
 
@@ -18,10 +18,11 @@ PAUSE_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was found; `differences` are the first ones of `differing`."""
+    """What was found; `differences` are the first ones of `differing`, `scopes` the first that they are in."""
 
     compared: Compared
     differences: list[Difference]
+    scopes: list[tuple[str, str, Sums]]
 
     @property
     def differing(self) -> int:
@@ -34,14 +35,22 @@ class Verdict:
         return self.differing == 0
 
     def lines(self) -> list[str]:
-        """Collection by collection."""
+        """Collection by collection, and the scopes in which something differs."""
         lines: list[str] = []
         for kind in KINDS:
             of = self.compared.of(kind.COLLECTION)
-            scopes = sum(name == kind.COLLECTION for name, _ in self.compared.sums)
-            equal = "equal" if of.equal else f"DIFFERENT, rebuilt {of.rebuilt.count:,} {of.rebuilt}"
-            lines.append(f"{kind.COLLECTION}: {of.live.count:,} in {scopes:,} scopes, {of.live} {equal}")
+            scopes = self.compared.scopes[kind.COLLECTION]
+            lines.append(f"{kind.COLLECTION}: {of.live.count:,} in {scopes:,} scopes, {of.live} {_equal(of)}")
+            lines += [
+                f"  {scope}: {sums.live.count:,}, {sums.live} {_equal(sums)}"
+                for collection, scope, sums in self.scopes
+                if collection == kind.COLLECTION
+            ]
         return lines
+
+
+def _equal(sums: Sums) -> str:
+    return "equal" if sums.equal else f"DIFFERENT, rebuilt {sums.rebuilt.count:,} {sums.rebuilt}"
 
 
 async def verify(at: Installation, work: Rebuilding, most: int = SHOWN) -> Verdict:
@@ -55,4 +64,4 @@ async def verify(at: Installation, work: Rebuilding, most: int = SHOWN) -> Verdi
         await work.up_to_now()
         await asyncio.sleep(PAUSE_SECONDS)
         same = 0 if await comparing.again(compared) else same + 1
-    return Verdict(compared, await comparing.named(compared, most))
+    return Verdict(compared, await comparing.named(compared, most), await comparing.scopes(compared, most))

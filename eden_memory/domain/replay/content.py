@@ -123,11 +123,6 @@ class Sum:
             self.count -= 1
             self.hash = (self.hash - one) % (1 << 8 * DIGEST_BYTES)
 
-    def join(self, other: "Sum") -> None:
-        """All of another sum's documents more."""
-        self.count += other.count
-        self.hash = (self.hash + other.hash) % (1 << 8 * DIGEST_BYTES)
-
     def __str__(self) -> str:
         """The hash as it is shown."""
         return f"{self.hash:0{2 * DIGEST_BYTES}x}"

@@ -9,18 +9,21 @@ from pymongo.read_concern import ReadConcern
 
 from eden_memory.domain.replay.content import Difference, Sum, difference, digest, says_something
 from eden_memory.domain.replay.namespaces import KINDS
+from schemas.documents import Consolidated, Snapshot
 
 Row = dict[str, Any]
 Pair = tuple[int | None, int | None]
 """Hashes of a document in live and rebuilt memory; None: it is not there."""
 PAGE = 500
+ONE_A_SCOPE = frozenset({Consolidated.COLLECTION, Snapshot.COLLECTION})
+"""Their ids are scope keys."""
 MOST_DIFFERENT = 10_000
 """Documents that differ and are looked at again; beyond it they are only counted."""
 
 
 @dataclass(slots=True)
-class ScopeSums:
-    """One scope's documents of one collection, in both."""
+class Sums:
+    """Documents of one collection, or of one scope in it, in both."""
 
     live: Sum = field(default_factory=Sum)
     rebuilt: Sum = field(default_factory=Sum)
@@ -33,10 +36,12 @@ class ScopeSums:
 
 @dataclass(slots=True)
 class Compared:
-    """What a pass over both found."""
+    """What a pass over both found. Scopes that are equal leave nothing behind: there may be any number of them."""
 
-    sums: dict[tuple[str, str], ScopeSums] = field(default_factory=dict[tuple[str, str], ScopeSums])
-    """By collection and scope key."""
+    sums: dict[str, Sums] = field(default_factory=dict[str, Sums])
+    """By collection."""
+    scopes: dict[str, int] = field(default_factory=dict[str, int])
+    """How many scopes have documents in live memory, by collection."""
     differing: dict[tuple[str, str], tuple[str, Pair]] = field(
         default_factory=dict[tuple[str, str], tuple[str, Pair]]
     )
@@ -44,18 +49,13 @@ class Compared:
     beyond: int = 0
     """Documents that differ and are not in `differing`."""
 
-    def of(self, collection: str) -> ScopeSums:
-        """A whole collection: the sums of its scopes added up."""
-        whole = ScopeSums()
-        for (name, _), one in self.sums.items():
-            if name == collection:
-                whole.live.join(one.live)
-                whole.rebuilt.join(one.rebuilt)
-        return whole
+    def of(self, collection: str) -> Sums:
+        """A whole collection."""
+        return self.sums.get(collection, Sums())
 
     def take(self, collection: str, name: str, scope: str, pair: Pair) -> None:
         """A document for the first time."""
-        sums = self.sums.setdefault((collection, scope), ScopeSums())
+        sums = self.sums.setdefault(collection, Sums())
         sums.live.add(pair[0])
         sums.rebuilt.add(pair[1])
         if pair[0] == pair[1]:
@@ -68,7 +68,7 @@ class Compared:
     def again(self, collection: str, name: str, pair: Pair) -> None:
         """A differing document, read once more."""
         scope, before = self.differing[collection, name]
-        sums = self.sums[collection, scope]
+        sums = self.sums[collection]
         for total, old, new in ((sums.live, before[0], pair[0]), (sums.rebuilt, before[1], pair[1])):
             total.take(old)
             total.add(new)
@@ -93,7 +93,15 @@ class MongoComparing:
                 assert row is not None
                 pair = _hash(live), _hash(rebuilt)
                 compared.take(kind.COLLECTION, name, str(row.get("scope_key", name)), pair)
+            compared.scopes[kind.COLLECTION] = await self._scopes(kind.COLLECTION, compared)
         return compared
+
+    async def _scopes(self, collection: str, compared: Compared) -> int:
+        if collection in ONE_A_SCOPE:
+            return compared.of(collection).live.count
+        steps: list[Row] = [{"$group": {"_id": "$scope_key"}}, {"$count": "scopes"}]
+        found = await self._of(self._prefixes[0] + collection).aggregate(steps, allowDiskUse=True)
+        return sum([row["scopes"] async for row in found])
 
     async def again(self, compared: Compared) -> bool:
         """Read once more what differs; whether anything of it has changed since."""
@@ -114,6 +122,21 @@ class MongoComparing:
             one = difference(collection, name, live.get(name), rebuilt.get(name))
             found += [one] if one is not None else []
         return found
+
+    async def scopes(self, compared: Compared, most: int) -> list[tuple[str, str, Sums]]:
+        """Collection, scope key and sums of the first `most` scopes in which something differs."""
+        keys = sorted({(collection, scope) for (collection, _), (scope, _) in compared.differing.items()})
+        return [
+            (collection, scope, await self._of_scope(collection, scope)) for collection, scope in keys[:most]
+        ]
+
+    async def _of_scope(self, collection: str, scope: str) -> Sums:
+        sums, query = Sums(), {"_id" if collection in ONE_A_SCOPE else "scope_key": scope}
+        for prefix, total in zip(self._prefixes, (sums.live, sums.rebuilt), strict=True):
+            async for row in self._of(prefix + collection).find(query).batch_size(PAGE):
+                if says_something(row):
+                    total.add(digest(row))
+        return sums
 
     async def _named(self, collection: str, names: list[str]) -> Mapping[str, Row]:
         rows = self._of(collection).find({"_id": {"$in": names}})
