@@ -4,7 +4,7 @@ import asyncio
 import math
 from collections import OrderedDict
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from hashlib import sha256
 from typing import Any
@@ -133,7 +133,7 @@ class EmbeddingCalls:
                 lambda send: self._guard.run(self._breaker, name, send),
                 lambda watch, error: self._failed(lines, watch, error),
             )
-            answers = self._documents(lines, self._checked(vectors), tokens, watch)
+            answers = self._documents(lines, self._useful(lines, vectors, tokens, watch), tokens, watch)
         except Exception as error:  # noqa: BLE001 - handed to those who wait
             parts = _by_wish(lines)
             if isinstance(error, PermanentError) and len(parts) > 1:
@@ -156,7 +156,19 @@ class EmbeddingCalls:
                 line.wish.keeping.begin(self._answers.keep(answer), answer)
         kept.update(zip(writes, await asyncio.gather(*writes.values()), strict=True))
 
-    def _failed(self, lines: Sequence[Line], watch: Stopwatch, error: BaseException) -> None:
+    def _useful(
+        self, lines: Sequence[Line], vectors: Sequence[Sequence[float]], tokens: Tokens, watch: Stopwatch
+    ) -> list[bytes]:
+        """Packed vectors; where one is of no use the call has failed, and is paid for all the same."""
+        try:
+            return self._checked(vectors)
+        except CallFailed as error:
+            self._failed(lines, watch, error, tokens)
+            raise
+
+    def _failed(
+        self, lines: Sequence[Line], watch: Stopwatch, error: BaseException, paid: Tokens | None = None
+    ) -> None:
         """Charge the requests, and have the call noted by the first of them."""
         outcome, kind = error_kind(error)
         units = {line.wish.unit for line in lines} - {None}
@@ -175,6 +187,9 @@ class EmbeddingCalls:
             items=len(lines),
             error=kind,
         )
+        if paid is not None:
+            cost = price(self._cost, self._provider.name, self._model, paid)
+            ended = replace(ended, tokens=paid, cost=cost)
         lines[0].wish.failed.append(ended)
 
     def _suspect(self, unit: str, beside: int) -> None:

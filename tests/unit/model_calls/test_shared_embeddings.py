@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from eden_memory.domain.failures import PermanentError
 from eden_memory.domain.usage import CALLS
 from eden_memory.models.accounts import CENTS
-from eden_memory.models.calls import CallFailed
+from eden_memory.models.calls import CallFailed, Tokens
 from eden_memory.models.embeddings.embedding import KeptEmbedder
 from eden_memory.models.embeddings.shares import shared, shared_cost
 from schemas.events import ModelCalled
@@ -140,14 +140,33 @@ async def test_a_request_that_is_cancelled_leaves_the_others_their_answer() -> N
     assert len(calls) == 1
 
 
-async def test_a_vector_of_no_length_is_no_answer() -> None:
-    class Nothing(FakeVectors):
-        async def embed(self, model: str, texts: Sequence[str]):  # type: ignore[no-untyped-def]
-            _, tokens = await super().embed(model, texts)
-            return [[0.0, 0.0] for _ in texts], tokens
+class Nothing(FakeVectors):
+    """Vectors without length for texts that begin with `bad`."""
 
-    found, _ = await handled(embedder_over(Nothing(), MemoryAnswers()), "u1", ["x"])
+    async def embed(self, model: str, texts: Sequence[str]) -> tuple[list[list[float]], Tokens]:
+        vectors, tokens = await super().embed(model, texts)
+        found = zip(texts, vectors, strict=True)
+        return [[0.0, 0.0] if text.startswith("bad") else one for text, one in found], tokens
+
+
+async def test_a_vector_of_no_length_is_no_answer_and_paid_for_all_the_same() -> None:
+    found, calls = await handled(embedder_over(Nothing(), MemoryAnswers()), "u1", ["bad"])
     assert isinstance(found, CallFailed)
+    assert [(one.outcome, one.input_tokens, one.cost_usd) for one in calls] == [
+        ("invalid", 3, Decimal(3) / 1_000_000)
+    ]
+
+
+async def test_a_text_whose_vector_is_of_no_use_ends_alone_after_six_calls() -> None:
+    provider = Nothing()
+    embedder = embedder_over(provider, MemoryAnswers())
+    first = await asyncio.gather(*(handled(embedder, unit, [unit]) for unit in ("bad", "good")))
+    assert all(isinstance(found, CallFailed) for found, _ in first), "they shared a call"
+    again = await asyncio.gather(*(handled(embedder, unit, [unit]) for unit in ("bad", "good")))
+    assert [isinstance(found, CallFailed) for found, _ in again] == [True, False]
+    ends = [(await handled(embedder, "bad", ["bad"]))[0] for _ in range(6)]
+    assert isinstance(ends[-1], PermanentError)
+    assert sum("bad" in call for call in provider.calls) == 6
 
 
 @given(st.integers(0, 10_000), st.lists(st.integers(0, 500), min_size=1, max_size=40))
