@@ -80,8 +80,8 @@ async def consumer(bootstrap: str, places: Sequence[TopicPartition], isolation: 
         request_timeout_ms=10_000,
     )
     reading.assign(places)
-    await reading.start()
     try:
+        await reading.start()
         yield reading
     finally:
         await reading.stop()
