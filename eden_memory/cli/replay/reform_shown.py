@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.progress import TextColumn
 from rich.table import Table
 
+from eden_memory.cli.memory.terminal import line, plain
 from eden_memory.cli.replay.progress import BarOrLines
 from eden_memory.cli.replay.reform_plan import Plan
 from eden_memory.domain.reform.expected import total
@@ -118,4 +119,4 @@ def own_changes(found: Applied) -> list[str]:
 def _settled(one: Settled) -> str:
     change = one.change
     text = change.after or next(iter(change.before), "")
-    return f"  {one.outcome}: {change.kind} in {change.scope.key}: {text}"
+    return f"  {one.outcome}: {change.kind} in {plain(change.scope.key)}: {line(text).plain}"
