@@ -97,8 +97,9 @@ def ended(how: str, *, signalled: bool = True) -> tuple[int, list[str], str]:
     """Exit code, what was printed and the errors of a process of one part, told to end once it runs."""
     command = [sys.executable, "-c", PROGRAM, how]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as one:
-        first = cast(TextIO, one.stdout).readline()
+        first = ""  # what `readline` has read beyond its line is lost to `communicate`
         if signalled:
+            first = cast(TextIO, one.stdout).readline()
             one.send_signal(signal.SIGTERM)
         said, errors = one.communicate(timeout=30)
     printed = [line for line in (first + said).splitlines() if line in {"runs", "drained", "closed"}]
