@@ -1,25 +1,26 @@
 """A reform made live and left again: nothing forgotten comes back, nothing people changed stays behind."""
 
 import asyncio
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from eden_memory import app
 from eden_memory.cli.replay.namespace import carried, rolled_back, switched_to
-from eden_memory.domain.control import Pause
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.placement import ORIGINAL, Placement
-from eden_memory.mongo.controls import MongoControls
 from eden_memory.mongo.source.requests import ask
 from eden_memory.namespaces.switching import switch
 from eden_memory.namespaces.wiring import installation
 from eden_memory.settings import Settings
-from processors.pipeline import FORGETTING
+from processors.pipeline import ATLAS_WRITER, FORGETTING
 from schemas.scopes import Scope
-from tests.integration.formation.running_system import System, until
+from tests.integration.formation.obedient_model import obey
+from tests.integration.formation.running_system import System, fast, stages, system, until
 from tests.integration.replay.reform_kit import placed, reform
-from tests.integration.replay.test_switching import Held, everything
+from tests.integration.replay.test_switching import Held, running
+from tests.integration.stages_on_servers import running as running_parts
+from tests.model_server.serving import serving
 
 pytestmark = pytest.mark.servers
 NAME = "anew"
@@ -54,52 +55,50 @@ async def true(value: bool) -> bool:
 async def test_what_was_forgotten_before_a_switch_is_gone_at_it_and_what_people_change_goes_back(
     settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async with everything(settings) as (found, running):
+    async with serving(obey) as models, system(fast(settings, models), models, run=False) as found:
         here, there = Held(found, Placement()), Held(found, Placement(NAME, NAME))
-        session = await found.session("ana")
-        (first, _) = await found.told(session, "ana", f"fact user: {TREE}", f"fact user: {GATE}")
-        controls = MongoControls(found.database, placed(found.settings, NAME).names)
-        await controls.pause(Pause(FORGETTING, "hand", "a test", datetime.now(UTC)))
-        ended, said = await reform(found.settings, NAME)
-        assert ended == "formed", said
-        with pytest.raises(EdenError, match="not in it yet"):
-            await switched_to(found.settings, NAME)
-        with pytest.raises(EdenError, match="cannot be compared"):
-            await switched_to(other_vectors(found.settings), NAME, as_it_is=True)
-        assert await is_live(found, ORIGINAL)
+        async with stages(found.settings):
+            await _switched_while_forgetting(found, here, there)
 
-        await _forgotten_just_before(found, controls, first)
-        await until(lambda: true(running.state().what == NAME and running.state().ready), "moved")
-
-        row = await there.facts.find_one({"content": GATE, "active": True})
-        assert row is not None
-        await command(found, "add", None, NUTS)
-        await command(found, "edit", row["_id"], OAK)
-        await there.holds(NUTS, OAK)
-        await here.holds(GATE)
-        await rolled_back(found.settings)
-        said = capsys.readouterr().out
-        assert f"{ORIGINAL} is live again" in said
-        assert "2 applied again, 0 there already, 0 match nothing" in said
-        await here.holds(NUTS, OAK)
-        await carried(found.settings, NAME)
-        assert "0 applied again, 2 there already" in capsys.readouterr().out
+        async with running(found.settings) as placed_parts:
+            await until(lambda: true(placed_parts.state().ready), "ready")
+            row = await there.facts.find_one({"content": GATE, "active": True})
+            assert row is not None
+            await command(found, "add", None, NUTS)
+            await command(found, "edit", row["_id"], OAK)
+            await there.holds(NUTS, OAK)
+            await here.holds(GATE)
+            await rolled_back(found.settings)
+            said = capsys.readouterr().out
+            assert f"{ORIGINAL} is live again" in said
+            assert "2 applied again, 0 there already, 0 match nothing" in said
+            await here.holds(NUTS, OAK)
+            await carried(found.settings, NAME)
+            assert "0 applied again, 2 there already" in capsys.readouterr().out
 
 
-async def _forgotten_just_before(found: System, controls: MongoControls, message: str) -> None:
-    """The switch waits for the forgetting of what is to become live."""
-    here, there = Held(found, Placement()), Held(found, Placement(NAME, NAME))
-    await found.forget("message", message)
+async def _switched_while_forgetting(found: System, here: Held, there: Held) -> None:
+    """The switch waits for the forgetting of what is to become live, which begins to run only then."""
+    session = await found.session("ana")
+    (first, _) = await found.told(session, "ana", f"fact user: {TREE}", f"fact user: {GATE}")
+    ended, said = await reform(found.settings, NAME)
+    assert ended == "formed", said
+    with pytest.raises(EdenError, match="not in it yet"):
+        await switched_to(found.settings, NAME)
+    with pytest.raises(EdenError, match="cannot be compared"):
+        await switched_to(other_vectors(found.settings), NAME, as_it_is=True)
+    await found.forget("message", first)
     await here.holds(GATE)
-    assert await there.texts() == sorted([TREE, GATE]), "it has not been told yet"
+    assert await there.texts() == sorted([TREE, GATE]), "nobody runs it yet"
     async with installation(found.settings) as at:
         switching = asyncio.create_task(switch(at, NAME))
-        done, _ = await asyncio.wait([switching], timeout=3)
+        done, _ = await asyncio.wait([switching], timeout=2)
         assert not done
         assert await is_live(found, ORIGINAL)
-        await controls.resume(FORGETTING)
-        await switching
-    assert await there.texts() == [GATE], "gone when it is live, not later"
+        own = placed(found.settings, NAME)
+        async with app.stage_parts(own, (FORGETTING, ATLAS_WRITER)) as parts, running_parts(parts):
+            await switching
+            assert await there.texts() == [GATE], "gone when it is live, not later"
 
 
 def other_vectors(settings: Settings) -> Settings:
