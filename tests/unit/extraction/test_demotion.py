@@ -1,6 +1,7 @@
 """What concerns one person alone is recognised; dates, prices and measures of the work are not taken for it."""
 
 import timeit
+from time import process_time
 
 import pytest
 from hypothesis import given
@@ -89,8 +90,9 @@ def test_a_participant_is_named_by_a_whole_word_of_the_name(text: str, named: bo
 
 @pytest.mark.parametrize("piece", ["a", "a@", "1 Aa ", "account A1 ", "call 1", "rue a ", "AB12 A"])
 def test_the_cost_of_a_text_grows_with_its_length_and_no_faster(piece: str) -> None:
-    assert _seconds(piece * 16_000) < 200 * _seconds(piece * 500)
+    assert _seconds(piece * 32_000) < 100 * _seconds(piece * 2_000)
 
 
 def _seconds(text: str) -> float:
-    return min(timeit.repeat(lambda: is_personal(text), number=1, repeat=3))
+    """Of CPU: other work beside it does not count."""
+    return min(timeit.repeat(lambda: is_personal(text), number=1, repeat=3, timer=process_time))

@@ -2,6 +2,7 @@
 
 import json
 import timeit
+from time import process_time
 
 import pytest
 from hypothesis import given
@@ -61,8 +62,9 @@ def test_commas_inside_of_strings_are_kept() -> None:
 @pytest.mark.parametrize("piece", ['\\"', "x", "{", "[", '{"a":', "```json\n", "{} ", ",", ", "])
 @pytest.mark.parametrize("end", ["", "\\", "}"])
 def test_the_cost_of_an_answer_grows_with_its_length_and_no_faster(piece: str, end: str) -> None:
-    assert _seconds(piece * 16_000 + end) < 200 * _seconds(piece * 500 + end)
+    assert _seconds(piece * 32_000 + end) < 100 * _seconds(piece * 2_000 + end)
 
 
 def _seconds(said: str) -> float:
-    return min(timeit.repeat(lambda: found_json(f'{{"a": "{said}'), number=1, repeat=3))
+    """Of CPU: other work beside it does not count."""
+    return min(timeit.repeat(lambda: found_json(f'{{"a": "{said}'), number=1, repeat=3, timer=process_time))
