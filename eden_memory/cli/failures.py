@@ -42,7 +42,9 @@ def _of_servers(error: Exception) -> EdenError | None:
             return EdenError(f"MongoDB does not answer: {str(error).partition(' (')[0]}", MONGODB)
         case OperationFailure() if error.code in REFUSED:
             return EdenError(f"MongoDB refuses: {error}", "`eden doctor` prints the rights that are needed.")
-        case KafkaConnectionError() | KafkaException():
+        case KafkaConnectionError():
             return EdenError(f"Kafka does not answer: {error}", KAFKA)
+        case KafkaException():
+            return EdenError(f"Kafka could not do it: {error}", KAFKA)
         case _:
             return None
