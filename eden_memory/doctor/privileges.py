@@ -18,7 +18,7 @@ WRITE_MEMORY = (
     *("collMod", "createCollection", "createIndex", "dropIndex", "find", "insert"),
     *("listIndexes", "remove", "update"),
 )
-UNDESCRIBED = ("consumption", "controls", "groups", "installation")
+UNDESCRIBED = ("consumption", "controls", "groups", "installation", "versions")
 """Those that hold no document of the contract."""
 COLLECTIONS = sorted({*(document.COLLECTION for document in DOCUMENTS), *UNDESCRIBED})
 """Memory collections, without their prefix."""
