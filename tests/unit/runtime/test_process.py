@@ -94,16 +94,17 @@ print("closed", flush=True)
 
 
 def ended(how: str, *, signalled: bool = True) -> tuple[int, list[str], str]:
-    """Exit code, what was printed and the errors of a process of one part, told to end once it runs."""
+    """Exit code, what was printed, and all that was said, of a process of one part, told to end once it runs."""
     command = [sys.executable, "-c", PROGRAM, how]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as one:
-        first = ""  # what `readline` has read beyond its line is lost to `communicate`
-        if signalled:
-            first = cast(TextIO, one.stdout).readline()
-            one.send_signal(signal.SIGTERM)
-        said, errors = one.communicate(timeout=30)
-    printed = [line for line in (first + said).splitlines() if line in {"runs", "drained", "closed"}]
-    return one.returncode, printed, said + errors
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as one:
+        lines: list[str] = []
+        for line in cast(TextIO, one.stdout):
+            lines.append(line.rstrip())
+            if signalled and lines[-1] == "runs":
+                one.send_signal(signal.SIGTERM)
+        one.wait(30)
+    printed = [line for line in lines if line in {"runs", "drained", "closed"}]
+    return one.returncode, printed, "\n".join(lines)
 
 
 def test_a_signal_drains_and_closes() -> None:
