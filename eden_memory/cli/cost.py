@@ -17,6 +17,7 @@ from eden_memory.cli.replay.live import live_settings, settings_of
 from eden_memory.domain.budgets.budgets import period_of
 from eden_memory.domain.budgets.memory_cost import Share, of_blob, of_fact, total
 from eden_memory.domain.errors import EdenError
+from eden_memory.domain.placement import ORIGINAL
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.ids_given import typed
@@ -131,7 +132,7 @@ def _show(asked: Asked, by: By | None, namespace: str | None, *, as_json: bool) 
     usd = sum((one.cost_usd for one in sums), Decimal(0))
     unknown = sum(one.counts["unpriced_calls"] for one in sums)
     told: dict[str, Any] = {
-        "namespace": namespace or LIVE,
+        "namespace": _account(namespace),
         "from": asked.first,
         "to": asked.last,
         "cost_usd": f"{usd:f}",
@@ -183,6 +184,11 @@ def _print(told: dict[str, Any], sums: Sequence[Sum], by: By | None, counted_to:
     console.print(f"[dim]{newest(counted_to)}[/dim]")
 
 
+def _account(namespace: str | None) -> str:
+    """Under what calls are counted: live formation began in the original namespace, and kept its account."""
+    return LIVE if namespace in (None, ORIGINAL) else namespace
+
+
 async def _read(
     settings: Settings, asked: Asked, namespace: str | None
 ) -> tuple[list[Sum], int, int, datetime | None]:
@@ -190,7 +196,7 @@ async def _read(
         database = client[settings.mongodb.database]
         placed = await settings_of(settings, database, namespace)
         totals = MongoTotals(database, placed.names)
-        asked = replace(asked, namespace=namespace or LIVE)
+        asked = replace(asked, namespace=_account(namespace))
         return (
             await totals.sums(asked),
             await totals.facts_formed(asked),

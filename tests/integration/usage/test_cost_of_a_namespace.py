@@ -71,9 +71,9 @@ def call(name: str, namespace: str, usd: Decimal) -> ModelCalled:
 async def test_a_reforms_calls_are_its_own_and_not_lives(
     kit: OnServers, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = [await shown(kit, namespace, monkeypatch, capsys) for namespace in (None, "trial")]
-    assert [Decimal(one["cost_usd"]) for one in told] == [LIVE_USD, TRIAL_USD]
-    assert [(one["calls"], one["facts_formed"]) for one in told] == [(1, 2), (1, 7)]
+    told = [await shown(kit, namespace, monkeypatch, capsys) for namespace in (None, "trial", "original")]
+    assert [Decimal(one["cost_usd"]) for one in told] == [LIVE_USD, TRIAL_USD, LIVE_USD]
+    assert [(one["calls"], one["facts_formed"]) for one in told] == [(1, 2), (1, 7), (1, 2)]
     sums = await spent(kit.database, NAMES, datetime.now(UTC), 20)
     assert {usd for (period, *_), usd in sums.items() if period == "month"} == {float(LIVE_USD)}
     (budget,) = await MongoBudgets(kit.database, NAMES).all()
