@@ -113,4 +113,4 @@ async def test_a_letter_that_cannot_be_read_ends_no_stage_and_hides_no_other(kit
 
     async with running(Worker(stage(mended), kit.around())):
         await until(lambda: _published(kit, good.id), "the other one is published")
-    assert (await kit.controls.dead_states())[wrong.id] == "gone"
+        await until(lambda: _state(kit, wrong.id, "gone"), "noted that it is gone")
