@@ -66,7 +66,7 @@ dashboards: setup ## write Grafana's dashboards anew from tests/dashboards
 bench-metrics: setup ## what metrics cost, and how long one page of them takes
 	@$(BIN)/python -W ignore -m tests.bench.metrics
 
-bench: bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-search bench-metrics bench-replay ## all benchmarks
+bench: bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-search bench-metrics bench-replay bench-reform bench-comparing ## all benchmarks
 
 bench-tailer: setup ## the tailer against its bounds
 	@$(BIN)/python -m tests.bench.tailer
