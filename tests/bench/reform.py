@@ -22,14 +22,14 @@ from pydantic import SecretStr
 from eden_memory import handlers
 from eden_memory.demo.conversation import plain_text, read_conversation
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
-from tests.bench.formation import (
+from tests.bench.formation_load import conversations, mark, place_of, staggered
+from tests.bench.formation_run import (
     Formed,
     Stand,
-    _until_formed,  # pyright: ignore[reportPrivateUsage]
-    _watching,  # pyright: ignore[reportPrivateUsage]
-    _write,  # pyright: ignore[reportPrivateUsage]
+    until_formed,
+    watching,
+    write,
 )
-from tests.bench.formation_load import conversations, mark, place_of, staggered
 from tests.bench.report import Report, Row
 from tests.integration.formation.running_system import fast, system
 from tests.integration.replay.reform_kit import Priced, calls, expected, quiet, reform
@@ -62,9 +62,9 @@ def numbered(sessions: int, each: int, first: int) -> list[dict[str, Any]]:
 async def lived(made: Stand, load: Sequence[dict[str, Any]], pace: float | None) -> Formed:
     """Write, and watch until it is formed."""
     formed = Formed(sum(1 for one in load if MARK.search(one["content"])))
-    async with _watching(made, formed):
-        await _write(made, load, pace)
-        await _until_formed(formed)
+    async with watching(made, formed):
+        await write(made, load, pace)
+        await until_formed(formed)
     first = min(place_of(one)[0] for one in formed.markers)
     assert first == min(int(one["session_id"][-4:]) for one in load), "nothing but this load was formed"
     return formed

@@ -22,11 +22,11 @@ import psutil
 
 from eden_memory.namespaces.dropping import drop
 from eden_memory.namespaces.wiring import installation
-from tests.bench.formation import (
+from tests.bench.formation_run import (
     Stand,
-    _until_followed,  # pyright: ignore[reportPrivateUsage]
     running,
     stand,
+    until_followed,
 )
 from tests.bench.reform import EDEN, GUIDANCE, MORE, PACE, lived, numbered, streams
 from tests.bench.report import Report, Row, percentile
@@ -142,7 +142,7 @@ async def delays(
         async with stand(servers, models, {}) as made:
             reforms = Reforms(made, folder)
             with running(made, folder / "run.log"):
-                await _until_followed(made)
+                await until_followed(made)
                 await lived(made, numbered(sessions, each, 0), None)
                 for first in range(200, 200 + 400 * rounds, 400):
                     with cpu(taken, "alone"):

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.bench.formation import (
+from tests.bench.formation_run import (
     MOST_SECONDS,
     Stand,
-    _until_followed,  # pyright: ignore[reportPrivateUsage]
     running,
     stand,
+    until_followed,
 )
 from tests.bench.reform import lived, numbered, streams
 from tests.bench.report import Report, Row
@@ -77,7 +77,7 @@ async def rates(
         folder = Path(name)
         async with stand(servers, models, {}) as made:
             with running(made, folder / "run.log"):
-                await _until_followed(made)
+                await until_followed(made)
                 began = time.time()
                 live = await lived(made, load, None)
                 live_rate = len(load) / (live.ended - began)
