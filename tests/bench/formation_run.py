@@ -225,7 +225,7 @@ async def run(
 
 
 async def write(made: Stand, load: Sequence[dict[str, Any]], pace: float | None) -> None:
-    """As an application writes, one conversation after the other in the order given; `pace`: messages a second."""
+    """As an application writes, in the order given; `pace`: messages a second."""
     began, written, left = time.monotonic(), 0, iter(load)
     while batch := list(islice(left, 500 if pace is None else 5)):
         await made.database["messages"].insert_many(batch)
