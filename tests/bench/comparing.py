@@ -10,7 +10,7 @@ import argparse
 import asyncio
 import json
 import os
-import resource
+import re
 import sys
 import tempfile
 import time
@@ -125,10 +125,29 @@ async def compared(settings: Settings) -> tuple[dict[str, Any], float, float]:
     process = await asyncio.create_subprocess_exec(
         *command, env={**os.environ, **given}, stdout=asyncio.subprocess.PIPE
     )
+    watching = asyncio.create_task(_most_memory(process.pid))
     said, _ = await process.communicate()
     seconds = time.monotonic() - begun
     assert process.returncode == 0
-    return json.loads(said), seconds, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1_000
+    return json.loads(said), seconds, await watching
+
+
+async def _most_memory(pid: int) -> float:
+    """MB, until it ends; what `rusage` tells of a child begins with what its parent had."""
+    most = 0.0
+    while now := _peak(pid):
+        most = now
+        await asyncio.sleep(0.02)
+    return most
+
+
+def _peak(pid: int) -> float:
+    """MB so far; 0 once it has ended."""
+    try:
+        found = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    return int(found[1]) / 1_000 if found else 0.0
 
 
 async def read(database: AsyncDatabase[Stored]) -> float:

@@ -19,6 +19,7 @@ from schemas.events import FactsExtracted, FactsProposed, ModelCalled
 from tests.integration.formation.commands import eden
 from tests.integration.formation.obedient_model import WORD, obey
 from tests.integration.formation.running_system import System, fast, system, until
+from tests.model_server.config import FaultName, Rule
 from tests.model_server.script import Asked, Said
 from tests.model_server.serving import Serving
 
@@ -45,8 +46,10 @@ async def calls(shared: System) -> Counter[tuple[str, str | None]]:
 
 
 async def test_faults_of_three_kinds_lose_nothing(shared: System, models: Serving) -> None:
-    rates = {"truncated": 0.1, "error": 0.1, "rate_limited": 0.1}
-    models.change(rates=rates, embedding_rates={"error": 0.1, "rate_limited": 0.1}, retry_after=0.2)
+    rates: dict[FaultName, float] = {"truncated": 0.1, "error": 0.1, "rate_limited": 0.1}
+    once = [Rule(contains=f"Berth {n} is free", fault=name, times=1) for n, name in enumerate(rates)]
+    embedding_rates = {"error": 0.1, "rate_limited": 0.1}
+    models.change(rates=rates, rules=once, embedding_rates=embedding_rates, retry_after=0.2)
     sessions = [await shared.session(f"user-{n}") for n in range(24)]
     said = [
         await shared.write(one, f"user-{n}", f"fact user: Berth {n} is free.", f"note user: Likes {n}.")
