@@ -31,7 +31,7 @@ def _of_settings(error: Exception) -> EdenError | None:
         case SettingsError() | TOMLDecodeError():
             return Invalid(f"settings cannot be read: {error}", SETTINGS)
         case InvalidURI():
-            return Invalid(f"EDEN_MONGODB_URI is not valid: {error}", SETTINGS)
+            return Invalid(f"EDEN_MONGODB_URI is not valid: {str(error).partition(':')[0]}", SETTINGS)
         case _:
             return None
 
@@ -41,7 +41,10 @@ def _of_servers(error: Exception) -> EdenError | None:
         case ConnectionFailure():
             return EdenError(f"MongoDB does not answer: {str(error).partition(' (')[0]}", MONGODB)
         case OperationFailure() if error.code in REFUSED:
-            return EdenError(f"MongoDB refuses: {error}", "`eden doctor` prints the rights that are needed.")
+            return EdenError(
+                f"MongoDB refuses: {str(error).partition(', full error')[0]}",
+                "`eden doctor` prints the rights that are needed.",
+            )
         case KafkaConnectionError():
             return EdenError(f"Kafka does not answer: {error}", KAFKA)
         case KafkaException():
