@@ -6,7 +6,7 @@ from aiokafka.errors import KafkaConnectionError
 from confluent_kafka import KafkaException
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
-from pymongo.errors import ConnectionFailure, InvalidURI, OperationFailure
+from pymongo.errors import ConnectionFailure, OperationFailure
 
 from eden_memory.api.errors import Invalid
 from eden_memory.domain.errors import EdenError
@@ -30,8 +30,6 @@ def _of_settings(error: Exception) -> EdenError | None:
             return Invalid(f"settings are not valid: {wrong}", SETTINGS)
         case SettingsError() | TOMLDecodeError():
             return Invalid(f"settings cannot be read: {error}", SETTINGS)
-        case InvalidURI():
-            return Invalid(f"EDEN_MONGODB_URI is not valid: {str(error).partition(':')[0]}", SETTINGS)
         case _:
             return None
 

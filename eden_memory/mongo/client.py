@@ -6,7 +6,9 @@ from typing import Any
 
 from pymongo import AsyncMongoClient, ReadPreference
 from pymongo.driver_info import DriverInfo
+from pymongo.errors import InvalidURI
 
+from eden_memory.domain.errors import EdenError
 from eden_memory.mongo.trigger.waits import let_waits_be_cancelled
 from eden_memory.settings import MongoSettings
 
@@ -30,9 +32,14 @@ def connect(settings: MongoSettings, uri: str) -> AsyncMongoClient[dict[str, Any
     """A client for this connection string: journaled majority writes, aware datetimes, bounded waits.
 
     What the connection string says itself (timeouts, write concern, TLS) wins. No I/O here.
+    EdenError, with nothing of the string in it, where the driver cannot read that.
     """
     let_waits_be_cancelled()
-    return Client(uri, driver=DriverInfo(APP_NAME), **_unless_in(uri, _options(settings)))
+    try:
+        return Client(uri, driver=DriverInfo(APP_NAME), **_unless_in(uri, _options(settings)))
+    except (ValueError, InvalidURI) as error:
+        what = f"the address of MongoDB is not valid: {str(error).partition(':')[0]}"
+        raise EdenError(what, "Check EDEN_MONGODB_URI.") from None
 
 
 def _options(settings: MongoSettings) -> dict[str, Any]:
