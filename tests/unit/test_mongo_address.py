@@ -4,7 +4,7 @@ import pytest
 
 from eden_memory.domain.errors import EdenError
 from eden_memory.mongo.client import connect
-from eden_memory.settings import MongoSettings
+from eden_memory.settings import Settings
 
 
 @pytest.mark.parametrize(
@@ -12,5 +12,5 @@ from eden_memory.settings import MongoSettings
 )
 async def test_an_address_that_cannot_be_read_is_not_quoted(uri: str) -> None:
     with pytest.raises(EdenError, match="address of MongoDB") as raised:
-        connect(MongoSettings(), uri)
+        connect(Settings().mongodb, uri)
     assert "secret" not in f"{raised.value.what} {raised.value.hint}"
