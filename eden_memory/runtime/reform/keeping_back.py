@@ -1,5 +1,6 @@
 """What a reform's stages publish, on its way: calls are counted at once, closed windows wait until they are fed."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Protocol
@@ -41,6 +42,8 @@ class KeepingBack:
         self.offer: Callable[[FormationRequested], None] = _nobody
         self.counted: Callable[[ModelCalled], None] = _not_kept_back
         self._calls, self._windows = topic_of(ModelCalled), topic_of(FormationRequested)
+        self._uncounted: dict[str, ModelCalled] = {}
+        self._counting = asyncio.Lock()
         self.spent, self.paid = spent, paid
         """By this reform: US dollars, and calls that were charged for or failed."""
 
@@ -54,10 +57,21 @@ class KeepingBack:
                 self.offer(window)
 
     async def _count(self, calls: Sequence[ModelCalled]) -> None:
-        for one in await self._usage.count(calls) if calls else ():
+        """Calls that wait while others are counted are counted together: all change the same few totals."""
+        if not calls:
+            return
+        self._uncounted |= {one.call_id: one for one in calls}
+        async with self._counting:
+            waiting, self._uncounted = self._uncounted, {}
+            try:
+                counted = await self._usage.count(list(waiting.values())) if waiting else ()
+            except BaseException:
+                self._uncounted = waiting | self._uncounted
+                raise
+        for one in counted:
             self.spent += one.cost_usd or 0
             self.paid += 1
-        for one in calls:
+        for one in waiting.values():
             self.counted(one)
 
 
