@@ -155,7 +155,7 @@ def test_it_stops_at_its_cap_in_the_midst_of_writing_and_shows_what_was_formed_b
 ) -> None:
     with model_server_process(base_seconds=0.2) as models:
         asks = {"OPENAI_API_KEY": "nobody's", "OPENAI_BASE_URL": models.openai_url}
-        process = demo(environment | asks, "--rate", "20", "--llm", "openai", "--cap", "0.0001")
+        process = demo(environment | asks, "--rate", "8", "--llm", "openai", "--cap", "0.0001")
         said, _ = process.communicate(timeout=110)
         asked = models.counts()["calls"]
     plain = " ".join(said.split())

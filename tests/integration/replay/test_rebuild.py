@@ -89,7 +89,7 @@ async def test_a_rebuild_after_full_compaction_equals_live(kit: ReplayKit) -> No
 
 
 async def test_a_rebuild_killed_in_the_middle_is_continued_by_the_same_command(kit: ReplayKit) -> None:
-    await kit.lived(150, seed=3)
+    await kit.lived(400, seed=3)
     scopes = await kit.database[PREFIX + "snapshots"].count_documents({})
     process = kit.eden("rebuild", NAME, "--verify")
     await until(lambda: _made(kit), "a namespace", 60)

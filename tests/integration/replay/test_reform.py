@@ -86,7 +86,7 @@ async def test_a_changed_prompt_differs_and_costs_about_what_was_expected(
     streams = tmp_path / "streams.json"
     row = {"_id": "s.helper/user", "agent_id": "s.helper", "scope": "user", "extraction_guidance": LOUDLY}
     streams.write_text(json.dumps([row]))
-    ended, said = await reform(lived.settings, "loud", streams=streams)
+    ended, said = await reform(lived.settings, "loud", streams=streams, at_once=1)
     assert ended == "formed", said
     rows = await memory(lived.database, placed(lived.settings, "loud"))
     texts = {row["content"] for row in rows["facts"].values()}
