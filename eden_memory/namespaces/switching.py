@@ -46,9 +46,8 @@ async def switch(at: Installation, name: str, *, part: bool = False) -> Placemen
     handover = await _handover(at, expected, to)
     try:
         if expected.pipeline != to.pipeline:
-            await _level(
-                at, to, FORGETTING
-            )  # what live has been told to forget is no longer there when it is live
+            # What live has been told to forget is no longer there when it is live.
+            await _level(at, to, FORGETTING)
         await _level(at, to, WRITER)
         await at.live.switch(to, expected, handover)
     except BaseException:

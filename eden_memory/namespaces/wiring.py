@@ -102,9 +102,8 @@ async def rebuilding(
         raise EdenError(f"{name} is live: its writer is part of `eden run`", "Give another name.")
     topics, group = at.topics(placement), at.topics(placement).group(WRITER)
     async with Places(at.client, topics.read_by(WRITER), group) as places:
-        if (
-            known is None
-        ):  # one of this name may have been lost with MongoDB: its group would begin where that ended
+        if known is None:
+            # One of this name may have been lost with MongoDB: its group would begin where that ended.
             await forget_group(at, placement, group)
         namespace = known or await _new(at, placement, group, places)
         if namespace.state == "dropped":
