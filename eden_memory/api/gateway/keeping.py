@@ -33,7 +33,7 @@ class Keeping:
 
         async def write() -> int:
             await self._store.make_session(who.session, who.agent, who.user)
-            found = await self._store.put_lost(who.session, turns.lost) if turns.lost is not None else 0
+            found = await self._store.put_lost(who.session, turns.lost, at) if turns.lost is not None else 0
             return found + await self._store.put(who.session, who.user, turns.new, at)
 
         return self._start(self._tried(write, len(turns.new)))

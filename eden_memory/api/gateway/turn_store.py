@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
@@ -54,12 +54,12 @@ class TurnStore:
                 raise
             return int(error.details["nInserted"])
 
-    async def put_lost(self, session: Any, lost: Lost) -> int:
-        """Insert an answer that the history shows and that was never stored; 0 or 1."""
-        before = await self._messages.find_one({"_id": lost.behind}, {"_id": 1})
-        if before is None or await self._messages.find_one({"_id": _beginning(lost.answer.slot)}, {"_id": 1}):
+    async def put_lost(self, session: Any, lost: Lost, before: datetime) -> int:
+        """Insert an answer that the history shows and that is not stored (yet), as said before a time; 0 or 1."""
+        asked = await self._messages.find_one({"_id": lost.behind}, {"_id": 1})
+        if asked is None or await self._messages.find_one({"_id": _beginning(lost.answer.slot)}, {"_id": 1}):
             return 0
-        return await self.put(session, None, [lost.answer], datetime.now(UTC))
+        return await self.put(session, None, [lost.answer], before - timedelta(milliseconds=1))
 
     async def make_session(self, session: Any, agent: Any, user: Any) -> None:
         """The session's document with this user in it, where the gateway is to make it."""
