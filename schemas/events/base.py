@@ -1,8 +1,10 @@
 """What every event is: a closed, immutable record that knows its key, its order and its subject."""
 
 from abc import abstractmethod
+from datetime import datetime
 from typing import Any, ClassVar
 
+from schemas.envelope import Envelope
 from schemas.fields import EventId, Ordinal, Part
 
 
@@ -32,6 +34,21 @@ class Event(Part):
     @abstractmethod
     def subject(self) -> str:
         """The entity it is about (`ce_subject`)."""
+
+    def envelope(
+        self, identity: str, source: str, time: datetime, traceparent: str | None = None
+    ) -> Envelope:
+        """What its record says beside the value: `identity` is `ce_id`, `source` who writes it, `time` `ce_time`."""
+        return Envelope(
+            id=identity,
+            name=self.NAME,
+            version=self.VERSION,
+            source=source,
+            time=time,
+            subject=self.subject(),
+            ordering_key=self.ordering_key(),
+            traceparent=traceparent,
+        )
 
     def json_bytes(self) -> bytes:
         """The record's value: compact JSON, fields in declared order, nulls spelled out."""

@@ -19,7 +19,6 @@ from schemas.documents import (
     InboxFormNow,
     InboxSessionEnded,
 )
-from schemas.envelope import Envelope
 from schemas.events import Event, FactCommanded, Forgotten, FormationAsked, MessageRecorded, SessionEnded
 
 MESSAGES, CANDIDATES, FORGOTTEN = "chat.messages", "memory.candidates", "memory.forgotten"
@@ -105,18 +104,10 @@ class InboxMapping:
 
     def _outgoing(self, topic: str, event: Event, inbox_id: str, time: datetime) -> Outgoing:
         event_id = f"inbox/{inbox_id}"
-        envelope = Envelope(
-            id=event_id,
-            name=event.NAME,
-            version=event.VERSION,
-            source=self._source,
-            time=time,
-            subject=event.subject(),
-            ordering_key=event.ordering_key(),
-            traceparent=traceparent(event.ordering_key(), event_id),
-        )
-        key = event.ordering_key().encode()
-        return Outgoing(topic, event.key().encode(), event.json_bytes(), envelope.headers(), key)
+        ordering_key = event.ordering_key()
+        envelope = event.envelope(event_id, self._source, time, traceparent(ordering_key, event_id))
+        key, place = event.key().encode(), ordering_key.encode()
+        return Outgoing(topic, key, event.json_bytes(), envelope.headers(), place)
 
 
 def _demand_bounds(asked: InboxFactCommand) -> None:

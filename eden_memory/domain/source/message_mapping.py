@@ -188,15 +188,6 @@ def watermark(partition: int, version: str, time: datetime, source: str) -> Outg
     """Everything up to a cluster time is published to this partition."""
     event = Watermark(partition=partition, time=time, version=version)
     event_id = f"{event.key()}@{version}"
-    envelope = Envelope(
-        id=event_id,
-        name=event.NAME,
-        version=event.VERSION,
-        source=source,
-        time=time,
-        subject=event.subject(),
-        ordering_key=event.ordering_key(),
-        traceparent=traceparent(event.key(), event_id),
-    )
+    envelope = event.envelope(event_id, source, time, traceparent(event.key(), event_id))
     key = event.key().encode()
     return Outgoing(TOPIC, key, event.json_bytes(), envelope.headers(), key, partition)

@@ -221,9 +221,7 @@ def _erased(event: type[Event], of: Tombstones) -> Node:
 
 
 def _envelope(one: Event, source: str) -> Envelope:
-    return Envelope(
-        EXAMPLE_ID, one.NAME, one.VERSION, source, EXAMPLE_TIME, one.subject(), one.ordering_key()
-    )
+    return one.envelope(EXAMPLE_ID, source, EXAMPLE_TIME)
 
 
 def _about(event: type[Event]) -> dict[str, Node]:

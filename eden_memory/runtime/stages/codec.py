@@ -87,16 +87,7 @@ def record_of(
     value: bytes | None = None,
 ) -> StoredRecord:
     """The record of an event; `value`: its bytes, where they are there already."""
-    envelope = Envelope(
-        id=identity,
-        name=event.NAME,
-        version=event.VERSION,
-        source=source,
-        time=time,
-        subject=event.subject(),
-        ordering_key=event.ordering_key(),
-        traceparent=traceparent,
-    )
+    envelope = event.envelope(identity, source, time, traceparent)
     return _stored(topic_of(type(event)), envelope, event.key(), value or event.json_bytes())
 
 
