@@ -24,3 +24,26 @@ class AnswerStore(Protocol):
     async def judged_invalid(self, answer_id: str, reason: str) -> None:
         """Mark it as of no use."""
         ...
+
+
+class Forwarding:
+    """An AnswerStore before another, for those that do one thing otherwise."""
+
+    def __init__(self, answers: AnswerStore) -> None:
+        self._answers = answers
+
+    async def of_unit(self, unit: str, answer_id: str | None = None) -> Mapping[str, Answer]:
+        """As the store."""
+        return await self._answers.of_unit(unit, answer_id)
+
+    async def find(self, ids: Iterable[str]) -> Mapping[str, Answer]:
+        """As the store."""
+        return await self._answers.find(ids)
+
+    async def keep(self, answer: Answer) -> Answer:
+        """As the store."""
+        return await self._answers.keep(answer)
+
+    async def judged_invalid(self, answer_id: str, reason: str) -> None:
+        """As the store."""
+        await self._answers.judged_invalid(answer_id, reason)

@@ -2,24 +2,26 @@
 
 from collections.abc import Iterable, Mapping
 
-from eden_memory.models.asking.answers import AnswerStore
+from eden_memory.models.asking.answers import AnswerStore, Forwarding
 from schemas.documents import Answer
 
 MOST_REMEMBERED = 100_000
 
 
-class CountedReuse:
-    """An AnswerStore; `units` is what the names of one's own questions begin with."""
+class CountedReuse(Forwarding):
+    """`units`: what the names of one's own questions begin with. Another's answer that was kept first when one's own
+    arrived is no reuse: that was paid, too."""
 
     def __init__(self, answers: AnswerStore, units: str) -> None:
-        self._answers, self._units = answers, units
+        super().__init__(answers)
+        self._units = units
         self._seen: dict[str, None] = {}
         self.reused = 0
         """Answers to questions, vectors apart, each once."""
 
     async def of_unit(self, unit: str, answer_id: str | None = None) -> Mapping[str, Answer]:
         """As the store; an answer of another's that will do is counted."""
-        found = await self._answers.of_unit(unit, answer_id)
+        found = await super().of_unit(unit, answer_id)
         if (
             answer_id is not None
             and answer_id in found
@@ -29,18 +31,10 @@ class CountedReuse:
         return found
 
     async def find(self, ids: Iterable[str]) -> Mapping[str, Answer]:
-        """As the store."""
-        found = await self._answers.find(ids)
+        """As the store; answers of others that are found are counted."""
+        found = await super().find(ids)
         self._count(found.values())
         return found
-
-    async def keep(self, answer: Answer) -> Answer:
-        """As the store; another's that was kept first is no reuse: this one was paid, too."""
-        return await self._answers.keep(answer)
-
-    async def judged_invalid(self, answer_id: str, reason: str) -> None:
-        """As the store."""
-        await self._answers.judged_invalid(answer_id, reason)
 
     def _count(self, answers: Iterable[Answer]) -> None:
         for one in answers:
