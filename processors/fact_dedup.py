@@ -120,16 +120,14 @@ class FactDedup:
         asked = remembered(work.stated, work.scope, marks)
         new = [one for one in asked if facts.with_hash(one.hash) is None]
         compares = bool(new) and self._dedup and isinstance(work.deliveries[0].event, FactsProposed)
-        asking = self._asking(work)
-        earlier, _ = await gather(
-            self._earlier(asking if compares else None), self._embed(work, [one.text for one in new])
-        )
+        texts = [one.text for one in new]
         if compares:
+            asking = self._asking(work)
+            earlier, _ = await gather(self._model.earlier(asking.unit), self._embed(work, texts))
             await self._compare(work, firsts(new), marks, asking, earlier)
+        else:
+            await self._embed(work, texts)
         return await self._resolve(work)
-
-    async def _earlier(self, asking: Asking | None) -> Earlier | None:
-        return None if asking is None else await self._model.earlier(asking.unit)
 
     async def _compare(
         self, work: Work, new: Sequence[Stated], marks: Marks, asking: Asking, earlier: Earlier | None
