@@ -130,8 +130,9 @@ class Feeding:
                 break
             one = self._waiting.popleft()
             self._fed[one.formation_id] = one
-            self.money.on_their_way(self._fed.values())
             some.append(one)
+        if some:
+            self.money.on_their_way(self._fed.values())
         await self._publish(some)
         return bool(self._waiting) and len(self._fed) < room
 
