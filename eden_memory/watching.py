@@ -1,7 +1,7 @@
 """Feeds what people watch: memory from MongoDB, calls and lag from Kafka, into one picture."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Collection
+from collections.abc import AsyncGenerator, Awaitable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from aiokafka.errors import KafkaError
@@ -11,6 +11,7 @@ from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.memory.memory_feed import memory_feed
 from eden_memory.runtime.contract.topics import load_topics
+from eden_memory.runtime.ending import end
 from eden_memory.runtime.kafka import client_kwargs
 from eden_memory.runtime.lag import Lag
 from eden_memory.runtime.usage_feed import usage_feed
@@ -63,15 +64,7 @@ async def _running(*work: Awaitable[None]) -> AsyncGenerator[None]:
         try:
             yield
         finally:
-            await _ended(tasks)
-
-
-async def _ended(tasks: Collection[asyncio.Task[None]]) -> None:
-    """Cancel until they have ended: under load a client was seen to lose a cancellation, and went on."""
-    while running := [one for one in tasks if not one.done()]:
-        for one in running:
-            one.cancel()
-        await asyncio.wait(running, timeout=LAG_SECONDS)
+            await end(tasks)
 
 
 async def _of(work: Awaitable[None]) -> None:

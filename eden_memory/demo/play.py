@@ -27,6 +27,7 @@ from eden_memory.mongo.client import connect
 from eden_memory.mongo.setup.setup import set_up
 from eden_memory.runtime.contract.topic_admin import TopicAdmin
 from eden_memory.runtime.contract.topics import Topics, load_topics
+from eden_memory.runtime.ending import end
 from eden_memory.runtime.kafka import admin_config
 from eden_memory.settings import Settings, SourceSettings
 from eden_memory.watching import watching
@@ -193,8 +194,7 @@ async def within(work: Coroutine[Any, Any, None], progress: Progress, cap_usd: f
         await task
         return True
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await end((task,))
 
 
 async def _outcome(
