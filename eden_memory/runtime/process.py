@@ -67,7 +67,7 @@ class Signals:
 
     def __init__(self, end: Callable[[int], object] = os._exit) -> None:
         self.asked = asyncio.Event()
-        self._end = end
+        self.end = end
         self._loop: asyncio.AbstractEventLoop | None = None
         self._working = False
         self._latest: threading.Timer | None = None
@@ -99,13 +99,13 @@ class Signals:
             self.asked.set()
             return
         log.warning("ends at once", signal=signal.Signals(number).name)
-        self._end(0)
+        self.end(0)
 
     def _too_late(self, seconds: float) -> None:
         log.error("ends without what does not close", seconds=seconds)
         if self._loop is not None:
             say_where_tasks_stand(self._loop)
-        self._end(1)
+        self.end(1)
 
 
 def say_where_tasks_stand(loop: asyncio.AbstractEventLoop) -> None:
@@ -139,10 +139,9 @@ class Process:
         drain_seconds: float = DRAIN_SECONDS,
         *,
         cancel_seconds: float = CANCEL_SECONDS,
-        end: Callable[[int], object] = os._exit,
     ) -> None:
         self.parts, self._signals, self._drain_seconds = parts, signals, drain_seconds
-        self._cancel_seconds, self._end = cancel_seconds, end
+        self._cancel_seconds = cancel_seconds
 
     async def run(self) -> None:
         """All parts; what one of them raises is raised here, after the others were drained."""
@@ -170,7 +169,7 @@ class Process:
         stuck = (await asyncio.wait(late, timeout=self._cancel_seconds))[1] if late else ()
         if stuck:  # the event loop would wait for them without end
             log.error("ends without what does not stop", parts=sorted(task.get_name() for task in stuck))
-            self._end(1)
+            self._signals.end(1)
 
 
 def run_until_signal(main: Callable[[Signals], Coroutine[Any, Any, None]]) -> None:

@@ -45,9 +45,9 @@ async def drained(*parts: Part) -> list[int]:
     ended: list[int] = []
     done = Part()
     done.stop()
-    signals = Signals()
+    signals = Signals(ended.append)
     try:
-        await Process([done, *parts], signals, 0.01, cancel_seconds=0.01, end=ended.append).run()
+        await Process([done, *parts], signals, 0.01, cancel_seconds=0.01).run()
     finally:
         signals.over()
     return ended
