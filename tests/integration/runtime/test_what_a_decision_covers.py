@@ -12,6 +12,7 @@ from eden_memory.runtime.stages.accounting import UsageLog, accounted
 from eden_memory.runtime.stages.worker import Worker
 from schemas.envelope import Envelope
 from schemas.events import ModelCalled
+from tests.calls import called
 from tests.integration.runtime.harness import (
     NOON,
     Bench,
@@ -26,20 +27,9 @@ from tests.integration.runtime.harness import (
 pytestmark = pytest.mark.servers
 
 
-def called(number: int) -> ModelCalled:
-    return ModelCalled(
-        call_id=f"c{number}",
-        namespace="live",
-        agent_id="s.a",
-        stage="answering",
-        operation="chat",
-        provider="test",
-        model="m",
-        outcome="answered",
-        cost_usd=Decimal("0.001"),
-        started_at=NOON + timedelta(seconds=number),
-        seconds=1.0,
-    )
+def paid(number: int) -> ModelCalled:
+    at = NOON + timedelta(seconds=number)
+    return called(f"c{number}", stage="answering", cost_usd=Decimal("0.001"), started_at=at)
 
 
 async def test_what_a_decision_does_not_cover_goes_back_to_its_lane(kit: Bench) -> None:
@@ -86,7 +76,7 @@ async def test_model_calls_are_published_with_the_decision_and_those_of_failed_a
     async def asks(deliveries: Sequence[Delivery]) -> Decision | Retry:
         nonlocal attempts
         attempts += 1
-        note(called(attempts))
+        note(paid(attempts))
         return Retry("not now", after=0.01) if attempts == 1 else Decision([answered(deliveries[0])])
 
     await kit.put(questions(1, 1))

@@ -21,6 +21,7 @@ from eden_memory.mongo.usage.window_budgets import MongoWindowBudgets
 from eden_memory.settings import Settings
 from schemas.documents import Budget, Reservation
 from schemas.events import ModelCalled
+from tests.calls import called
 from tests.names import NAMES
 
 pytestmark = pytest.mark.servers
@@ -85,22 +86,8 @@ async def only(budgets: MongoBudgets) -> Spending:
 
 
 def call(name: str, at: datetime, usd: Decimal, user: str | None = None) -> ModelCalled:
-    return ModelCalled(
-        call_id=name,
-        namespace="live",
-        agent_id="s.x",
-        user_id=user,
-        formation_id="f1",
-        stage="fact-extraction",
-        operation="chat",
-        provider="p",
-        model="m",
-        outcome="answered",
-        input_tokens=5,
-        cost_usd=usd,
-        started_at=at,
-        seconds=0.1,
-    )
+    ids = {"agent_id": "s.x", "user_id": user, "formation_id": "f1"}
+    return called(name, **ids, input_tokens=5, cost_usd=usd, started_at=at)
 
 
 async def test_workers_that_reserve_at_once_share_the_room_and_none_of_it_twice(

@@ -17,6 +17,7 @@ from eden_memory.runtime import metrics
 from eden_memory.settings import Settings
 from schemas.documents import Namespace
 from schemas.events import ModelCalled
+from tests.calls import called
 from tests.integration.stages_on_servers import OnServers, on_servers
 from tests.names import NAMES
 
@@ -52,20 +53,8 @@ async def kit(settings: Settings) -> AsyncGenerator[OnServers]:
 
 
 def call(name: str, namespace: str, usd: Decimal) -> ModelCalled:
-    return ModelCalled(
-        call_id=name,
-        namespace=namespace,
-        agent_id="s.a",
-        stage="fact-extraction",
-        operation="chat",
-        provider="p",
-        model="m",
-        outcome="answered",
-        input_tokens=5,
-        cost_usd=usd,
-        started_at=NOW - timedelta(milliseconds=1),
-        seconds=0.1,
-    )
+    at = NOW - timedelta(milliseconds=1)
+    return called(name, namespace=namespace, input_tokens=5, cost_usd=usd, started_at=at)
 
 
 async def test_a_reforms_calls_are_its_own_and_not_lives(

@@ -21,6 +21,7 @@ from eden_memory.settings import Settings
 from schemas.documents import CountedCall, UsageState, UsageTotal
 from schemas.envelope import Envelope
 from schemas.events import ModelCalled
+from tests.calls import called
 from tests.integration.formation.running_system import until
 from tests.integration.stages_on_servers import OnServers, on_servers
 from tests.names import NAMES
@@ -41,21 +42,17 @@ def calls(number: int, seed: int = 1) -> list[ModelCalled]:
     """Of several agents, users, stages and days; one in seven at an unknown price, some failed."""
     dice = random.Random(seed)
     return [
-        ModelCalled(
-            call_id=f"call-{n}",
-            namespace="live",
+        called(
+            f"call-{n}",
             agent_id=f"s.a{dice.randrange(3)}",
             user_id=dice.choice([None, "i.1", "i.2"]),
             stage=dice.choice(["fact-extraction", "fact-dedup", "consolidation"]),
-            operation="chat",
-            provider="p",
             model=dice.choice(["small", "large"]),
             outcome="rate_limited" if n % 11 == 0 else "answered",
             input_tokens=0 if n % 11 == 0 else dice.randrange(1, 3_000),
             output_tokens=0 if n % 11 == 0 else 7,
             cost_usd=None if n % 7 == 0 or n % 11 == 0 else Decimal(dice.randrange(1, 10**9)) / 10**12,
             started_at=NOON + timedelta(hours=dice.randrange(72)),
-            seconds=0.5,
         )
         for n in range(number)
     ]

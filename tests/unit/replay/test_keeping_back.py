@@ -12,6 +12,7 @@ from eden_memory.runtime.reform.keeping_back import KeepingBack
 from eden_memory.runtime.stages.codec import record_of
 from schemas.events import FormationRequested, ModelCalled
 from schemas.events.base import Event
+from tests.calls import called
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TOPICS: dict[type[Event], str] = {ModelCalled: "usage", FormationRequested: "formations"}
@@ -45,19 +46,7 @@ class Published:
 
 
 def record(call_id: str) -> StoredRecord:
-    call = ModelCalled(
-        call_id=call_id,
-        namespace="trial",
-        agent_id="s.bot",
-        stage="fact-extraction",
-        operation="chat",
-        provider="p",
-        model="m",
-        outcome="answered",
-        cost_usd=Decimal(1),
-        started_at=NOON,
-        seconds=0.1,
-    )
+    call = called(call_id, namespace="trial", cost_usd=Decimal(1))
     return record_of(call, TOPICS.__getitem__, identity=call_id, source="test", time=NOON, traceparent=None)
 
 

@@ -18,6 +18,7 @@ from eden_memory.models.asking.capped import Capped
 from eden_memory.runtime.reform.money import Money
 from schemas.documents import Answer
 from schemas.events import ModelCalled
+from tests.calls import called
 from tests.unit.replay.test_reform_planning import Servers, feeding, requests, window
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -36,20 +37,8 @@ def each_costs(stage: str, tier: int, calls: Calls) -> Decimal:
 
 def merged(scope: str, usd: str) -> ModelCalled:
     """The call of a consolidation, counted."""
-    return ModelCalled(
-        call_id=f"{scope}{usd}",
-        namespace="trial",
-        agent_id="s.bot",
-        stage="consolidation",
-        operation="chat",
-        provider="p",
-        model="m",
-        scope=f"agent:s.{scope}",
-        cost_usd=Decimal(usd),
-        outcome="answered",
-        started_at=NOW,
-        seconds=1.0,
-    )
+    key = f"agent:s.{scope}"
+    return called(f"{scope}{usd}", namespace="trial", stage="consolidation", scope=key, cost_usd=Decimal(usd))
 
 
 class Wallet:
