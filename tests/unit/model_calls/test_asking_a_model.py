@@ -1,7 +1,6 @@
 """A question to a model: kept, judged, repaired, replayed, bounded, accounted for."""
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -25,15 +24,6 @@ from tests.unit.model_calls.model_fakes import (
 
 DOWN = CallFailed("provider_error", "503")
 OTHER = PROMPT.__class__(PROMPT.name, PROMPT.system, "the blob, read later", PROMPT.material)
-
-
-@pytest.fixture
-def noted() -> Iterator[list[ModelCalled]]:
-    """The calls of the handler that runs."""
-    calls: list[ModelCalled] = []
-    token = CALLS.set(calls)
-    yield calls
-    CALLS.reset(token)
 
 
 async def ask(model: AskingModel, **fields: Any) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from eden_memory.domain.keeping import KEEPING, Keeping, KeptElsewhere
-from eden_memory.domain.usage import CALLS
 from schemas.answers import ConsolidatedText
 from schemas.documents import Answer as KeptAnswer
 from schemas.events import ModelCalled
@@ -46,15 +45,6 @@ def keeping() -> Iterator[Keeping]:
     token = KEEPING.set(made)
     yield made
     KEEPING.reset(token)
-
-
-@pytest.fixture
-def noted() -> Iterator[list[ModelCalled]]:
-    """The calls of the handler that runs."""
-    calls: list[ModelCalled] = []
-    token = CALLS.set(calls)
-    yield calls
-    CALLS.reset(token)
 
 
 async def test_a_handler_goes_on_while_its_answer_is_written(keeping: Keeping) -> None:

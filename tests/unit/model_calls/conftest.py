@@ -1,0 +1,17 @@
+"""What tests of calls of models share."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from eden_memory.domain.usage import CALLS
+from schemas.events import ModelCalled
+
+
+@pytest.fixture
+def noted() -> Iterator[list[ModelCalled]]:
+    """The calls of the handler that runs."""
+    calls: list[ModelCalled] = []
+    token = CALLS.set(calls)
+    yield calls
+    CALLS.reset(token)
