@@ -11,7 +11,7 @@ from eden_memory.cli.replay.live import live_settings
 from eden_memory.domain.replay.namespaces import goes_on
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.replay.namespaces import MongoNamespaces
+from eden_memory.mongo.replay.neglected import neglected
 from eden_memory.mongo.source.requests import ask, message_of, session_of, user_of
 from eden_memory.settings import Settings
 from schemas.documents import Fact, InboxForget, Namespace, Reflection, StoredBlob
@@ -49,7 +49,7 @@ def forget(
         f"what is in topics kept for a time ages out: {', '.join(AGES_OUT)}."
     )
     for one in left:
-        typer.echo(f"{one.id} is not filled to its end, and keeps it until then: {goes_on(one)}.")
+        typer.echo(f"{one.id} keeps what it holds of it until it goes on: {goes_on(one)}.")
 
 
 AGES_OUT = (
@@ -60,7 +60,7 @@ AGES_OUT = (
 
 
 async def _forget(settings: Settings, kind: str, name: str, by: str | None) -> list[Namespace]:
-    """The namespaces that nobody keeps true are returned."""
+    """The namespaces in which it stays for now are returned."""
     async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
         source = client[settings.source_database]
         paths = settings.messages
@@ -75,8 +75,7 @@ async def _forget(settings: Settings, kind: str, name: str, by: str | None) -> l
             await _demand_stored(settings, client[settings.mongodb.database], kind, name)
         document = {"kind": "forget", "what": kind, "target": target, "asked_by": by}
         await ask(source[settings.names[InboxForget.COLLECTION]], document)
-        there = await MongoNamespaces(client[settings.mongodb.database], settings.mongodb.prefix).all()
-        return [one for one in there if one.state == "filling"]
+        return await neglected(client[settings.mongodb.database], settings.mongodb.prefix)
 
 
 async def _demand_stored(

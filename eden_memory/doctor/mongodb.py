@@ -13,7 +13,7 @@ from eden_memory.doctor.privileges import Privilege, missing
 from eden_memory.domain.placement import Placement
 from eden_memory.domain.replay.namespaces import goes_on
 from eden_memory.mongo.replay.live import MongoLive
-from eden_memory.mongo.replay.namespaces import MongoNamespaces
+from eden_memory.mongo.replay.neglected import neglected
 from eden_memory.settings import Settings
 from schemas.documents import Namespace
 
@@ -41,23 +41,22 @@ def judge_version(text: str) -> Finding:
 
 
 async def live_namespace(client: Client, settings: Settings) -> Finding:
-    """Which memory is read and formed, and whether all that there is beside it is kept true."""
+    """Which memory is read and formed, and whether what is forgotten leaves all that there is beside it."""
     database, prefix = client[settings.mongodb.database], settings.mongodb.prefix
     placement = await MongoLive(database, prefix).placement()
-    return judge_namespaces(placement, await MongoNamespaces(database, prefix).all())
+    return judge_namespaces(placement, await neglected(database, prefix))
 
 
-def judge_namespaces(live: Placement, namespaces: Sequence[Namespace]) -> Finding:
-    """Of those beside live: what was begun and is not filled to its end keeps what is forgotten meanwhile."""
+def judge_namespaces(live: Placement, left: Sequence[Namespace]) -> Finding:
+    """`left`: those in which what is forgotten stays."""
     what = f"{live.memory} is live, pipeline {live.pipeline}"
-    left = [one for one in namespaces if one.state == "filling"]
     if not left:
         return Finding("namespace", "ok", what)
     named = ", ".join(one.id for one in left)
     return Finding(
         "namespace",
         "warn",
-        f"{what}; not filled to their end, so that what is forgotten stays in them: {named}",
+        f"{what}; begun and left, so that what is forgotten stays in them: {named}",
         "; ".join(goes_on(one) for one in left),
     )
 

@@ -10,7 +10,7 @@ from eden_memory.domain.errors import EdenError
 from eden_memory.domain.names import FORMING, MEMORY
 from eden_memory.domain.placement import ORIGINAL, SHARED_PROGRAMS, WRITING, Placement
 from eden_memory.domain.reform.placement import STREAMS, OwnStreams
-from eden_memory.domain.replay.namespaces import checked, placement_of, unknown
+from eden_memory.domain.replay.namespaces import WRITER, checked, placement_of, sweeping_of, unknown
 from eden_memory.mongo.reform.alone import alone
 from eden_memory.mongo.reform.reforms import MongoReforms
 from eden_memory.mongo.replay.restored import MongoRestored
@@ -41,7 +41,7 @@ async def drop(at: Installation, name: str) -> None:
 
 async def _drop(at: Installation, placement: Placement, found: Namespace | None) -> None:
     filling = found if found is not None and found.state == "filling" else None
-    if filling is not None:  # by a command, which is not to be interrupted
+    if filling is not None and filling.kind == "rebuild":  # by a command, which is not to be interrupted
         await asyncio.to_thread(remove_group, at.admin, filling.group)
     if placement.memory == ORIGINAL:
         await keep_original(at)
@@ -112,7 +112,7 @@ def _groups(topics: Topics, *, last: bool) -> list[str]:
     """Its own: its writer's and its reader's; with the pipeline, all of that."""
     programs = [one for one, program in topics.file.programs.items() if not program.later]
     own = [one for one in programs if one in WRITING or (last and one not in SHARED_PROGRAMS)]
-    return [topics.group(one) for one in own]
+    return [sweeping_of(topics.group(WRITER)), *(topics.group(one) for one in own)]
 
 
 async def _left(at: Installation, of: Placement, group: str) -> None:

@@ -1,33 +1,38 @@
-"""What runs for namespaces beside live: silent writers, the forgetting of other pipelines, and what a switch left."""
+"""What runs for namespaces beside live: silent writers, forgetting wherever it has to be, and what a switch left."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Protocol
 
+from confluent_kafka import KafkaException
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.placement import Placement
-from eden_memory.domain.replay.namespaces import WRITER, beside
+from eden_memory.domain.replay.namespaces import WRITER, beside, half_formed, sweeping_of
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.controls import MongoGroupNotes
+from eden_memory.mongo.reform.alone import at_work
+from eden_memory.mongo.reform.reforms import MongoReforms
 from eden_memory.mongo.replay.live import MongoLive
 from eden_memory.mongo.replay.namespaces import MongoNamespaces
 from eden_memory.namespaces.wiring import silent_surroundings, writer_row
 from eden_memory.runtime.contract.topics import load_topics
+from eden_memory.runtime.ending import end
 from eden_memory.runtime.kafka import admin_config, client_kwargs
 from eden_memory.runtime.process import Part
 from eden_memory.runtime.replay.places import Places, behind, remove_group
 from eden_memory.runtime.replay.rebuilding import Counted, silent_worker
-from eden_memory.runtime.replay.shadows import Made, Shadows
+from eden_memory.runtime.replay.shadows import AGAIN_SECONDS, Made, Shadows
+from eden_memory.runtime.replay.sweeping import begin_where, tombstones_alone
 from eden_memory.settings import Settings
 from processors.pipeline import ATLAS_WRITER, FORGETTING
-from schemas.documents import Live
+from schemas.documents import Live, Namespace
 
 HANDED_OVER_AFTER = timedelta(seconds=30)
 """By then every process has heard of a switch: no writer is silent any more that should not be."""
@@ -70,11 +75,19 @@ class Around:
 async def _wanted(around: Around, live: MongoLive, namespaces: MongoNamespaces) -> Mapping[str, Made]:
     """By name what is to run now; nothing new while the process is behind a switch."""
     document, placement = await live.read(), around.settings.placement
-    found = beside(placement, await namespaces.all())
+    known = await namespaces.all()
+    found, left = beside(placement, known), await _left_to_itself(around, known)
     wanted: dict[str, Made] = {one.memory: partial(_silent, around, one) for one in found.silent}
     for one in found.forgetting:
         settings = around.settings.placed(one)
-        wanted[one.memory] = partial(around.stages, settings, (FORGETTING, ATLAS_WRITER))
+        wanted[f"{one.memory} with its pipeline"] = partial(
+            around.stages, settings, (FORGETTING, ATLAS_WRITER)
+        )
+    for one in found.sweeping:
+        wanted[f"{one.memory} as it was left"] = partial(_sweeping, around, namespaces, one)
+    for name in left:
+        wanted.pop(name, None)
+        wanted.pop(f"{name} with its pipeline", None)
     if document is not None and document.memory == placement.memory and document.handover is not None:
         if await _handed_over(around, document, document.handover):
             await live.handed_over(document.handover)
@@ -83,13 +96,63 @@ async def _wanted(around: Around, live: MongoLive, namespaces: MongoNamespaces) 
     return wanted
 
 
+async def _left_to_itself(around: Around, namespaces: Sequence[Namespace]) -> set[str]:
+    """Reforms at which a command is at work, which forgets itself; and what has no topics, or no state yet."""
+    reforms = [one.id for one in namespaces if half_formed(one)]
+    if not reforms:
+        return set()
+    settings = around.settings
+    unrestored = await MongoReforms(around.database, settings.mongodb.prefix).unrestored(reforms)
+    return unrestored | await at_work(around.database, settings.names, reforms)
+
+
 @asynccontextmanager
 async def _silent(around: Around, placement: Placement) -> AsyncGenerator[Sequence[Part]]:
-    """Its writer, which says nothing."""
+    """Its writer, which says nothing; it does what the sweeping did until now."""
     counted, settings = Counted(), around.settings
     surroundings = silent_surroundings(settings, around.database, placement, around.client, counted)
     row, group = writer_row(settings, around.database, placement), surroundings.group_of(WRITER)
-    yield [silent_worker(row, f"{WRITER}.{placement.memory}", group, counted, surroundings)]
+    removing = asyncio.create_task(_removed(around, sweeping_of(group)))
+    try:
+        yield [silent_worker(row, f"{WRITER}.{placement.memory}", group, counted, surroundings)]
+    finally:
+        await end([removing])
+
+
+@asynccontextmanager
+async def _sweeping(
+    around: Around, namespaces: MongoNamespaces, placement: Placement
+) -> AsyncGenerator[Sequence[Part]]:
+    """What is forgotten leaves a rebuild that is not filled to its end; its group goes when it is."""
+    counted, settings = Counted(), around.settings
+    surroundings = silent_surroundings(settings, around.database, placement, around.client, counted)
+    group = surroundings.group_of(WRITER)
+    own, topics = sweeping_of(group), load_topics(settings.kafka, placement).read_by(WRITER)
+    await begin_where(around.client, around.admin, topics, own, group)
+    row = writer_row(settings, around.database, placement)
+    row = replace(row, handler=tombstones_alone(row.handler))
+    name = sweeping_of(f"{WRITER}.{placement.memory}")
+    yield [silent_worker(row, name, own, counted, surroundings)]
+    found = await namespaces.get(placement.memory)
+    if found is None or found.state != "filling":
+        with suppress(EdenError):  # another process is in it still, and removes it
+            await _remove(around, own)
+
+
+async def _removed(around: Around, group: str) -> None:
+    """Until the group is gone: a member that was killed counts for ten seconds."""
+    while True:
+        try:
+            await _remove(around, group)
+        except (EdenError, KafkaException):
+            await asyncio.sleep(AGAIN_SECONDS)
+        else:
+            return
+
+
+async def _remove(around: Around, group: str) -> None:
+    await asyncio.to_thread(remove_group, around.admin, group)
+    await MongoGroupNotes(around.database, around.settings.names).forget(group)
 
 
 @asynccontextmanager
@@ -100,8 +163,7 @@ async def _announcing(around: Around, live: MongoLive, handover: str) -> AsyncGe
     document = await live.read()
     if document is None or document.handover != handover:
         with suppress(EdenError):  # another process is in it still, and removes it
-            await asyncio.to_thread(remove_group, around.admin, handover)
-            await MongoGroupNotes(around.database, around.settings.names).forget(handover)
+            await _remove(around, handover)
 
 
 async def _handed_over(around: Around, live: Live, handover: str) -> bool:

@@ -12,7 +12,15 @@ from pymongo.asynchronous.database import AsyncDatabase
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.names import Names
 from eden_memory.domain.placement import Placement, collections_of
-from eden_memory.domain.replay.namespaces import WRITER, checked, placement_of, prefix_of, stage_of, unknown
+from eden_memory.domain.replay.namespaces import (
+    WRITER,
+    checked,
+    placement_of,
+    prefix_of,
+    stage_of,
+    sweeping_of,
+    unknown,
+)
 from eden_memory.domain.stage import Stage
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
@@ -104,7 +112,8 @@ async def rebuilding(
     async with Places(at.client, topics.read_by(WRITER), group) as places:
         if known is None:
             # One of this name may have been lost with MongoDB: its group would begin where that ended.
-            await forget_group(at, placement, group)
+            for one in (group, sweeping_of(group)):
+                await forget_group(at, placement, one)
         namespace = known or await _new(at, placement, group, places)
         if namespace.state == "dropped":
             raise EdenError(f"{name} is being dropped", f"eden namespace drop {name}")

@@ -1,7 +1,7 @@
 """How a namespace is named, and what belongs to it. Pure."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from eden_memory.domain.errors import EdenError
@@ -42,6 +42,11 @@ def stage_of(name: str) -> str:
     return f"{WRITER}.{checked(name)}"
 
 
+def sweeping_of(writer: str) -> str:
+    """The stage, or the group, that takes what is forgotten out of a rebuild that somebody has stopped."""
+    return f"{writer}.forgetting"
+
+
 @dataclass(frozen=True, slots=True)
 class Beside:
     """What is kept true while another namespace is live."""
@@ -50,12 +55,17 @@ class Beside:
     """A writer writes it; what it would announce, another says."""
     forgetting: tuple[Placement, ...]
     """Of other pipelines than live's, one each: its forgetting and its writer."""
+    sweeping: tuple[Placement, ...] = ()
+    """Rebuilds that are not filled to their end: only what is forgotten leaves them."""
 
 
 def beside(live: Placement, namespaces: Iterable[Namespace]) -> Beside:
-    """Every namespace that has caught up, also the original, which has a document only once another was live."""
+    """Every namespace that is not dropped, also the original, which has a document only once another was live.
+
+    A reform's memory holds all that its topics do, whether or not it is formed to its end.
+    """
     known = list(namespaces)
-    there = [placement_of(one) for one in known if one.state in READY]
+    there = [placement_of(one) for one in known if one.state in READY or half_formed(one)]
     if all(one.id != ORIGINAL for one in known):
         there.append(Placement())
     others = sorted(
@@ -65,7 +75,31 @@ def beside(live: Placement, namespaces: Iterable[Namespace]) -> Beside:
     return Beside(
         silent=tuple(one for one in others if one not in first.values()),
         forgetting=tuple(one for one in others if one in first.values()),
+        sweeping=tuple(
+            placement_of(one) for one in known if one.kind == "rebuild" and one.state == "filling"
+        ),
     )
+
+
+def half_formed(namespace: Namespace) -> bool:
+    """A reform that is being formed, or was left."""
+    return namespace.kind == "reform" and namespace.state == "filling"
+
+
+def neglected(
+    live: Placement, namespaces: Iterable[Namespace], unrestored: Collection[str]
+) -> list[Namespace]:
+    """Those in which what is forgotten stays until they go on, or go; `unrestored` are names of reforms.
+
+    Rebuilds of a pipeline that nobody forgets in: of a memory that is not whole it is not known what rests on what.
+    """
+    known = list(namespaces)
+    tended = {live.pipeline, *(one.pipeline for one in beside(live, known).forgetting)}
+    return [
+        one
+        for one in known
+        if one.state == "filling" and (one.id in unrestored or one.pipeline not in tended)
+    ]
 
 
 def placement_of(namespace: Namespace) -> Placement:

@@ -1,6 +1,6 @@
 """`<prefix>reforms`: what was asked, what it was expected to cost, how far it is; money as Decimal128."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, cast
@@ -11,6 +11,8 @@ from pymongo.errors import DuplicateKeyError
 from pymongo.write_concern import WriteConcern
 
 from eden_memory.domain.errors import EdenError
+from eden_memory.domain.placement import Placement
+from eden_memory.mongo.replay.restored import NOTES, note_of
 from schemas.documents import Namespace, Reform
 
 Row = dict[str, Any]
@@ -21,6 +23,7 @@ class MongoReforms:
 
     def __init__(self, database: AsyncDatabase[Row], prefix: str) -> None:
         durable = WriteConcern("majority", j=True)
+        self._prefix, self._notes = prefix, database[prefix + NOTES]
         self._reforms = database.get_collection(prefix + Reform.COLLECTION, write_concern=durable)
         self._namespaces = database.get_collection(prefix + Namespace.COLLECTION, write_concern=durable)
 
@@ -57,6 +60,19 @@ class MongoReforms:
         if not found.matched_count:
             raise EdenError(f"{name} is being dropped", f"eden namespace drop {name}")
         await self.note(name, state="running")
+
+    async def unrestored(self, names: Collection[str]) -> set[str]:
+        """Those of which not all is there yet that a reform begins from: topics, collections, the trigger's state."""
+        if not names:
+            return set()
+        made = {
+            row["_id"]: row["asked"]["rewindow"]
+            async for row in self._reforms.find({"_id": {"$in": list(names)}, "state": {"$ne": "restoring"}})
+        }
+        notes = {note_of(Placement(one, one).names(self._prefix)): one for one in made}
+        done = {"_id": {"$in": list(notes)}, "done": True}
+        restored = {notes[row["_id"]] async for row in self._notes.find(done, {"_id": 1})}
+        return {one for one in names if one not in made or not (made[one] or one in restored)}
 
     async def caught_up(self, name: str, at: datetime) -> None:
         """All there is is formed; the namespace says so by itself."""

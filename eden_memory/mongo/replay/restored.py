@@ -19,6 +19,12 @@ from schemas.documents import Message, PartitionState, SessionState, WindowTexts
 
 Row = dict[str, Any]
 KINDS = (Message, SessionState, WindowTexts, PartitionState)
+NOTES = "installation"
+
+
+def note_of(names: Names) -> str:
+    """The id of the note that the trigger's state under `names` is restored: `done`."""
+    return f"restored:{names[SessionState.COLLECTION]}"
 
 
 class MongoRestored:
@@ -26,8 +32,8 @@ class MongoRestored:
 
     def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
         self._database, self._names = database, names
-        self._notes = self._of("installation")
-        self._id = f"restored:{names['sessions']}"
+        self._notes = self._of(NOTES)
+        self._id = note_of(names)
 
     async def begin(self) -> Mapping[str, Any] | None:
         """Make room; what an earlier, completed run said. EdenError where there is state of another origin."""

@@ -20,7 +20,7 @@ ALL = (MAY, JUNE, JULY)
 def document(placement: Placement, state: State = "caught_up") -> Namespace:
     return Namespace(
         id=placement.memory,
-        kind="rebuild",
+        kind="reform" if placement.memory == placement.pipeline else "rebuild",
         prefix="p",
         group="g",
         source="s",
@@ -50,6 +50,13 @@ def test_a_pipeline_whose_first_memory_is_dropped_has_its_forgetting_with_anothe
     assert (found.silent, found.forgetting) == ((), (JULY,))
 
 
+def test_a_reform_left_in_the_middle_has_its_forgetting_and_a_rebuild_only_what_is_forgotten() -> None:
+    found = beside(ORIGINAL, [document(MAY, "filling"), document(JUNE, "filling"), document(JULY)])
+    assert (found.silent, found.forgetting, found.sweeping) == ((JULY,), (JUNE,), (MAY,))
+    found = beside(JULY, [document(JUNE, "filling"), document(JULY)])
+    assert (found.silent, found.forgetting) == ((JUNE,), (ORIGINAL,))
+
+
 @given(
     st.sampled_from((ORIGINAL, *ALL)),
     st.lists(
@@ -60,11 +67,14 @@ def test_a_pipeline_whose_first_memory_is_dropped_has_its_forgetting_with_anothe
         unique_by=lambda one: one[0],
     ),
 )
-def test_whatever_there_is_each_that_caught_up_is_kept_once_and_live_never(
+def test_whatever_there_is_each_is_kept_once_and_live_never(
     live: Placement, there: list[tuple[Placement, State]]
 ) -> None:
     found = beside(live, [document(*one) for one in there])
     ready = {one for one, state in there if state in ("caught_up", "verified")}
+    half = {one for one, state in there if state == "filling"}
+    assert set(found.sweeping) == {one for one in half if one.memory != one.pipeline}
+    ready |= half - set(found.sweeping)
     ready |= {ORIGINAL} - {one for one, _ in there}
     assert sorted([*found.silent, *found.forgetting], key=str) == sorted(ready - {live}, key=str)
     pipelines = [one.pipeline for one in found.forgetting]

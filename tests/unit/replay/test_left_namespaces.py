@@ -1,10 +1,11 @@
-"""Namespaces that were begun and left: people are told of them, as what is forgotten stays there."""
+"""Namespaces that were begun and left: people are told of those in which what is forgotten stays."""
 
 from datetime import UTC, datetime
 from typing import Literal
 
 from eden_memory.doctor.mongodb import judge_namespaces
 from eden_memory.domain.placement import Placement
+from eden_memory.domain.replay.namespaces import neglected
 from schemas.documents import Namespace
 
 
@@ -22,13 +23,28 @@ def namespace(name: str, state: Literal["filling", "caught_up", "dropped"]) -> N
     )
 
 
-def test_what_is_kept_true_or_gone_is_no_finding() -> None:
-    found = judge_namespaces(Placement(), [namespace("may", "caught_up"), namespace("june", "dropped")])
-    assert found.state == "ok"
+def rebuild(name: str, pipeline: str, state: Literal["filling", "caught_up"] = "filling") -> Namespace:
+    return namespace(name, state).model_copy(update={"kind": "rebuild", "pipeline": pipeline})
 
 
-def test_what_was_begun_and_left_is_named_with_what_to_do() -> None:
-    found = judge_namespaces(Placement(), [namespace("trial", "filling"), namespace("may", "caught_up")])
+def test_what_is_left_in_the_middle_is_no_finding_as_what_is_forgotten_leaves_it() -> None:
+    there = [namespace("trial", "filling"), rebuild("may", "original"), namespace("june", "caught_up")]
+    there += [rebuild("july", "june"), rebuild("august", "trial"), namespace("gone", "dropped")]
+    left = neglected(Placement(), there, ())
+    assert left == []
+    assert judge_namespaces(Placement(), left).state == "ok"
+
+
+def test_a_reform_that_is_not_restored_is_named_with_what_to_do() -> None:
+    left = neglected(Placement(), [namespace("trial", "filling"), rebuild("may", "original")], {"trial"})
+    found = judge_namespaces(Placement(), left)
     assert (found.state, "trial" in found.what, "may" in found.what) == ("warn", True, False)
     assert "`eden reform trial` goes on" in found.hint
     assert "`eden namespace drop trial` removes it" in found.hint
+
+
+def test_a_half_rebuild_of_a_pipeline_that_nobody_forgets_in_is_named() -> None:
+    dropped = namespace("trial", "dropped")
+    assert [one.id for one in neglected(Placement(), [dropped, rebuild("may", "trial")], ())] == ["may"]
+    whole = [dropped, rebuild("may", "trial"), rebuild("june", "trial", "caught_up")]
+    assert neglected(Placement(), whole, ()) == []
