@@ -10,12 +10,11 @@ from pymongo.errors import ConnectionFailure, OperationFailure
 
 from eden_memory.api.errors import Invalid
 from eden_memory.domain.errors import EdenError
+from eden_memory.runtime.stages.failures import refused
 
 SETTINGS = "Settings come from EDEN_… and eden.toml: docs/reference/settings.md."
 MONGODB = "Check that it runs (`eden status`), and EDEN_MONGODB_URI."
 KAFKA = "Check that it runs (`eden status`), and EDEN_KAFKA_BOOTSTRAP."
-REFUSED = frozenset({13, 18})
-"""MongoDB's codes for what a user may not do, and for a user that is not known."""
 
 
 def told(error: Exception) -> EdenError | None:
@@ -38,7 +37,7 @@ def _of_servers(error: Exception) -> EdenError | None:
     match error:
         case ConnectionFailure():
             return EdenError(f"MongoDB does not answer: {str(error).partition(' (')[0]}", MONGODB)
-        case OperationFailure() if error.code in REFUSED:
+        case OperationFailure() if refused(error):
             return EdenError(
                 f"MongoDB refuses: {str(error).partition(', full error')[0]}",
                 "`eden doctor` prints the rights that are needed.",
