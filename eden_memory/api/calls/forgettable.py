@@ -1,6 +1,5 @@
 """Whether something is the asker's to forget: theirs alone, or of the agent where the application itself asks."""
 
-import re
 from typing import Any
 
 from eden_memory.api.errors import Invalid, NotFound
@@ -9,13 +8,12 @@ from eden_memory.api.reach import KnownSession, SessionReach
 from eden_memory.api.shared_memory import SharedMemory
 from eden_memory.api.stored.browsing import Browsing, scopes_of
 from eden_memory.domain.context.visible import Asked, View
+from eden_memory.domain.forgetting.forgetting import BlobVersion
 from eden_memory.domain.source.message_fields import getter
 from eden_memory.settings import Settings
 from schemas.documents import Message
 from schemas.events.forgetting import Forgettable
 from schemas.scopes import Scope
-
-_VERSION = re.compile("[1-9][0-9]{0,17}")
 
 
 class Forgetting:
@@ -98,10 +96,13 @@ def _user(user: str, asked: Asked) -> None:
 
 def _blob(target: Any, asked: Asked, view: View) -> Scope:
     """A version that was given: the next one is not to be taken before its time."""
-    key, at, version = target.rpartition("@") if isinstance(target, str) else ("", "", "")
+    parsed = BlobVersion.parse(target) if isinstance(target, str) else None
+    if parsed is None:
+        raise _nothing("blob")
+    key, version = parsed
     shown = next((one.snapshot for one in view.shown if one.scope.key == key), None)
     given = 0 if shown is None else max(shown.highest_blob_version, shown.blob_version)
-    if not at or not _VERSION.fullmatch(version) or int(version) > given:
+    if version > given:
         raise _nothing("blob")
     return scopes_of(asked, view)[key]
 

@@ -1,5 +1,6 @@
 """What follows from forgetting something: derived marks and tombstones. Pure."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -12,6 +13,7 @@ from schemas.provenance import SourceMessage
 from schemas.scopes import Scope
 
 REASON = "forgotten"
+_VERSION = re.compile("[1-9][0-9]{0,17}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,12 @@ class BlobVersion:
     def name(self) -> str:
         """`<scope key>@<version>`."""
         return f"{self.scope.key}@{self.version}"
+
+    @staticmethod
+    def parse(name: str) -> tuple[str, int] | None:
+        """Scope key and version out of a `name`; None for what names no blob version."""
+        key, at, version = name.rpartition("@")
+        return (key, int(version)) if at and _VERSION.fullmatch(version) else None
 
 
 @dataclass(slots=True)

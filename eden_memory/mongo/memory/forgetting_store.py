@@ -1,6 +1,5 @@
 """What forgetting looks for in MongoDB: memory that names a source, messages, blob versions, texts that wait."""
 
-import re
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -22,7 +21,6 @@ from schemas.scopes import Scope
 Row = dict[str, Any]
 AT_ONCE = 1_000
 """Messages whose texts one update erases: each is looked for in every window that holds one of them."""
-_VERSION = re.compile("[1-9][0-9]{0,17}")
 MEMORY_FIELDS = ("scope_key", "agent_id", "sources", "formed_at", "version")
 
 
@@ -68,12 +66,14 @@ class MongoForgettingStore:
     async def blob(self, name: str) -> Blobs:
         """The blob version `KEY@N`, if it was ever given: none is taken before its time."""
         blobs = Blobs()
-        key, _, version = name.rpartition("@")
-        if (known := (await self._scopes([key])).get(key)) is None or not _VERSION.fullmatch(version):
+        if (parsed := BlobVersion.parse(name)) is None:
+            return blobs
+        key, version = parsed
+        if (known := (await self._scopes([key])).get(key)) is None:
             return blobs
         scope, highest = known
-        if int(version) <= highest or await self._decided_as(name) is not None:
-            blobs.holds(scope, int(version))
+        if version <= highest or await self._decided_as(name) is not None:
+            blobs.holds(scope, version)
         return blobs
 
     async def absorbing(self, reflections: Mapping[str, Iterable[str]]) -> Blobs:
