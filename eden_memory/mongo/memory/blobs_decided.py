@@ -12,7 +12,7 @@ from eden_memory.domain.consolidating import due
 from eden_memory.domain.limits import DEFAULTS, limits_of
 from eden_memory.domain.names import Names
 from eden_memory.logs import LibraryLogger
-from eden_memory.mongo.memory.shared_reads import SharedReads
+from eden_memory.mongo.memory.shared_reads import shared_writes
 from eden_memory.ports import Streams
 from schemas.documents import Outcome, Snapshot, Stream
 from schemas.scopes import Scope
@@ -25,21 +25,16 @@ class MongoBlobsDecided:
     """Reads `outcomes` (eden_memory.ports.BlobsDecided)."""
 
     def __init__(self, database: AsyncDatabase[Document], names: Names) -> None:
-        self._outcomes = database.get_collection(
+        outcomes = database.get_collection(
             names[Outcome.COLLECTION],
             read_preference=ReadPreference.PRIMARY,
             read_concern=ReadConcern("majority"),
         )
-        self._reads = SharedReads(self._read)
+        self._reads = shared_writes(outcomes)
 
     async def blob_decided(self, scope_key: str, version: int) -> bool:
         """Whether this version of a scope's blob is decided."""
         return bool(await self._reads.get([f"blob:{scope_key}@{version}"]))
-
-    async def _read(self, writes: list[str]) -> dict[str, bool]:
-        """Those that there are; questions of the same moment share the query."""
-        rows = await self._outcomes.find({"writes": {"$in": writes}}, {"writes": 1}).to_list()
-        return {name: True for row in rows for name in row["writes"]}
 
 
 async def scopes_due(

@@ -8,7 +8,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.domain.names import Names
-from eden_memory.mongo.memory.shared_reads import SharedReads
+from eden_memory.mongo.memory.shared_reads import SharedReads, shared_writes
 from schemas.envelope import Envelope
 from schemas.events import FactChanged, decode
 from schemas.events.base import Event
@@ -30,7 +30,7 @@ class MongoDecided:
         self._snapshots = database.get_collection(names["snapshots"], read_concern=majority)
         self._decode = decode
         self._marks = SharedReads(self._read_marks)
-        self._facts_of, self._given = SharedReads(self._read_facts), SharedReads(self._read_given)
+        self._facts_of, self._given = SharedReads(self._read_facts), shared_writes(self._outcomes)
         self._kept: OrderedDict[str, Outcomes] = OrderedDict()
 
     async def applied(self, scope_key: str) -> int:
@@ -78,11 +78,6 @@ class MongoDecided:
         rows = await self._outcomes.find({"writes": {"$in": writes}}, {"writes": 1, "records": 1}).to_list()
         wanted = set(writes)
         return {name: self._facts(row) for row in rows for name in row["writes"] if name in wanted}
-
-    async def _read_given(self, writes: list[str]) -> dict[str, bool]:
-        """Those that there are."""
-        rows = await self._outcomes.find({"writes": {"$in": writes}}, {"writes": 1}).to_list()
-        return {name: True for row in rows for name in row["writes"]}
 
     def _facts(self, row: Row) -> tuple[FactChanged, ...]:
         """The facts among an outcome's records; none once those were removed, all having consumed them."""

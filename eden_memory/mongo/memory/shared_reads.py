@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
+from pymongo.asynchronous.collection import AsyncCollection
+
 K = TypeVar("K")
 V = TypeVar("V")
 MOST = 1_000
@@ -53,6 +55,16 @@ class SharedReads(Generic[K, V]):
         for start in range(0, len(keys), MOST):
             found.update(await self._read(keys[start : start + MOST]))
         return found
+
+
+def shared_writes(outcomes: AsyncCollection[dict[str, Any]]) -> SharedReads[str, bool]:
+    """Which of some `writes` stored outcomes have."""
+
+    async def read(writes: list[str]) -> dict[str, bool]:
+        rows = await outcomes.find({"writes": {"$in": writes}}, {"writes": 1}).to_list()
+        return {name: True for row in rows for name in row["writes"]}
+
+    return SharedReads(read)
 
 
 def _heard(future: "asyncio.Future[Any]") -> None:
