@@ -10,11 +10,11 @@ from typing import Annotated, Any
 
 import typer
 from pymongo import AsyncMongoClient
-from pymongo.errors import PyMongoError
 from rich.console import Console
 from rich.table import Table
 
 from eden_memory.cli.replay.live import live_settings
+from eden_memory.cli.soon import soon
 from eden_memory.domain.budgets.budgets import Per, Spending, budget_id
 from eden_memory.domain.errors import EdenError
 from eden_memory.local.servers import endpoints
@@ -32,7 +32,6 @@ Agent = Annotated[
 ]
 User = Annotated[str | None, typer.Option(help="of this user alone, likewise")]
 Monthly = Annotated[bool, typer.Option("--per-month", help="a month's limit; without it, a day's")]
-STATUS_SECONDS = 2.0
 LARGEST = Decimal(1_000_000_000)
 
 
@@ -112,19 +111,11 @@ async def _remove(settings: Settings, agent: str | None, user: str | None, per: 
 
 def standing(settings: Settings) -> list[str]:
     """How budgets stand, a line each; nothing where there are none or MongoDB does not answer at once."""
-    try:
-        budgets, waiting = asyncio.run(_soon(settings))
-    except (PyMongoError, TimeoutError):
-        return []
+    budgets, waiting = asyncio.run(soon(_list(settings))) or ((), 0)
     lines = [
         f"budget {one.id}: {one.room:.4f} of {one.limit:.4f} USD left in {one.period}" for one in budgets
     ]
     return [*lines, f"{waiting} windows wait for room in a budget"] if waiting else lines
-
-
-async def _soon(settings: Settings) -> tuple[list[Spending], int]:
-    async with asyncio.timeout(STATUS_SECONDS):
-        return await _list(settings)
 
 
 @asynccontextmanager

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
-from pymongo.errors import PyMongoError
 
 from eden_memory.cli.replay.live import live_settings
+from eden_memory.cli.soon import soon
 from eden_memory.domain.control import Pause
 from eden_memory.domain.errors import EdenError
 from eden_memory.local.servers import endpoints
@@ -19,8 +19,6 @@ from processors.pipeline import NAMES
 
 Stage = Annotated[str, typer.Argument(help=f"one of: {', '.join(NAMES)}")]
 Reason = Annotated[str, typer.Option(help="shown wherever the stage's state is shown")]
-
-STATUS_SECONDS = 3.0
 
 
 def pause(stage: Stage, reason: Reason = "paused by hand") -> None:
@@ -39,21 +37,13 @@ def resume(stage: Stage) -> None:
 
 def standing(settings: Settings) -> list[str]:
     """The pauses in force, a line each; nothing where there are none or MongoDB does not answer at once."""
-    try:
-        pauses = asyncio.run(_soon(settings))
-    except (PyMongoError, TimeoutError):
-        return []
-    return [f"{one.stage} stands still ({one.kind}): {one.reason}" for one in pauses]
+    pauses = asyncio.run(soon(_pauses(settings)))
+    return [f"{one.stage} stands still ({one.kind}): {one.reason}" for one in pauses or ()]
 
 
 def _check(stage: str) -> None:
     if stage not in NAMES:
         raise EdenError(f"there is no stage {stage}", f"Stages: {', '.join(NAMES)}.")
-
-
-async def _soon(settings: Settings) -> Sequence[Pause]:
-    async with asyncio.timeout(STATUS_SECONDS):
-        return await _pauses(settings)
 
 
 async def _pauses(settings: Settings) -> Sequence[Pause]:

@@ -54,9 +54,7 @@ def status(
             typer.echo(json.dumps(listed, indent=2))
         else:
             _say("\n".join(map(_line, reports)))
-            _say_live(reports)
-            _say_budgets(reports)
-            _say_pauses(reports)
+            _say_standing(reports)
         return
     from eden_memory.cli.memory import numbers, terminal  # noqa: PLC0415 - `eden up` needs none of it
 
@@ -68,34 +66,16 @@ def status(
         numbers.show_consolidation(found)
 
 
-def _say_live(reports: Sequence[ServerReport]) -> None:
-    """Which namespace is live, where MongoDB is there."""
+def _say_standing(reports: Sequence[ServerReport]) -> None:
+    """Where MongoDB is there: which namespace is live, how budgets stand, which stages stand still and why."""
     if any(one.name.startswith("MongoDB") and one.running is False for one in reports):
         return
-    from eden_memory.cli.replay.live import told  # noqa: PLC0415 - `eden up` needs none of it
+    from eden_memory.cli import budget, pause  # noqa: PLC0415 - `eden up` needs none of it
+    from eden_memory.cli.replay import live  # noqa: PLC0415 - the same
 
-    for line in told(Settings()):
-        _say(line)
-
-
-def _say_budgets(reports: Sequence[ServerReport]) -> None:
-    """How budgets stand, where there are any and MongoDB is there."""
-    if any(one.name.startswith("MongoDB") and one.running is False for one in reports):
-        return
-    from eden_memory.cli.budget import standing  # noqa: PLC0415 - `eden up` needs none of it
-
-    for line in standing(Settings()):
-        _say(line)
-
-
-def _say_pauses(reports: Sequence[ServerReport]) -> None:
-    """Which stages stand still for all their copies, and why, where MongoDB is there."""
-    if any(one.name.startswith("MongoDB") and one.running is False for one in reports):
-        return
-    from eden_memory.cli.pause import standing  # noqa: PLC0415 - `eden up` needs none of it
-
-    for line in standing(Settings()):
-        _say(line)
+    for told in (live.told, budget.standing, pause.standing):
+        for line in told(Settings()):
+            _say(line)
 
 
 def _after_up(report: ServerReport) -> str:

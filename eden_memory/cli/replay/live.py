@@ -4,9 +4,8 @@ import asyncio
 from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
-from pymongo.errors import PyMongoError
 
-from eden_memory.domain.errors import EdenError
+from eden_memory.cli.soon import soon
 from eden_memory.domain.placement import ORIGINAL, Placement
 from eden_memory.domain.replay.namespaces import checked, placement_of, unknown
 from eden_memory.local.servers import endpoints
@@ -16,7 +15,6 @@ from eden_memory.mongo.replay.namespaces import MongoNamespaces
 from eden_memory.settings import Settings
 
 Database = AsyncDatabase[dict[str, Any]]
-ANSWER_SECONDS = 3.0
 
 
 async def live_settings(settings: Settings, database: Database) -> Settings:
@@ -43,22 +41,14 @@ async def live_now(settings: Settings) -> Settings:
 
 async def live_if_there(settings: Settings) -> Settings:
     """For commands on Kafka alone: where MongoDB does not answer at once, the settings of the original."""
-    try:
-        return await _soon(settings)
-    except (EdenError, PyMongoError, TimeoutError):
-        return settings
+    return await soon(live_now(settings)) or settings
 
 
 def told(settings: Settings) -> list[str]:
     """Which namespace is live, in a line; nothing where MongoDB does not answer at once."""
-    try:
-        placement = asyncio.run(_soon(settings)).placement
-    except (EdenError, PyMongoError, TimeoutError):
+    found = asyncio.run(soon(live_now(settings)))
+    if found is None:
         return []
+    placement = found.placement
     of = "" if placement.pipeline == placement.memory else f", formed by the pipeline of {placement.pipeline}"
     return [f"live namespace: {placement.memory}{of}"]
-
-
-async def _soon(settings: Settings) -> Settings:
-    async with asyncio.timeout(ANSWER_SECONDS):
-        return await live_now(settings)
