@@ -362,7 +362,7 @@ class Settings(BaseSettings):
         env_nested_max_split=1,
         env_ignore_empty=True,
         toml_file="eden.toml",
-        extra="ignore",
+        extra="forbid",
         frozen=True,
     )
 

@@ -5,10 +5,12 @@ from tomllib import TOMLDecodeError
 from aiokafka.errors import KafkaConnectionError
 from confluent_kafka import KafkaException
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 from pydantic_settings import SettingsError
 from pymongo.errors import ConnectionFailure, OperationFailure
 
 from eden_memory.api.errors import Invalid
+from eden_memory.cli.setting_names import nearest
 from eden_memory.domain.errors import EdenError
 from eden_memory.runtime.stages.failures import refused
 
@@ -25,12 +27,20 @@ def told(error: Exception) -> EdenError | None:
 def _of_settings(error: Exception) -> EdenError | None:
     match error:
         case ValidationError() if error.title == "Settings":
-            wrong = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+            wrong = "; ".join(map(_wrong, error.errors(include_url=False, include_input=False)))
             return Invalid(f"settings are not valid: {wrong}", SETTINGS)
         case SettingsError() | TOMLDecodeError():
             return Invalid(f"settings cannot be read: {error}", SETTINGS)
         case _:
             return None
+
+
+def _wrong(one: ErrorDetails) -> str:
+    name = ".".join(map(str, one["loc"]))
+    if one["type"] != "extra_forbidden":
+        return f"{name}: {one['msg']}"
+    meant = nearest(name)
+    return f"{name}: there is no such setting" + (f" (is it {meant}?)" if meant else "")
 
 
 def _of_servers(error: Exception) -> EdenError | None:

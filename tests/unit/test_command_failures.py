@@ -44,6 +44,34 @@ def test_a_wrong_setting_is_named_without_its_value(
     assert SECRET not in shown
 
 
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("[mongdb]\nuri = '{}'", "mongdb: there is no such setting (is it mongodb?)"),
+        ("[kafka]\nbootstrp = '{}'", "kafka.bootstrp: there is no such setting (is it kafka.bootstrap?)"),
+        ("bootstrap = '{}'", "bootstrap: there is no such setting (is it kafka.bootstrap?)"),
+        ("lml = '{}'", "lml: there is no such setting (is it llm?)"),
+        ("[zzz]\nqqq = '{}'", "zzz: there is no such setting"),
+    ],
+)
+def test_a_name_in_the_settings_file_that_there_is_not_is_refused(
+    file: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "eden.toml").write_text(file.format(SECRET))
+    monkeypatch.setitem(Settings.model_config, "toml_file", "eden.toml")
+    assert ended(monkeypatch, "namespace", "list") == 2
+    shown = capsys.readouterr().err
+    assert f"settings are not valid: {said}\n" in shown
+    assert "docs/reference/settings.md" in shown
+    assert SECRET not in shown
+
+
+def test_variables_that_are_no_settings_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("EDEN_KEY", "EDEN_API_KEY_API_EXAMPLE_ORG", "EDEN_MCP_AGENT", "EDEN_TEST_CONTAINERS"):
+        monkeypatch.setenv(name, SECRET)
+    assert Settings().kafka.bootstrap == "127.0.0.1:1"
+
+
 def test_a_settings_file_that_cannot_be_read_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
