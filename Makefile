@@ -101,6 +101,7 @@ eval-retrieval: setup ## how well search ranks: R@10 and nDCG@10 by setting, upd
 	@$(BIN)/python -m tests.evals.retrieval
 
 transcripts: setup ## play docs/transcripts anew, where a script makes them
+	@$(BIN)/python -W ignore -m tests.transcripts.rebuild
 	@$(BIN)/python -W ignore -m tests.transcripts.reform
 
 chaos: setup ## faults from a seed under load, tailer, stages, formation, rebuilding and reforms: ROUNDS=200 SEED=1

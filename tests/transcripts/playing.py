@@ -54,6 +54,20 @@ class Shell:
     environment: Mapping[str, str]
     steps: list[Step] = field(default_factory=list[Step])
 
+    @asynccontextmanager
+    async def system(self) -> AsyncGenerator[None]:
+        """`eden run`, for the block."""
+        async with running_system(dict(self.environment), self.folder / "run.log"):
+            yield
+
+    async def until(self, command: str, said: str) -> None:
+        """Repeat a command, which the page does not show, until it says so."""
+        while True:
+            step = await self.run(command)
+            self.steps.remove(step)
+            if said in step.said:
+                return
+
     async def run(self, command: str, answer: str | None = None) -> Step:
         """A command as typed; `answer` is given to the question that it asks, on a terminal."""
         ours, theirs = os.openpty()
@@ -97,10 +111,10 @@ def of_sessions(sessions: Collection[str]) -> Conversation:
 
 
 @asynccontextmanager
-async def lived(
+async def formed(
     found: Endpoints, name: str, conversation: Conversation, models: ModelServerProcess, folder: Path
 ) -> AsyncGenerator[Shell]:
-    """The conversation formed by `eden run` with priced models; `eden run` goes on for the block.
+    """The conversation formed by `eden run` with priced models; `eden run` has been stopped.
 
     Database and topics are called `name`, and are left to whoever gave the servers.
     """
@@ -121,8 +135,7 @@ async def lived(
     with patch.multiple(play, DATABASE=name, PREFIX=f"{name}."), patch.dict(os.environ, asked):
         outcome = await play.play(settings, found, plan, _Silent())
     assert outcome.finished, play.log_of(settings).read_text()[-4_000:]
-    async with running_system(own, folder / "run.log"):
-        yield Shell(folder, own)
+    yield Shell(folder, own)
 
 
 def commands_of(page: str) -> list[str]:
@@ -147,7 +160,11 @@ def blocks(parts: Iterable[str | Step]) -> str:
         elif open_block:
             page.append("```\n")
         open_block = isinstance(part, Step)
-        page.append(part.shown().rstrip() if isinstance(part, Step) else f"{fill(part, PAGE_WIDTH)}\n")
+        page.append(
+            part.shown().rstrip()
+            if isinstance(part, Step)
+            else f"{fill(part, PAGE_WIDTH, break_on_hyphens=False)}\n"
+        )
     return "\n".join([*page, "```"] if open_block else page).rstrip() + "\n"
 
 

@@ -1,30 +1,14 @@
-"""docs/transcripts/reform-with-another-prompt.md, played anew: `python -m tests.transcripts.reform` writes it.
+"""docs/transcripts/reform-with-another-prompt.md, played anew: `python -m tests.transcripts.reform` writes it."""
 
-On private servers, unless EDEN_MONGODB_URI and EDEN_KAFKA_BOOTSTRAP name others.
-"""
-
-import asyncio
 import json
-import os
-import re
-import tempfile
-from collections.abc import AsyncGenerator, Collection
-from contextlib import asynccontextmanager
-from pathlib import Path
-from uuid import uuid4
 
-from eden_memory.local.servers import Endpoints
-from tests.conftest import _drop_databases, _drop_kafka  # pyright: ignore[reportPrivateUsage]
-from tests.model_server.serving import model_server_process
-from tests.servers import Namespace, running_servers
 from tests.transcripts.boatyard_model import ISO_DATES, NO_MONEY
-from tests.transcripts.playing import Shell, Step, blocks, lived, of_sessions, shortened
+from tests.transcripts.playing import Shell, Step, blocks, shortened
+from tests.transcripts.stage import PAGES, write
 
-PAGE = Path(__file__).parents[2] / "docs" / "transcripts" / "reform-with-another-prompt.md"
-MODEL = "tests.transcripts.boatyard_model:answer"
+PAGE = PAGES / "reform-with-another-prompt.md"
 SESSION, USER = "s-priya-books", "priya"
 CONTEXT = f"eden context {SESSION} --user {USER} | sed 's/ ([^()]* ago)$//; s/ (just now)$//'"
-SECONDS_OF_A_CALL = 1.5
 LINES_OF_A_REPORT = 60
 
 
@@ -97,38 +81,18 @@ def _about() -> str:
         "A real run: the 281 messages of `examples/demo.jsonl` in seven sessions, formed by `eden run`, which goes on"
         " all the while, on one mongod and one Kafka broker. The model is the tests' own server behind OpenAI's SDK:"
         " it answers by rules and heeds the two wishes below. Tokens are its own count, prices those of the models'"
-        " names. `make transcripts` makes this page; a test plays it on two of the sessions"
+        " names. As sessions are formed side by side, the order of reflections, and with it what finds its answer kept,"
+        " is another in each run. `make transcripts` makes this page; a test plays it on two of the sessions"
         " ([test_reform_transcript.py](../../tests/transcripts/test_reform_transcript.py))."
         " More: [replay](../replay.md)."
     )
 
 
-@asynccontextmanager
-async def stage(
-    found: Endpoints, name: str, folder: Path, sessions: Collection[str] = (), seconds: float = 0.0
-) -> AsyncGenerator[Shell]:
-    """The installation in which it is played."""
-    with model_server_process(MODEL, base_seconds=seconds, dimensions=1_536) as models:
-        async with lived(found, name, of_sessions(sessions), models, folder) as shell:
-            yield shell
-
-
-async def main() -> None:
-    """Play it, and write the page."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        running_servers(os.environ, Path(folder), Path(".eden/jars")) as servers,
-    ):
-        found = Endpoints(servers.mongodb_uri, servers.kafka_bootstrap)
-        mine = Namespace(f"transcript{uuid4().hex[:8]}")
-        try:
-            async with stage(found, mine.name, Path(folder), seconds=SECONDS_OF_A_CALL) as shell:
-                text = page(await played(shell))
-        finally:
-            _drop_databases(servers, mine)
-            _drop_kafka(servers, mine)
-    PAGE.write_text(re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE))
+async def play(shell: Shell) -> str:
+    """The page, played."""
+    async with shell.system():
+        return page(await played(shell))
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    write(PAGE, play)

@@ -9,7 +9,8 @@ import pytest
 from eden_memory.local.servers import Endpoints
 from tests.servers import Namespace, TestServers
 from tests.transcripts.playing import Step, commands_of, said_on
-from tests.transcripts.reform import PAGE, SESSION, played, stage
+from tests.transcripts.reform import PAGE, SESSION, played
+from tests.transcripts.stage import stage
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(900)]
 SESSIONS = (SESSION, "s-mara-order")
@@ -19,7 +20,7 @@ CHANGED = re.compile(r"^[<>] ", re.MULTILINE)
 @pytest.fixture
 async def steps(servers: TestServers, namespace: Namespace, tmp_path: Path) -> AsyncGenerator[list[Step]]:
     found = Endpoints(servers.mongodb_uri, servers.kafka_bootstrap)
-    async with stage(found, namespace.name, tmp_path, SESSIONS) as shell:
+    async with stage(found, namespace.name, tmp_path, SESSIONS) as shell, shell.system():
         yield await played(shell)
 
 
