@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ import psutil
 from pydantic import SecretStr
 from pymongo import AsyncMongoClient
 
+from eden_memory.local import ports
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.memory.memory_feed import memory_feed
 from eden_memory.mongo.setup.setup import set_up
@@ -149,7 +149,7 @@ async def stand(
 @contextmanager
 def running(made: Stand, log: Path) -> Generator[psutil.Process]:
     """All stages in one process, once they say that they are ready."""
-    port = _free_port()
+    port = ports.choose()
     environment = {**os.environ, **made.environment, "EDEN_HTTP_PORT": str(port)}
     with (
         log.open("wb") as file,
@@ -162,13 +162,6 @@ def running(made: Stand, log: Path) -> Generator[psutil.Process]:
         finally:
             started.terminate()
             started.wait(60)
-
-
-def _free_port() -> int:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        port: int = bound.getsockname()[1]
-        return port
 
 
 def _wait_ready(started: "subprocess.Popen[bytes]", port: int, log: Path) -> None:

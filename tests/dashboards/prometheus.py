@@ -3,7 +3,6 @@
 import asyncio
 import json
 import shutil
-import socket
 import time
 import urllib.parse
 import urllib.request
@@ -14,18 +13,14 @@ from typing import Any
 
 import yaml
 
+from eden_memory.local import ports
+
 RULES = Path(__file__).parents[2] / "dashboards/prometheus/rules.yml"
 FOUND = shutil.which("prometheus")
 START_SECONDS = 30.0
 Vector = list[tuple[dict[str, str], float]]
-
-
-def free_port() -> int:
-    """One that nobody listens on now."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        port: int = bound.getsockname()[1]
-        return port
+free_port = ports.choose
+"""None that a connection to somewhere else may take before it is used."""
 
 
 async def fetch(url: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> bytes:

@@ -296,7 +296,7 @@ class Taken:
 
     def __enter__(self) -> None:
         self._other = subprocess.Popen(["python3", "-c", self._command])
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         while ports.is_free(self._port):
             assert time.monotonic() < until
             time.sleep(0.02)

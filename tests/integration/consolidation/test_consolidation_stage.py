@@ -37,7 +37,7 @@ from schemas.scopes import Scope
 from tests.integration.stages_on_servers import PARTITIONS, Mongo, OnServers, on_servers, running
 from tests.names import NAMES
 
-pytestmark = [pytest.mark.servers, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.servers
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 BOTH = (pipeline.CONSOLIDATION, pipeline.ATLAS_WRITER)
 

@@ -18,7 +18,7 @@ from eden_memory.mongo.ids import encode_id
 from schemas.scopes import Scope
 from tests.integration.context.harness import Kit, fact, reflection
 
-pytestmark = [pytest.mark.servers, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.servers
 
 HEX = "65f0a1b2c3d4e5f601234567"
 USERS: list[Any] = [

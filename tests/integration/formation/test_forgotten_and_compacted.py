@@ -15,7 +15,6 @@ FOR_EVER = ("chat.messages", "memory.facts", "memory.reflections", "memory.conso
 ROUNDS = 30
 
 
-@pytest.mark.timeout(170)
 async def test_compaction_leaves_nothing_of_what_was_forgotten(
     settings: Settings, shared_models: Serving
 ) -> None:

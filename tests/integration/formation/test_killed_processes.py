@@ -41,7 +41,6 @@ async def stored(running: System) -> set[tuple[str, str]]:
     }
 
 
-@pytest.mark.timeout(120)
 async def test_killed_again_and_again_it_forms_all_and_pays_for_no_answer_twice(
     settings: Settings, tmp_path: Path
 ) -> None:

@@ -39,9 +39,13 @@ async def shared(shared_settings: Settings, shared_models: Serving) -> AsyncGene
 
 
 async def calls(shared: System) -> Counter[tuple[str, str | None]]:
-    """Chat calls by stage and the event that they were made for; those refused for their rate cost nothing."""
+    """Calls by stage and the event that they were made for; those refused for their rate cost nothing.
+
+    Pings are made for no event, and as many as it takes: early failures of several units look like an outage.
+    """
     events = [one.event for one in await shared.records("memory.usage")]
-    paid = [one for one in events if isinstance(one, ModelCalled) and one.outcome != "rate_limited"]
+    made = [one for one in events if isinstance(one, ModelCalled) and one.cause is not None]
+    paid = [one for one in made if one.outcome != "rate_limited"]
     return Counter((one.stage, one.cause) for one in paid)
 
 

@@ -29,7 +29,7 @@ from tests.unit.formation_trigger.records import (
     watermark,
 )
 
-pytestmark = [pytest.mark.servers, pytest.mark.timeout(170)]
+pytestmark = pytest.mark.servers
 COMMAND = (sys.executable, "-m", "eden_memory.cli.main", "run", "formation-trigger")
 CLOSES_AT = 5
 

@@ -27,7 +27,7 @@ from tests.names import NAMES
 from tests.unit.formation_trigger.memory_store import MemoryStore
 from tests.unit.formation_trigger.records import formations, names, run, trigger, watermark
 
-pytestmark = [pytest.mark.servers, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.servers
 LIMIT = Decimal("0.25")
 
 

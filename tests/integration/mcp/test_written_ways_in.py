@@ -15,13 +15,13 @@ from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 from eden_memory.api.access import ApiKeys
+from eden_memory.local import ports
 from eden_memory.settings import Settings
 from schemas.scopes import Scope
 from tests.integration.context.harness import Kit, fact, kit_for
 from tests.integration.mcp.stored import remember
 from tests.integration.mcp.written import ROOT, blocks
 from tests.model_server.chat_upstream import ChatUpstream, chat_upstream
-from tests.model_server.serving import bound_socket
 from tests.names import NAMES
 
 pytestmark = pytest.mark.servers
@@ -67,8 +67,7 @@ async def written(settings: Settings, provider: ChatUpstream) -> AsyncGenerator[
         await kit.authors("c1", "rui")
         await remember(kit, rui, BOAT)
         await kit.put(rui, active_facts=1, recent_facts=(fact(BOAT),), revision=2)
-        with bound_socket() as free:
-            port = str(free.getsockname()[1])
+        port = str(ports.choose())
         environment = _environment(settings, provider, port)
         async with _serving(environment, port):
             yield Written(environment, port, kit)
@@ -91,7 +90,7 @@ async def _serving(environment: Mapping[str, str], port: str) -> AsyncGenerator[
     command = (sys.executable, "-m", "eden_memory.cli.main", "serve")
     process = await asyncio.create_subprocess_exec(*command, env=environment)
     try:
-        async with httpx2.AsyncClient() as http, asyncio.timeout(60):
+        async with httpx2.AsyncClient() as http, asyncio.timeout(120):
             while not await _ready(http, port):
                 assert process.returncode is None, "eden serve has ended"
                 await asyncio.sleep(0.1)

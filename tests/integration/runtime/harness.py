@@ -30,6 +30,7 @@ from schemas.registry import Registry
 
 PARTITIONS = 6
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
+SOON = 60.0
 QUICK = RetryPolicy(first=0.02, cap=0.1, attempts=4)
 
 
@@ -153,7 +154,7 @@ class Bench:
         """Publish to the stage's input."""
         await self.publisher.publish([replace(one, topic=self.topic(Asked)) for one in records])
 
-    async def read(self, topic: str, count: int, seconds: float = 30.0) -> list[Record]:
+    async def read(self, topic: str, count: int, seconds: float = SOON) -> list[Record]:
         """The topic's records from its beginning, once there are at least `count`."""
         records: list[Record] = []
         async with consuming(self.client, topic) as consumer:
@@ -164,7 +165,7 @@ class Bench:
                     records += [_record(one) for one in batch]
         return records
 
-    async def answers(self, count: int, seconds: float = 30.0) -> list[Record]:
+    async def answers(self, count: int, seconds: float = SOON) -> list[Record]:
         """Once there are `count` different answers: all of them, repeats included."""
         seen: list[Record] = []
         async with consuming(self.client, self.topic(Answered)) as consumer:
@@ -249,7 +250,7 @@ async def running(*workers: Worker, deadline: float = 10.0) -> AsyncGenerator[li
             raise result
 
 
-async def until(condition: Callable[[], Any], what: str, seconds: float = 30.0) -> None:
+async def until(condition: Callable[[], Any], what: str, seconds: float = SOON) -> None:
     """Wait until a condition (or what it awaits) holds."""
     end = time.monotonic() + seconds
     while True:

@@ -29,7 +29,7 @@ from tests.integration.runtime.harness import (
     until,
 )
 
-pytestmark = [pytest.mark.servers, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.servers
 DEADLINE = 3.0
 REST = publishing.STOP_SECONDS + CLOSE_SECONDS
 """What was waiting to be sent is let go after the first, connections are closed within the second."""

@@ -26,7 +26,7 @@ from tests.integration.formation.running_system import until
 from tests.integration.stages_on_servers import OnServers, on_servers
 from tests.names import NAMES
 
-pytestmark = [pytest.mark.servers, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.servers
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 YEAR = Asked("2026-01-01", "2026-12-31")
 COMMAND = (sys.executable, "-m", "eden_memory.cli.main", "run", "usage")

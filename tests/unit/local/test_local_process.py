@@ -14,6 +14,7 @@ from eden_memory.local import process
 from eden_memory.local.state import ServerState, exclusively, load, save
 
 PROGRAM = "python"
+SOON = 60.0
 WAITS = "import time; time.sleep(60)"
 IGNORES_SIGTERM = (
     "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
@@ -55,14 +56,14 @@ def test_a_killed_server_leaves_no_zombie(pid: int, marker: str) -> None:
 def test_a_server_that_ignores_sigterm_is_killed_at_the_deadline(tmp_path: Path, marker: str) -> None:
     log = tmp_path / "stubborn"
     stubborn = process.spawn([sys.executable, "-c", IGNORES_SIGTERM, marker], log, tmp_path)
-    assert process.wait_until(lambda: process.last_words(log) == "up", 10.0)
+    assert process.wait_until(lambda: process.last_words(log) == "up", SOON)
     process.end(stubborn, lambda: process.is_server(stubborn, PROGRAM, marker), 0.3)
     assert not process.is_server(stubborn, PROGRAM, marker)
 
 
 def test_a_frozen_server_ends_when_asked_to(pid: int, marker: str) -> None:
     process.send(pid, signal.SIGSTOP)
-    process.end(pid, lambda: process.is_server(pid, PROGRAM, marker), 10.0)
+    process.end(pid, lambda: process.is_server(pid, PROGRAM, marker), SOON)
     assert not process.is_server(pid, PROGRAM, marker)
 
 
@@ -117,7 +118,7 @@ def test_the_lock_of_a_killed_program_is_free(tmp_path: Path, marker: str) -> No
     lock = tmp_path / ".lock"
     take = f"import fcntl; f = open({str(lock)!r}, 'ab'); fcntl.flock(f, 2); print('held', flush=True)"
     holder = process.spawn([sys.executable, "-c", f"{take}; {WAITS}", marker], tmp_path / "log", tmp_path)
-    assert process.wait_until(lambda: process.last_words(tmp_path / "log") == "held", 10.0)
+    assert process.wait_until(lambda: process.last_words(tmp_path / "log") == "held", SOON)
     process.kill(holder, lambda: process.is_server(holder, PROGRAM, marker))
     with exclusively(lock, 1.0, "starting"):
         pass

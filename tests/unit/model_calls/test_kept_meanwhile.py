@@ -26,10 +26,11 @@ class SlowAnswers(MemoryAnswers):
 
     def __init__(self) -> None:
         super().__init__()
-        self.let = asyncio.Event()
+        self.let, self.waiting = asyncio.Event(), asyncio.Event()
         self.marked: list[tuple[str, bool]] = []
 
     async def keep(self, answer: KeptAnswer) -> KeptAnswer:
+        self.waiting.set()
         await self.let.wait()
         return await super().keep(answer)
 
@@ -74,6 +75,7 @@ async def test_a_handler_goes_on_while_its_vectors_are_written(keeping: Keeping)
 async def test_outside_of_a_handler_an_answer_is_stored_before_it_is_given() -> None:
     answers = SlowAnswers()
     asked = asyncio.create_task(model_over(FakeChat([GOOD]), answers).ask(PROMPT, ConsolidatedText, asking()))
+    await answers.waiting.wait()
     done, _ = await asyncio.wait([asked], timeout=0.05)
     assert not done
     answers.let.set()
@@ -84,6 +86,7 @@ async def test_outside_of_a_handler_an_answer_is_stored_before_it_is_given() -> 
 async def test_an_answer_of_no_use_is_stored_before_it_is_marked_and_asked_anew(keeping: Keeping) -> None:
     answers, provider = SlowAnswers(), FakeChat(["no JSON", GOOD])
     asked = asyncio.create_task(model_over(provider, answers).ask(PROMPT, ConsolidatedText, asking()))
+    await answers.waiting.wait()
     await asyncio.wait([asked], timeout=0.05)
     assert len(provider.asked) == 1
     answers.let.set()
@@ -102,7 +105,7 @@ async def test_another_workers_good_answer_takes_the_place_of_a_bad_one_and_is_n
     noted.clear()
     provider = FakeChat(["no JSON"])
     asked = asyncio.create_task(model_over(provider, answers).ask(PROMPT, ConsolidatedText, asking()))
-    await asyncio.wait([asked], timeout=0.05)
+    await answers.waiting.wait()
     answers.kept |= others.kept
     answers.let.set()
     assert (await asked).value == theirs.value

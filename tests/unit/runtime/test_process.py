@@ -67,7 +67,8 @@ PROGRAM = """
 import asyncio, os, signal, sys, time
 from eden_memory.runtime import process
 
-process.CLOSE_SECONDS = 0.3
+if sys.argv[1] in ("does not close", "blocks"):
+    process.CLOSE_SECONDS = 0.3
 
 class Part:
     name = "part"
