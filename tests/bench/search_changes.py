@@ -16,6 +16,7 @@ from eden_memory.domain.search.candidates import NOW as WHEN_NOW
 from eden_memory.domain.stage import Delivery
 from eden_memory.mongo.memory.memory_store import MongoMemoryStore
 from eden_memory.mongo.search.plain_lists import PlainFactLists
+from eden_memory.runtime.ending import end
 from schemas.envelope import Envelope
 from schemas.events import FactChanged
 from schemas.provenance import Embedding
@@ -62,8 +63,7 @@ async def bare_stream(database: AsyncDatabase[dict[str, Any]]) -> AsyncGenerator
         try:
             yield moments
         finally:
-            reading.cancel()
-            await asyncio.gather(reading, return_exceptions=True)
+            await end([reading])
 
 
 async def _one(
