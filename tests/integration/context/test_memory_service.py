@@ -39,7 +39,7 @@ class Commands(monitoring.CommandListener):
 
 async def until(get: Callable[[], Awaitable[str]], holds: Callable[[str], bool]) -> str:
     """The context, once it is as it should be."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not holds(context := await get()):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     return context

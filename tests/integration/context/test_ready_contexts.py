@@ -67,7 +67,7 @@ class Stage:
         return await self.kit.database["memory_contexts"].find(sort=[("_id", 1)]).to_list()
 
     async def until(self, session: str, user: str, text: str | None) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 xml = await self.xml(session, user)
                 if (xml is None) if text is None else (xml is not None and text in xml):
@@ -246,7 +246,7 @@ async def keeping(stage: Stage) -> AsyncGenerator[ContextKeeping]:
         stage.cache, lambda heard, live: ContextWatch(kit.client, kit.settings, heard, live)
     )
     running = asyncio.create_task(keeper.run())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not keeper.state().ready:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     yield keeper
@@ -261,7 +261,7 @@ async def test_who_joins_or_leaves_changes_the_ready_contexts_without_an_event(s
     assert "trains" in (await stage.xml("one", "ada") or "")
     async with keeping(stage):
         await stage.kit.session("one", ["ada", "bob"])
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while "trains" in (await stage.xml("one", "ada") or ""):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         await stage.kit.session("one", ["bob"])

@@ -176,7 +176,7 @@ async def test_who_listens_hears_of_its_own_contexts_only(server: McpServer, kit
                 pytest.fail("it listens to another user's session")
         async with (
             client.listen(resource_subscriptions=["memory://context/one"]) as heard,
-            asyncio.timeout(20),
+            asyncio.timeout(60),
         ):
             news = asyncio.ensure_future(anext(aiter(heard)))
             await kit.put(Scope.of_user("s.a", "s.ada"), buffer=(reflection("Ada likes coffee."),))
@@ -194,7 +194,7 @@ async def test_a_listener_is_cut_off_when_its_key_is_revoked_or_no_longer_reache
         server.client(ada, agent="a") as client,
         client.listen(resource_subscriptions=["memory://context/one"]) as one,
         client.listen(resource_subscriptions=["memory://context/joined"]) as joined,
-        asyncio.timeout(20),
+        asyncio.timeout(60),
     ):
         await kit.session("joined", ["ada", "bob"])
         assert [event async for event in joined] == []

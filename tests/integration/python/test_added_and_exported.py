@@ -157,7 +157,7 @@ async def test_a_command_on_what_has_changed_is_refused_at_once(kit: Kit) -> Non
 
 
 async def next_of(changes: AsyncGenerator[MemoryChange]) -> MemoryChange:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         return await anext(changes)
 
 
@@ -202,7 +202,7 @@ async def test_who_follows_changes_is_done_when_the_memory_is_closed(plain: Kit)
         following = asyncio.create_task(_all_of(service.changes(user="ada")))
         await service.ready()
         await _listened(service)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert await following == []
 
 
@@ -211,7 +211,7 @@ async def _all_of(changes: AsyncGenerator[MemoryChange]) -> list[MemoryChange]:
 
 
 async def _listened(service: MemoryService) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not service.memory.contexts._listeners:  # noqa: ASYNC110 # pyright: ignore[reportPrivateUsage]
             await asyncio.sleep(0.01)
 

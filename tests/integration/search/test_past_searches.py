@@ -53,7 +53,7 @@ async def test_only_so_many_read_whole_scopes_at_the_same_time(
 
     monkeypatch.setattr(known_then.KnownThen, "_known", noted)
     embedder = Held(known_then.READING)
-    async with plain(settings, database, followed=False, embedder=embedder) as store, asyncio.timeout(30):
+    async with plain(settings, database, followed=False, embedder=embedder) as store, asyncio.timeout(60):
         searches = [
             asyncio.create_task(store.meant(text, scope, when=RETIRED)) for scope, text in texts.items()
         ]
