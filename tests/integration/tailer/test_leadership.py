@@ -17,12 +17,11 @@ from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.kafka import admin_config
 from eden_memory.settings import MongoSettings, Settings
 from tests.integration.tailer.harness import Kit, TailerProcess, kit, message, tailer_process, until
+from tests.room import room
 
 pytestmark = pytest.mark.servers
 TAKEOVER, STOP = 10.0, 5.0
 NUMBERED = ["text 1", "text 2", "text 3"]
-NOISE = 1.5
-"""Deadlines that the issue names are held with this much room for a machine that others use too."""
 
 
 @pytest.fixture
@@ -57,8 +56,8 @@ async def test_one_leads_and_the_other_takes_over_when_it_is_killed(app: Kit, tm
             first.signal(signal.SIGKILL)
             began = time.monotonic()
             await app.insert(21)
-            await topic.until(lambda: "text 21" in topic.texts, "the second leader's record", 40)
-            assert time.monotonic() - began <= TAKEOVER * NOISE
+            await topic.until(lambda: "text 21" in topic.texts, "the second leader's record", 90)
+            assert time.monotonic() - began <= TAKEOVER * room()
             assert '"event": "leads"' in second.said
             assert set(topic.texts) == {f"text {number}" for number in range(22)}
 
@@ -74,10 +73,10 @@ async def test_a_clean_stop_hands_over_at_once(app: Kit, tmp_path: Path) -> None
             began = time.monotonic()
             first.signal(signal.SIGTERM)
             assert await first.ended() == 0
-            assert time.monotonic() - began <= STOP * NOISE
+            assert time.monotonic() - began <= STOP * room()
             await app.insert(2)
             # Far below the lease, which would have to run out otherwise.
-            await topic.until(lambda: topic.texts == ["text 1", "text 2"], "the second leader's record", 30)
+            await topic.until(lambda: topic.texts == ["text 1", "text 2"], "the second leader's record", 60)
 
 
 async def test_a_woken_leader_is_fenced_and_publishes_nothing_more(app: Kit, tmp_path: Path) -> None:
@@ -173,7 +172,7 @@ async def test_sigterm_ends_a_leader_in_time_even_while_mongod_is_frozen(
             os.kill(own_mongod.pid, signal.SIGCONT)
             await asyncio.gather(writing, return_exceptions=True)
         assert code == 0, tailer.said
-        assert took <= STOP * NOISE
+        assert took <= STOP * room()
         async with tailer_process(on_own_mongod, tmp_path / "b"), app.topic() as topic:
             expected = {f"i.{one['_id']}": one["content"] async for one in app.messages.find()}
             await topic.until(lambda: topic.last() == expected, "nothing is lost", 60)
@@ -189,11 +188,11 @@ async def test_a_frozen_mongod_that_wakes_is_followed_on(
         await topic.until(lambda: topic.texts == ["text 1"], "a record")
         os.kill(own_mongod.pid, signal.SIGSTOP)
         try:
-            await until(lambda: not part.leading, "the lease runs out", 30)
+            await until(lambda: not part.leading, "the lease runs out", 60)
         finally:
             os.kill(own_mongod.pid, signal.SIGCONT)
         await app.insert(2)
-        await topic.until(lambda: "text 2" in topic.texts, "it leads again", 40)
+        await topic.until(lambda: "text 2" in topic.texts, "it leads again", 90)
         assert topic.last() == {"i.1": "text 1", "i.2": "text 2"}
 
 
@@ -229,6 +228,6 @@ async def test_sigterm_ends_a_leader_in_time_even_while_kafka_is_frozen(
             finally:
                 os.kill(own_kafka.pid, signal.SIGCONT)
         assert code == 0, tailer.said
-        assert took <= STOP * NOISE
+        assert took <= STOP * room()
         async with tailer_process(settings, tmp_path / "b"), app.topic() as topic:
             await topic.until(lambda: len(topic.last()) == 100, "nothing is lost")
