@@ -23,8 +23,8 @@ bootstrap = "localhost:9092"
 
 A name that there is not is an error: anywhere in the file, and in the environment after a group's name. Maps are
 JSON in the environment (`EDEN_MESSAGES_ROLES='{"human": "user"}'`). Keys of model providers are no settings: they
-are read from `OPENAI_API_KEY`, `GEMINI_API_KEY` or `GOOGLE_API_KEY`, and of an endpoint given as URL from the variable
-that `EDEN_MODELS_API_KEY_ENV` names. What has no words beside it says it by its name.
+are read from `OPENAI_API_KEY`, `GEMINI_API_KEY` or `GOOGLE_API_KEY`, and of an endpoint given as URL from the
+variable that `EDEN_MODELS_API_KEY_ENV` names. What has no words beside it says it by its name.
 """
 TOP = {
     "llm": "`offline` (rules, no model), `openai`, `google`, or the base URL of an OpenAI-compatible endpoint",
