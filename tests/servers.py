@@ -59,7 +59,7 @@ def running_servers(given: Mapping[str, str], folder: Path, jars: Path) -> Gener
         )
 
 
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 120.0) -> None:
     """Poll until the condition holds; an AssertionError that names it when the seconds are over."""
     until = time.monotonic() + seconds
     while not condition():

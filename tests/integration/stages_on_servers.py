@@ -29,7 +29,7 @@ from schemas.events.base import Event
 from tests.names import NAMES
 
 PREFIX, PARTITIONS = "memory_", 3
-SOON = 60.0
+SOON = 120.0
 E = TypeVar("E", bound=Event)
 Mongo = AsyncMongoClient[dict[str, Any]]
 

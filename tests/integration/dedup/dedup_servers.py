@@ -114,13 +114,13 @@ class Stage(OnServers):
         """The facts that the writer shows."""
         return await self.database["memory_facts"].find({"active": True}).sort("content").to_list()
 
-    async def until(self, condition: Callable[[], Awaitable[bool]], what: str, seconds: float = 60.0) -> None:
+    async def until(self, condition: Callable[[], Awaitable[bool]], what: str, seconds: float = 120.0) -> None:
         end = time.monotonic() + seconds
         while not await condition():
             assert time.monotonic() < end, f"not within {seconds} s: {what}; {await self.active()}"
             await asyncio.sleep(0.05)
 
-    async def settled(self, proposals: int, seconds: float = 60.0) -> None:
+    async def settled(self, proposals: int, seconds: float = 120.0) -> None:
         """All proposals are decided, and all that was decided is in the store."""
 
         async def done() -> bool:

@@ -28,7 +28,7 @@ from schemas.events.base import Event
 from tests.model_server.serving import Serving
 
 PARTITIONS = 2
-SOON = 60.0
+SOON = 120.0
 STOP_SECONDS = 90.0
 AGENT = "helper"
 MODEL_NAMES = {"fast": "fast-model", "free": "slow-model", "paid": "slow-model", "embeddings": "vector-model"}

@@ -30,7 +30,7 @@ from schemas.registry import Registry
 
 PARTITIONS = 6
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
-SOON = 60.0
+SOON = 120.0
 QUICK = RetryPolicy(first=0.02, cap=0.1, attempts=4)
 
 

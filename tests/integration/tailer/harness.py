@@ -26,7 +26,7 @@ from schemas.events.base import Event
 
 PARTITIONS = 3
 TOPICS = ("chat.messages", "chat.messages.dead", "memory.candidates", "memory.forgotten")
-SOON = 60.0
+SOON = 120.0
 COMMAND = (sys.executable, "-m", "eden_memory.cli.main", "run", "tailer")
 
 
