@@ -89,7 +89,7 @@ async def _feed(kit: Bench) -> None:
 
 
 def _lines(path: Path) -> list[list[str]]:
-    return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+    return [line.split()[:2] for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def _count(path: Path) -> int:

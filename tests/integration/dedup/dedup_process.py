@@ -1,10 +1,12 @@
-"""fact-dedup and the writer in a process of their own, to be killed: `… <mongodb> <kafka> <name> <answers>`.
+"""fact-dedup and the writer in a process of their own, to be killed: `… <mongodb> <kafka> <name> <answers> [<most>]`.
 
 The model keeps its answers in a file, a line each, before anybody sees them: its decisions are not the same twice.
+From the answer on with which there are `most` in the file, nobody is given one.
 """
 
 import asyncio
 import json
+import math
 import random
 import sys
 from collections.abc import Callable
@@ -19,8 +21,8 @@ SECONDS = 0.1
 class KeepingModel:
     """Says nothing about new facts, in a moment, but says it in answers that can be told apart."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, most: float = math.inf) -> None:
+        self._path, self._most = path, most
 
     async def earlier(self, unit: str) -> Earlier | None:
         kept = self._kept().get(unit)
@@ -37,6 +39,8 @@ class KeepingModel:
         if asking.unit not in self._kept():
             with self._path.open("a") as lines:
                 lines.write(f"{asking.unit}\t{json.dumps(asking.shown)}\n")
+        if len(self._kept()) >= self._most:
+            await asyncio.Event().wait()
         await asyncio.sleep(SECONDS * random.random())
         return Answered(answer.model_validate({"decisions": []}), None)
 
@@ -50,5 +54,6 @@ class KeepingModel:
 
 
 if __name__ == "__main__":
-    _, mongodb, kafka, name, answers = sys.argv
-    asyncio.run(run_process(mongodb, kafka, name, KeepingModel(Path(answers))))
+    _, mongodb, kafka, name, answers, *most = sys.argv
+    model = KeepingModel(Path(answers), *map(float, most))
+    asyncio.run(run_process(mongodb, kafka, name, model))

@@ -1,9 +1,12 @@
-"""Both extractions in a process of their own, to be killed: `… <mongodb> <kafka> <db> <topics> <groups> <calls>`.
+"""Both extractions in a process of their own, to be killed.
 
-A line per question to the calls file; the texts answered are random, so that two outcomes never look alike.
+`… <mongodb> <kafka> <db> <topics> <groups> <calls> [<ends>]`: a line per question to the calls file; the texts
+answered are random, so that two outcomes never look alike. Where it is said how many questions are answered, the
+later ones are not.
 """
 
 import asyncio
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,8 +22,8 @@ SECONDS = 0.2
 class SlowModel:
     """Takes a while, and answers differently every time."""
 
-    def __init__(self, calls: Path) -> None:
-        self._calls = calls.open("a", buffering=1)
+    def __init__(self, calls: Path, ends: float = math.inf) -> None:
+        self._calls, self._left = calls.open("a", buffering=1), ends
 
     async def earlier(self, unit: str) -> Earlier | None:
         return None
@@ -33,7 +36,8 @@ class SlowModel:
         check: Callable[[A], str | None] | None = None,
     ) -> Answered[A]:
         self._calls.write(f"{asking.unit}\n")
-        await asyncio.sleep(SECONDS)
+        self._left -= 1
+        await (asyncio.sleep(SECONDS) if self._left >= 0 else asyncio.Event().wait())
         text = f"Answer {uuid4().hex}."
         facts = {"facts": [fact(text, "user", 1).model_dump()]}
         reflections = {"reflections": [reflection(text, "session", 1).model_dump()]}
@@ -42,6 +46,6 @@ class SlowModel:
 
 
 if __name__ == "__main__":
-    _, mongodb, kafka, database, topics, groups, calls = sys.argv
-    model = SlowModel(Path(calls))
+    _, mongodb, kafka, database, topics, groups, calls, *ends = sys.argv
+    model = SlowModel(Path(calls), *map(float, ends))
     asyncio.run(run_process(mongodb, kafka, (database, topics, groups), model))

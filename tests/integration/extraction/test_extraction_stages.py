@@ -19,8 +19,9 @@ from tests.integration.stages_on_servers import Topic
 from tests.servers import TestServers
 from tests.unit.extraction.windows import NOON, USER_SCOPE, ScriptedModel, fact, reflection
 
-pytestmark = [pytest.mark.servers, pytest.mark.timeout(170)]
+pytestmark = pytest.mark.servers
 MODULE = "tests.integration.extraction.extraction_process"
+ANSWERS = 20
 
 
 def answer(prompt: Prompt) -> Answer:
@@ -121,8 +122,8 @@ async def test_killed_processes_leave_one_outcome_for_each_window(
     calls = tmp_path / "calls"
     await kit.close_windows(windows)
     async with kit.published() as out:
-        for share in (5, 25):
-            await _killed_once(servers, kit, calls, out, share)
+        for answered in (ANSWERS, 2 * ANSWERS):
+            await _killed_once(servers, kit, calls, out, answered)
         process = _start(servers, kit, calls)
         try:
             await out.until_true(lambda: _formed(out) == 40, "all reflections")
@@ -140,21 +141,27 @@ def _formed(out: Topic) -> int:
     return len({one.formation_id for one in out.of(ReflectionFormed)})
 
 
-def _start(servers: TestServers, kit: Kit, calls: Path) -> subprocess.Popen[bytes]:
+def _start(servers: TestServers, kit: Kit, calls: Path, *ends: int) -> subprocess.Popen[bytes]:
     kafka = kit.settings.kafka
     names = [kit.settings.mongodb.database, kafka.topic_prefix, kafka.group_prefix]
-    arguments = [servers.mongodb_uri, servers.kafka_bootstrap, *names, str(calls)]
+    arguments = [servers.mongodb_uri, servers.kafka_bootstrap, *names, str(calls), *map(str, ends)]
     with calls.with_suffix(".log").open("ab") as log:
         return subprocess.Popen([sys.executable, "-m", MODULE, *arguments], stdout=log, stderr=log)
 
 
-async def _killed_once(servers: TestServers, kit: Kit, calls: Path, out: Topic, at: int) -> None:
-    """Let a process work until so many windows are formed, then kill it."""
-    process = _start(servers, kit, calls)
+async def _killed_once(servers: TestServers, kit: Kit, calls: Path, out: Topic, answered: int) -> None:
+    """A process that has some of its questions answered, acts on that, and is killed with the others under way."""
+    process = _start(servers, kit, calls, ANSWERS)
     try:
-        await out.until_true(lambda: _formed(out) >= at, f"{at} windows formed")
+        await out.until_true(lambda: _acted_on(out) >= answered, f"what followed from {answered} answers")
     finally:
         await _kill(process)
+    await out.read()
+    assert _acted_on(out) == answered
+
+
+def _acted_on(out: Topic) -> int:
+    return len(out.of(FactsExtracted)) + _formed(out)
 
 
 async def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -2,11 +2,13 @@
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -24,6 +26,7 @@ from eden_memory.namespaces.verifying import verify
 from eden_memory.namespaces.wiring import Installation, installation, rebuilding
 from eden_memory.runtime.placed import Placed
 from eden_memory.settings import Settings
+from processors import pipeline
 from tests.integration.formation.obedient_model import obey
 from tests.integration.formation.running_system import AGENT, MODEL_NAMES, System, fast, system, until
 from tests.integration.replay.replay_kit import ignored
@@ -31,6 +34,8 @@ from tests.model_server.serving import serving
 
 pytestmark = pytest.mark.servers
 MAY = "may"
+RUNS, MOVES = "stage runs", "another namespace is live"
+"""What `eden run` says of each of its stages, and between the parts of one namespace and those of the other."""
 READERS = 4
 NOTICES = 20
 """A switch is seen in so many times what a change stream takes to say that something was written."""
@@ -167,7 +172,7 @@ async def test_readers_and_stages_move_with_the_pointer_and_no_read_fails(
         await there.holds("told one")
 
         readers = Readers(found.service, session, "ana")
-        took: list[float] = []
+        took, notices = list[float](), list[float]()
         async with served(found.settings) as url, readers.reading(url), installation(found.settings) as at:
             await until(lambda: _true(readers.reads > 50 < readers.asked), "reading")
             for number in range(4):
@@ -178,17 +183,18 @@ async def test_readers_and_stages_move_with_the_pointer_and_no_read_fails(
                 switched = time.perf_counter()
                 to = Placement() if number % 2 else Placement(MAY)
                 await until(lambda to=to: _true(found.service.memory.settings.placement == to), "read")
-                took.append((time.perf_counter() - switched) * 1_000)
+                took.append(time.perf_counter() - switched)
+                notices.append(await noticed(found))
             with pytest.raises(EdenError, match="live already"):
                 await switch(at, ORIGINAL)
             await switch(at, MAY)
         assert readers.failed == []
         await until(lambda: _true(placed.state().ready and placed.state().what == MAY), "stages moved")
         with capsys.disabled():
-            said = ", ".join(f"{one:.0f}" for one in took)
+            said = ", ".join(f"{one * 1_000:.0f}" for one in took)
             reads = f"{readers.reads} reads and {readers.asked} by HTTP"
             print(f"\nswitches seen after {said} ms, {reads}, none failed")  # noqa: T201 - figures for people
-        assert sorted(took)[len(took) // 2] < NOTICES * await noticed(found) * 1_000
+        assert sorted(took)[len(took) // 2] < NOTICES * sorted(notices)[len(notices) // 2]
 
         await found.write(session, "ana", "fact user: told two", "note session: asked twice")
         await found.form(session)
@@ -216,9 +222,9 @@ async def noticed(found: System, times: int = 5) -> float:
     """Seconds from a write to its notice by a change stream, the median."""
     collection, took = found.database["noticed"], list[float]()
     async with await collection.watch(max_await_time_ms=500) as stream:
-        for number in range(times):
+        for _ in range(times):
             begun = time.perf_counter()
-            await collection.insert_one({"_id": number})
+            await collection.insert_one({})
             await anext(stream)
             took.append(time.perf_counter() - begun)
     return sorted(took)[times // 2]
@@ -281,38 +287,65 @@ def environment(settings: Settings) -> dict[str, str]:
     }
 
 
-def started(settings: Settings) -> "subprocess.Popen[bytes]":
-    """`eden run`."""
-    command = [sys.executable, "-m", "eden_memory.cli.main", "run"]
-    given = {**os.environ, **environment(settings)}
-    return subprocess.Popen(command, env=given, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+class Killed:
+    """`eden run` in a process of its own."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", log: Path) -> None:
+        self._process, self._log = process, log
+
+    async def says(self, words: str, times: int = 1) -> None:
+        """Wait until it has said so."""
+        await until(lambda: _true(self._log.read_text().count(words) >= times), f"{words!r} {times} times")
+
+    async def before_it_knows(self, switched: Awaitable[object]) -> None:
+        """The switch, behind its back."""
+        self._process.send_signal(signal.SIGSTOP)
+        await switched
+
+    async def as_it_moves(self, switched: Awaitable[object]) -> None:
+        """The switch, until its former parts have ended."""
+        await switched
+        await self.says(MOVES)
+
+    async def once_it_has_moved(self, switched: Awaitable[object]) -> None:
+        """The switch, until every part runs anew."""
+        parts = self._log.read_text().count(RUNS)
+        await switched
+        await self.says(RUNS, 2 * parts)
 
 
 @asynccontextmanager
-async def process(settings: Settings) -> AsyncGenerator[None]:
-    """`eden run`, killed at the end of the block."""
-    running = started(settings)
+async def process(settings: Settings, log: Path) -> AsyncGenerator[Killed]:
+    """`eden run`, killed at the end of the block; begun when all its stages run."""
+    command = [sys.executable, "-m", "eden_memory.cli.main", "run"]
+    with log.open("wb") as output:
+        given = {**os.environ, **environment(settings)}
+        running = subprocess.Popen(command, env=given, stdout=output, stderr=output)
     try:
-        yield
+        killed = Killed(running, log)
+        await killed.says(RUNS, len(pipeline.NAMES))
+        yield killed
     finally:
         running.kill()
         await asyncio.to_thread(running.wait)
 
 
-async def test_eden_run_killed_around_switches_loses_and_doubles_nothing(settings: Settings) -> None:
+async def test_eden_run_killed_around_switches_loses_and_doubles_nothing(
+    settings: Settings, tmp_path: Path
+) -> None:
     async with serving(obey) as models, system(fast(settings, models), models, run=False) as found:
-        session, told = await found.session("ana"), ["told 0"]
-        async with process(found.settings):
+        session, told, log = await found.session("ana"), ["told 0"], tmp_path / "run.log"
+        async with process(found.settings, log):
             await found.told(session, "ana", "fact user: told 0")
             await rebuilt(found.settings)
-        for number, to in enumerate((MAY, ORIGINAL, MAY), 1):
-            async with process(found.settings), installation(found.settings) as at:
-                told.append(f"told {number}")
+        kills = (Killed.before_it_knows, Killed.as_it_moves, Killed.once_it_has_moved)
+        for to, kill in zip((MAY, ORIGINAL, MAY), kills, strict=True):
+            async with process(found.settings, log) as running, installation(found.settings) as at:
+                told.append(f"told {len(told)}")
                 await found.write(session, "ana", f"fact user: {told[-1]}")
                 await found.form(session)
-                await switch(at, to)
-                await asyncio.sleep(0.4 * number)  # killed while it moves, each time at another point
-        async with process(found.settings):
+                await kill(running, switch(at, to))
+        async with process(found.settings, log):
             for placement in (Placement(MAY), Placement()):
                 await Held(found, placement).holds(*told)
             forms = await found.memory("facts").count_documents({})

@@ -1,10 +1,13 @@
-"""A worker in a process of its own, to be killed: `python -m … <mongodb> <kafka> <namespace> <calls file>`.
+"""A worker in a process of its own, to be killed: `… <mongodb> <kafka> <namespace> <calls> <seconds> [<ends>]`.
 
-It writes a line per handler call, the question and the time, to the calls file; its texts are random, so that two
-outcomes of one question can never look alike.
+It writes a line per handler call, the question, the time and its pid, to the calls file; its texts are random, so
+that two outcomes of one question can never look alike. A call takes so many seconds; where it is said how many of
+them end by themselves, the later ones last until there is a file of the calls file's name and `.let`.
 """
 
 import asyncio
+import itertools
+import os
 import signal
 import sys
 import time
@@ -24,8 +27,11 @@ from eden_memory.runtime.stages.worker import Worker
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
 from tests.integration.runtime.harness import Bench, answered, stage
 
+STOP_SECONDS = 600.0
+"""Told to stop, it lets its calls end, however long a test holds them."""
 
-async def main(mongodb: str, kafka: str, name: str, calls: Path, seconds: float) -> None:
+
+async def main(mongodb: str, kafka: str, name: str, calls: Path, seconds: float, ends: float) -> None:
     settings = Settings(
         mongodb=MongoSettings(uri=SecretStr(mongodb), database=name),  # pyright: ignore[reportCallIssue]
         kafka=KafkaSettings(bootstrap=kafka, topic_prefix=f"{name}.", group_prefix=f"{name}."),  # pyright: ignore[reportCallIssue]
@@ -45,19 +51,26 @@ async def main(mongodb: str, kafka: str, name: str, calls: Path, seconds: float)
         MongoGroupNotes(database, prefix),
     )
     with calls.open("a", buffering=1) as lines:
+        numbers = itertools.count()
 
         async def slow(deliveries: Sequence[Delivery]) -> list[Outgoing]:
             (one,) = deliveries
-            lines.write(f"{one.id} {time.monotonic()}\n")
-            await asyncio.sleep(seconds)
+            lines.write(f"{one.id} {time.monotonic()} {os.getpid()}\n")
+            await (asyncio.sleep(seconds) if next(numbers) < ends else _let(calls.with_suffix(".let")))
             return [answered(one, uuid4().hex)]
 
         worker = Worker(stage(slow), bench.around())
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
-        await worker.run()
+        await worker.run(STOP_SECONDS)
         await publisher.stop()
         await mongo.close()
 
 
+async def _let(file: Path) -> None:
+    while not file.exists():  # noqa: ASYNC110, ASYNC240 - another process makes it
+        await asyncio.sleep(0.05)
+
+
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3], Path(sys.argv[4]), float(sys.argv[5])))
+    _, mongodb, kafka, name, calls, seconds, *ends = sys.argv
+    asyncio.run(main(mongodb, kafka, name, Path(calls), float(seconds), float(*ends or ["inf"])))
