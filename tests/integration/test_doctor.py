@@ -134,9 +134,9 @@ async def test_the_commands_of_the_hints_put_it_right(
 async def test_a_topic_made_by_somebody_else_is_found(healthy: Settings, servers: TestServers) -> None:
     admin: Any = AdminClient(admin_config(healthy.kafka, servers.kafka_bootstrap))
     name = load_topics(healthy.kafka).name("chat.messages")
-    admin.delete_topics([name])[name].result(10)
+    admin.delete_topics([name])[name].result(60)
     await _until(lambda: name not in admin.list_topics(timeout=10).topics)
-    admin.create_topics([NewTopic(name, 1, 1)])[name].result(10)
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(60)
     await _until(lambda: name in admin.list_topics(timeout=10).topics)
     found = of(await examine(healthy), "topics")
     assert found.state == "warn"
@@ -274,5 +274,5 @@ async def test_a_broker_that_forgets_offsets_is_found(settings: Settings, forget
     assert of(examination, "Kafka version").what == "4.0 or newer"
 
 
-async def _until(holds: Any, seconds: float = 20.0) -> None:
+async def _until(holds: Any, seconds: float = 60.0) -> None:
     await asyncio.to_thread(wait_until, holds, "the topic as wanted", seconds)

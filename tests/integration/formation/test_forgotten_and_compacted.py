@@ -12,7 +12,7 @@ from tests.model_server.serving import Serving
 
 pytestmark = pytest.mark.servers
 FOR_EVER = ("chat.messages", "memory.facts", "memory.reflections", "memory.consolidations")
-ROUNDS = 30
+ROUNDS = 120
 
 
 async def test_compaction_leaves_nothing_of_what_was_forgotten(

@@ -1,5 +1,6 @@
 """`eden run` killed in the middle of its work: nothing is lost, and no answer that had arrived is asked for again."""
 
+import math
 import re
 from collections import Counter
 from pathlib import Path
@@ -10,24 +11,28 @@ from eden_memory.settings import Settings
 from tests.integration.formation.commands import kill, start
 from tests.integration.formation.obedient_model import obey
 from tests.integration.formation.running_system import System, fast, system, until
-from tests.model_server.script import Asked, Said
+from tests.model_server.script import Asked, Fault, Said
 from tests.model_server.serving import serving
 
 pytestmark = pytest.mark.servers
 MARK = re.compile(r"Mark-\d+")
 KINDS = {"fact-extraction": "facts", "reflection-extraction": "reflections"}
-SESSIONS, KILLS = 24, 3
+SESSIONS, KILLS, ANSWERS = 24, 3, 12
 
 
 class Kept:
-    """A model that remembers what it was asked: (kind, the mark of the session)."""
+    """A model that remembers what it was asked: (kind, the mark of the session), and answers so often as it may."""
 
     def __init__(self) -> None:
         self.asked: Counter[tuple[str, str]] = Counter()
+        self.may = 0.0
 
     def __call__(self, asked: Asked) -> Said:
         if (mark := MARK.search(asked.user)) and asked.kind in KINDS.values():
             self.asked[asked.kind, mark[0]] += 1
+            self.may -= 1
+            if self.may < 0:
+                return Fault("hang")
         return obey(asked)
 
 
@@ -45,7 +50,7 @@ async def test_killed_again_and_again_it_forms_all_and_pays_for_no_answer_twice(
     settings: Settings, tmp_path: Path
 ) -> None:
     model = Kept()
-    async with serving(model, base_seconds=0.5) as models:
+    async with serving(model) as models:
         quick = fast(settings, models, tailer={"lease_seconds": 2.0})
         async with system(quick, models, run=False) as running:
             said: list[str] = []
@@ -57,14 +62,17 @@ async def test_killed_again_and_again_it_forms_all_and_pays_for_no_answer_twice(
                 await running.form(session)
             before, asked = set[tuple[str, str]](), Counter[tuple[str, str]]()
             for round_ in range(KILLS):
+                model.may = ANSWERS
                 process = await start(quick, tmp_path / "eden.log", "run")
                 try:
-                    wanted = (round_ + 1) * SESSIONS // 4
+                    wanted = (round_ + 1) * ANSWERS
                     await until(lambda n=wanted: _at_least(running, n), f"{wanted} answers are kept")
                 finally:
                     await kill(process)
                 assert not {one for one in before if model.asked[one] > asked[one]}, "asked again"
                 before, asked = await stored(running), Counter(model.asked)
+                assert len(before) == wanted < 2 * SESSIONS, "in the middle"
+            model.may = math.inf
             process = await start(quick, tmp_path / "eden.log", "run")
             try:
                 await running.formed(said, 2 * SESSIONS)

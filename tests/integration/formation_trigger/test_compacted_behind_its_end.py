@@ -13,7 +13,7 @@ from tests.unit.formation_trigger.records import ended, message, names, watermar
 
 pytestmark = pytest.mark.servers
 MESSAGE, END = message("s.m1", "s.s", 1, 0), ended("s.s", 50, 1)
-ROUNDS = 40
+ROUNDS = 120
 
 
 def everywhere(number: int, minutes: float) -> list[Delivery]:

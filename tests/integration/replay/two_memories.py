@@ -106,7 +106,7 @@ class TwoMemories(OnServers):
             return (await self.active(placement)).keys() == set(texts)
 
         try:
-            await until(there, "the facts", 30)
+            await until(there, "the facts", 120)
         except AssertionError as error:
             raise AssertionError(f"{sorted(await self.active(placement))}") from error
         return await self.active(placement)
