@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -28,7 +28,30 @@ class Entry:
             alone.command(name)(found)
             command = typer.main.get_command(alone)
         command.name = name
+        _give_debug(command)
         return command
+
+
+def _give_debug(command: Any) -> None:
+    """Each command takes `--debug`; what it means where a command says nothing of it, `eden_memory.cli.main` does."""
+    if isinstance(command, TyperGroup):
+        for one in command.commands.values():
+            _give_debug(one)
+    elif all(one.name != "debug" for one in command.params):
+        command.params.append(_debug())
+
+
+def _debug() -> Any:
+    """The option, as typer makes it; the command's function is not given it."""
+    app = typer.Typer(add_completion=False)
+
+    @app.command()
+    def _(debug: Annotated[bool, typer.Option("--debug", help="stack traces")] = False) -> None:
+        del debug
+
+    (option,) = typer.main.get_command(app).params
+    option.expose_value = False
+    return option
 
 
 class _Standing(TyperCommand):

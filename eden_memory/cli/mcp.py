@@ -25,7 +25,12 @@ Session = Annotated[
 ]
 
 
-def mcp(agent: Agent = None, user: User = None, session: Session = None) -> None:
+def mcp(
+    agent: Agent = None,
+    user: User = None,
+    session: Session = None,
+    debug: Annotated[bool, typer.Option("--debug", help="more log lines, and stack traces")] = False,
+) -> None:
     """Serve memory to an MCP host over standard input and output, until the host closes it.
 
     The API key is taken from EDEN_KEY. Without one everything in this database is open to the host: fix the
@@ -35,7 +40,7 @@ def mcp(agent: Agent = None, user: User = None, session: Session = None) -> None
 
       eden mcp --agent default --user mara
     """
-    logs.configure()
+    logs.configure(debug=debug)
     given = {"agent": agent, "user": user, "session": session}
     fixed = {name: value for name, value in given.items() if value}
     with suppress(KeyboardInterrupt):

@@ -1,10 +1,14 @@
 """What a person reads where settings are wrong or a server is away: one sentence, no values, no stack trace."""
 
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pymongo.errors import ServerSelectionTimeoutError
 
-from eden_memory.cli.main import main
+from eden_memory.cli.main import COMMANDS, main
 from eden_memory.settings import Settings
 
 SECRET = "sk-secret-value"
@@ -86,6 +90,23 @@ def test_a_mongodb_that_does_not_answer_is_said(
 ) -> None:
     assert ended(monkeypatch, "namespace", "list") == 1
     assert "MongoDB does not answer: 127.0.0.1:1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [("budget", "list"), ("rebuild", "other")])
+def test_with_debug_the_stack_trace_is_kept(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["eden", *words, "--debug"])
+    with pytest.raises(ServerSelectionTimeoutError):
+        main()
+
+
+def test_every_command_takes_debug() -> None:
+    def leaves(command: Any) -> Iterator[Any]:
+        below = getattr(command, "commands", None)
+        yield from chain.from_iterable(map(leaves, below.values())) if below is not None else [command]
+
+    everyone = [one for name, entry in COMMANDS.items() for one in leaves(entry.load(name))]
+    assert len(everyone) > len(COMMANDS)
+    assert not [one.name for one in everyone if "--debug" not in chain(*(to.opts for to in one.params))]
 
 
 def test_a_fault_of_the_programs_own_keeps_its_stack_trace(monkeypatch: pytest.MonkeyPatch) -> None:
