@@ -14,6 +14,7 @@ from eden_memory.models.embeddings import local_embedder
 from eden_memory.models.providers.catalogue import embedding_model
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.memory.reembedding import Reembedding
+from eden_memory.runtime.ending import heeding
 from eden_memory.settings import Settings
 from eden_memory.source_tailing import inbox_name
 
@@ -27,7 +28,7 @@ def reembed(
 ) -> None:
     """Ask for new vectors of all facts that another model embedded; safe to stop and to repeat."""
     with suppress(KeyboardInterrupt):
-        asyncio.run(_work(Settings(), wait=wait))
+        asyncio.run(heeding(_work(Settings(), wait=wait)))
 
 
 def model_name(settings: Settings) -> str:

@@ -13,6 +13,7 @@ from eden_memory.domain.errors import EdenError
 from eden_memory.domain.tap import Filter, Tapped, as_json, line
 from eden_memory.local.servers import endpoints
 from eden_memory.runtime.contract.topics import load_topics
+from eden_memory.runtime.ending import heeding
 from eden_memory.runtime.kafka import client_kwargs
 from eden_memory.runtime.tapping import Start, tapping
 from eden_memory.settings import Settings
@@ -57,7 +58,7 @@ def tap(
     wanted = Filter(tuple(scope or ()), tuple(kind or ()), _moment(since), _moment(until))
     start: Start = begin if begin in ("start", "end") else _time(begin)
     with suppress(KeyboardInterrupt):
-        asyncio.run(_tap(Settings(), topic, start, wanted, until_end=until_end, json_lines=as_json))
+        asyncio.run(heeding(_tap(Settings(), topic, start, wanted, until_end=until_end, json_lines=as_json)))
 
 
 async def _tap(

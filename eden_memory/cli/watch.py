@@ -9,6 +9,7 @@ from rich.live import Live
 from eden_memory.cli.memory_view import render
 from eden_memory.cli.replay.live import live_now
 from eden_memory.domain.progress import Progress
+from eden_memory.runtime.ending import heeding
 from eden_memory.settings import Settings
 from eden_memory.watching import watching
 
@@ -16,7 +17,7 @@ from eden_memory.watching import watching
 def watch() -> None:
     """Show windows, facts with their decisions, reflections, blobs, calls, cost and lag, until Ctrl-C."""
     with suppress(KeyboardInterrupt):
-        asyncio.run(_watch(Settings()))
+        asyncio.run(heeding(_watch(Settings())))
 
 
 async def _watch(settings: Settings) -> None:

@@ -1,11 +1,14 @@
 """Ending tasks that were told to: a cancellation may get lost on the way in a library."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 AGAIN_SECONDS = 1.0
+HEEDED_SECONDS = 5.0
+"""A command that was interrupted has so long to end in order before it is told again."""
 
 
 async def end(jobs: Iterable[asyncio.Future[Any]], again_seconds: float = AGAIN_SECONDS) -> None:
@@ -21,6 +24,21 @@ async def end(jobs: Iterable[asyncio.Future[Any]], again_seconds: float = AGAIN_
             job.cancel()
         _, left = await asyncio.wait(left, timeout=again_seconds)
     await asyncio.gather(*everyone, return_exceptions=True)
+
+
+async def heeding(main: Coroutine[Any, Any, T], again_seconds: float = HEEDED_SECONDS) -> T:
+    """A command's work, which Ctrl-C ends also where the first one gets lost.
+
+    `eden rebuild` that was interrupted while MongoDB's answer to its first write arrived went on to its end.
+    """
+    work = asyncio.ensure_future(main)
+    try:
+        await asyncio.wait([work])
+    except asyncio.CancelledError:
+        await end([work], again_seconds)
+        if work.cancelled():
+            raise
+    return work.result()
 
 
 class Deadline:

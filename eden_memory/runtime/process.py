@@ -18,6 +18,8 @@ from typing import Any, Protocol, TypeVar
 
 import structlog
 
+from eden_memory.runtime.ending import heeding
+
 log = structlog.get_logger("eden.process")
 T = TypeVar("T")
 
@@ -195,7 +197,7 @@ def run(main: Coroutine[Any, Any, T], collected_after: int = 200_000) -> T:
     gc.freeze()
     gc.set_threshold(collected_after, 20, 50)
     if sys.platform == "win32":
-        return asyncio.run(main)
+        return asyncio.run(heeding(main))
     import uvloop  # noqa: PLC0415 - not there on Windows
 
-    return uvloop.run(main)
+    return uvloop.run(heeding(main))

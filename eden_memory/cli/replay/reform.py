@@ -41,6 +41,7 @@ from eden_memory.namespaces.dropping import clear
 from eden_memory.namespaces.switching import switch
 from eden_memory.namespaces.wiring import Installation
 from eden_memory.runtime.contract.topics import load_topics
+from eden_memory.runtime.ending import heeding
 from eden_memory.settings import Settings
 from processors.pipeline import ATLAS_WRITER
 from schemas.documents import Namespace, Outcome, Placed, Reform, ReformAsked, Stream
@@ -144,7 +145,9 @@ def run(
         os.nice(NICE)
     try:
         with warnings_only():
-            ended = asyncio.run(reformed(Settings(), name, given, Console(highlight=False, soft_wrap=True)))
+            ended = asyncio.run(
+                heeding(reformed(Settings(), name, given, Console(highlight=False, soft_wrap=True)))
+            )
     except KeyboardInterrupt:
         typer.echo(f"stopped; `eden reform {name}` goes on", err=True)
         sys.exit(STOPPED)

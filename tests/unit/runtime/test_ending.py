@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from eden_memory.runtime.ending import Deadline, end
+from eden_memory.runtime.ending import Deadline, end, heeding
 
 
 async def test_a_job_that_loses_cancellations_is_cancelled_again_until_it_ends() -> None:
@@ -86,3 +86,32 @@ async def test_a_cancellation_from_outside_outranks_the_deadline() -> None:
     job.cancel()
     with pytest.raises(asyncio.CancelledError):
         await job
+
+
+async def test_a_command_that_loses_its_interruption_is_told_again() -> None:
+    command = asyncio.create_task(heeding(_deaf(2), again_seconds=0.01))
+    await asyncio.sleep(0)
+    command.cancel()
+    async with asyncio.timeout(30):
+        with pytest.raises(asyncio.CancelledError):
+            await command
+
+
+async def test_a_command_that_ends_before_it_hears_has_done_its_work() -> None:
+    async def done_soon() -> str:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+        return "equal to live"
+
+    command = asyncio.create_task(heeding(done_soon()))
+    await asyncio.sleep(0)
+    command.cancel()
+    assert await command == "equal to live"
+
+
+async def test_what_a_command_raises_comes_out() -> None:
+    async def failing() -> None:
+        raise ValueError("wrong")
+
+    with pytest.raises(ValueError, match="wrong"):
+        await heeding(failing())
