@@ -158,9 +158,11 @@ async def _round(run: Run, name: str, most: int, *, talking: bool) -> int:
             await chat
     verdict = await _finished(run, name)
     run.compared += 1
-    run.violations["differs"] += [f"{name}: {one}" for one in verdict.differences]
-    if verdict.differing and not verdict.differences:
-        run.violations["differs"].append(f"{name}: {verdict.differing} documents")
+    differs = [f"{name}: {one}" for one in verdict.differences]
+    if verdict.differing and not differs:
+        differs.append(f"{name}: {verdict.differing} documents")
+    run.violations["differs"] += differs
+    sys.stderr.write("".join(f"{one}\n" for one in differs))
     await _forget(run, name)
     return kills
 
