@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import hypothesis
 import pytest
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVariableType]
 from pydantic import SecretStr
@@ -18,6 +19,7 @@ from eden_memory.settings import KafkaSettings, LocalSettings, MongoSettings, Se
 from tests.servers import Namespace, TestServers, running_servers, wait_until
 
 KEYS = ("OPENAI_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY", "ANTHROPIC_API_KEY", "AZURE_OPENAI_API_KEY")
+SLOW = hypothesis.HealthCheck.too_slow
 LOOPBACK = ["127.0.0.1", "::1", "localhost"]
 SERVERS = ("EDEN_MONGODB_URI", "EDEN_KAFKA_BOOTSTRAP", "EDEN_ATLAS_URI")
 GIVEN: dict[str, str] = {}
@@ -25,13 +27,15 @@ GIVEN: dict[str, str] = {}
 
 
 def pytest_configure() -> None:
-    """Keep the addresses of given servers, then clear the settings of the machine."""
+    """Keep the addresses of given servers, then clear the settings of the machine; no example has to be quick."""
     given = {name: os.environ.get(name) for name in SERVERS}
     GIVEN.update({name: value for name, value in given.items() if value})
     for name in list(os.environ):
         if name in KEYS or (name.startswith("EDEN_") and not name.startswith("EDEN_TEST_")):
             del os.environ[name]
     Settings.model_config["toml_file"] = None
+    hypothesis.settings.register_profile("any machine", deadline=None, suppress_health_check=[SLOW])
+    hypothesis.settings.load_profile("any machine")
     signal.signal(signal.SIGTERM, _as_interrupt)
 
 
@@ -92,13 +96,13 @@ def _drop_databases(servers: TestServers, mine: Namespace) -> None:
 
 def _drop_kafka(servers: TestServers, mine: Namespace) -> None:
     admin: Any = AdminClient(admin_config(KafkaSettings(), servers.kafka_bootstrap))  # pyright: ignore
-    listed = [group.group_id for group in admin.list_consumer_groups().result(10).valid]
+    listed = [group.group_id for group in admin.list_consumer_groups().result(60).valid]
     groups = [name for name in listed if name.startswith(mine.group_prefix)]
-    topics = [name for name in admin.list_topics(timeout=10).topics if name.startswith(mine.topic_prefix)]
+    topics = [name for name in admin.list_topics(timeout=60).topics if name.startswith(mine.topic_prefix)]
     removals: dict[str, Any] = {
         **(admin.delete_consumer_groups(groups) if groups else {}),
         **(admin.delete_topics(topics) if topics else {}),
     }
     for removal in removals.values():
-        removal.exception(30)
-    wait_until(lambda: not set(topics) & set(admin.list_topics(timeout=10).topics), "topics deleted")
+        removal.exception(60)
+    wait_until(lambda: not set(topics) & set(admin.list_topics(timeout=60).topics), "topics deleted")
