@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -46,6 +46,7 @@ class System:
         self.source = mongo[settings.source_database]
         assert settings.kafka.bootstrap is not None
         self.client = client_kwargs(settings.kafka, settings.kafka.bootstrap)
+        self._written_at = datetime.min.replace(tzinfo=UTC)
 
     def memory(self, name: str) -> Any:
         """One of our collections."""
@@ -68,12 +69,17 @@ class System:
                 "role": "user",
                 "user_id": user,
                 "content": text,
-                "created_at": datetime.now(UTC),
+                "created_at": self._next_moment(),
             }
             for text in texts
         ]
         await self.source["messages"].insert_many(rows)
         return [row["_id"] for row in rows]
+
+    def _next_moment(self) -> datetime:
+        """Now; no message has the moment of another, as MongoDB keeps it."""
+        self._written_at = max(datetime.now(UTC), self._written_at + timedelta(milliseconds=1))
+        return self._written_at
 
     async def form(self, session: str) -> None:
         """Have what is pending formed now."""

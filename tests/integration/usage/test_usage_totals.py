@@ -122,7 +122,7 @@ async def expiring(kit: OnServers) -> AsyncGenerator[None]:
     await admin.command({"setParameter": 1, name: 1})
     try:
         twice = await looks_for_expired(admin) + 2
-        await until(lambda: has_looked(admin, twice), "the server has looked for what expires", 90)
+        await until(lambda: has_looked(admin, twice), "the server has looked for what expires", 180)
         yield
     finally:
         await admin.command({"setParameter": 1, name: before})
@@ -171,7 +171,7 @@ async def test_a_consumer_killed_at_its_work_counts_every_record_to_the_cent(
             finally:
                 process.kill()
                 await process.wait()
-    assert await as_told(kit.database, told)
+    await until(lambda: as_told(kit.database, told), "the totals to be what the calls say")
 
 
 async def counted(kit: OnServers, least: int) -> bool:
