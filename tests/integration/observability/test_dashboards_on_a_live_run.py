@@ -13,7 +13,7 @@ from schemas.events import FactChanged, FormationRequested, MessageRecorded, Mod
 from tests.dashboards.export import BOARDS
 from tests.dashboards.live import Live
 from tests.dashboards.panels import Board, Panel
-from tests.dashboards.prometheus import FOUND, RULES
+from tests.dashboards.prometheus import FOUND, RULES, Vector
 from tests.integration.formation.running_system import until
 from tests.integration.observability.test_lag_figures import Broker
 
@@ -41,12 +41,23 @@ def used() -> set[str]:
 @pytest.mark.parametrize(("board", "panel"), PANELS)
 async def test_a_panels_queries_answer(watched: Live, board: Board, panel: Panel) -> None:
     del board
-    answers = [await watched.ask(query.expr) for query in panel.queries]
-    for query, found in zip(panel.queries, answers, strict=True):
-        assert found, f"no data: {query.expr}"
+    for query in panel.queries:
+        found = await answered(watched, query.expr)
         assert any(math.isfinite(value) for _, value in found), f"only NaN: {query.expr}"
         for name in re.findall(r"{{(\w+)}}", query.legend):
             assert any(name in labels for labels, _ in found), f"{name} in the legend, not in {query.expr}"
+
+
+async def answered(watched: Live, expr: str) -> Vector:
+    """What a query finds; a scrape that took too long leaves nothing to be found until the next one."""
+    found: Vector = []
+
+    async def there() -> bool:
+        found[:] = await watched.ask(expr)
+        return bool(found)
+
+    await until(there, f"data of {expr}")
+    return found
 
 
 async def test_every_metric_that_a_panel_or_an_alert_names_was_scraped(watched: Live) -> None:
@@ -73,7 +84,12 @@ async def test_cost_agrees_to_the_cent(watched: Live) -> None:
     ):
         await until(partial(_comes_to, watched, expr, float(told)), f"{expr} to be {told}")
     unpriced = sum(one.cost_usd is None and one.outcome == "answered" for one in calls.values())
-    assert await watched.prom.value("sum(eden_llm_unpriced_calls_total)") >= unpriced > 0
+    assert unpriced > 0
+
+    async def all_of_them() -> bool:
+        return await watched.prom.value("sum(eden_llm_unpriced_calls_total)") >= unpriced
+
+    await until(all_of_them, f"{unpriced} unpriced calls")
 
 
 async def test_decisions_windows_and_reflections_agree_with_what_was_published(watched: Live) -> None:
@@ -82,12 +98,16 @@ async def test_decisions_windows_and_reflections_agree_with_what_was_published(w
         ("sum(eden_reflections_formed_total)", "memory.reflections", ReflectionFormed),
         ("sum(eden_trigger_windows_total)", "memory.formations", FormationRequested),
     ):
-        assert await watched.prom.value(expr) == len(await of_topic(watched, topic, kind)) > 0, expr
+        published = len(await of_topic(watched, topic, kind))
+        assert published > 0, expr
+        await until(partial(_comes_to, watched, expr, published), f"{expr} to be {published}")
 
 
 async def test_dead_letters_are_counted_each_once(watched: Live) -> None:
     dead = len(await watched.system.dead())
-    assert await watched.prom.value("sum(eden_dead_letters_total)") == dead == 2
+    assert dead == 2
+    counted = "sum(eden_dead_letters_total)"
+    await until(partial(_comes_to, watched, counted, dead), f"{counted} to be {dead}")
 
 
 async def test_each_use_of_a_door_is_counted_where_it_came_in(watched: Live) -> None:
@@ -100,11 +120,14 @@ async def test_each_use_of_a_door_is_counted_where_it_came_in(watched: Live) -> 
         ('sum(eden_gateway_chats_total{how="answered"})', 1),
         ("sum(eden_gateway_added_seconds_count)", 1),
     ):
-        assert await watched.prom.value(expr) == times * rounds > 0, expr
-    searches = await watched.prom.value("sum(eden_searches_total)")
+        assert times * rounds > 0
+        await until(partial(_comes_to, watched, expr, times * rounds), f"{expr} to be {times * rounds}")
+    ((_, searches),) = await answered(watched, "sum(eden_searches_total)")
     assert searches >= rounds
-    assert await watched.prom.value('sum(eden_search_seconds_count{stage="all"})') == searches
-    assert await watched.prom.value("sum(eden_search_kept_scopes)") > 0
+    measured = 'sum(eden_search_seconds_count{stage="all"})'
+    await until(partial(_comes_to, watched, measured, searches), f"{measured} to be {searches}")
+    ((_, kept),) = await answered(watched, "sum(eden_search_kept_scopes)")
+    assert kept > 0
 
 
 async def test_lag_agrees_with_the_broker_to_the_record(watched: Live) -> None:
@@ -116,7 +139,7 @@ async def test_lag_agrees_with_the_broker_to_the_record(watched: Live) -> None:
     lag = f'kafka_consumergroup_lag{{consumergroup="{group}",topic="{topic}",partition="{partition}"}}'
     await until(partial(_comes_to, watched, lag, ends[partition] - 1), f"{lag} to be {ends[partition] - 1}")
     for name in ("lag", "lag_seconds", "current_offset"):
-        assert len(await watched.prom.query(f'kafka_consumergroup_{name}{{consumergroup="{group}"}}')) == 1
+        assert len(await answered(watched, f'kafka_consumergroup_{name}{{consumergroup="{group}"}}')) == 1
 
 
 def test_there_is_a_rule_file_to_prove() -> None:
