@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import time
 from asyncio.subprocess import Process
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -72,6 +73,7 @@ class Live:
             fact = f"fact user: The berth same-{'ab'[turn % 2]} is {'moreover ' * (turn == 2)}number {turn}."
             session = await self.chat("una", fact, *said, "Good.", items=3)
             await self.doors_used(session)
+            await self.scraped()
         await self.chat(
             "una", "note user: Sails.", "note user: Rows.", "note agent: Boats need care.", items=3
         )
@@ -101,6 +103,16 @@ class Live:
         either = {**as_json, "accept": "application/json, text/event-stream"}
         await fetch(f"{self.doors}/mcp", json.dumps(greeting).encode(), either)
         self.doors_rounds += 1
+
+    async def scraped(self) -> None:
+        """Wait for a scrape of both processes: what rises twice between two scrapes has no rate."""
+        now = time.time()
+
+        async def newer() -> bool:
+            found = await self.prom.query('min(timestamp(up{job="eden"}))')
+            return bool(found) and found[0][1] > now
+
+        await until(newer, "a scrape")
 
     async def unreadable(self) -> None:
         """A window whose facts nobody can read, and bytes that are no event: two dead letters."""
