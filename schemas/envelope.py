@@ -5,14 +5,16 @@ A tombstone has no value: its headers say which entity ended, at which version a
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
+from typing import NamedTuple
 
 SPEC_VERSION = "1.0"
 CONTENT_TYPE = "application/json"
 TYPE_PREFIX = "eden."
 SCHEMA_PREFIX = "urn:eden-memory:schema:"
+NAME_NOT_UTF8, VALUE_OF_NOT_UTF8 = "eden.name-not-utf8", "eden.value-of-name-not-utf8"
+"""Headers in place of one whose name is not UTF-8: its name's bytes, and its value."""
 
 Headers = list[tuple[str, bytes]]
 _OPTIONAL = ("traceparent", "ce_entityversion", "ce_scope", "ce_reason")
@@ -58,8 +60,7 @@ def _time(text: str) -> datetime:
     return moment
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(NamedTuple):
     """The attributes of one record; `id` is deterministic, from what caused the event and the stage."""
 
     id: str
@@ -101,6 +102,9 @@ class Envelope:
         """Read back from Kafka headers; unknown ones are ignored, a missing attribute is an EnvelopeError."""
         try:
             found = {name: value for name, value in headers if value is not None}
+            get = found.get
+            if NAME_NOT_UTF8 in found:
+                raise EnvelopeError(f"the name of a header is not UTF-8: {found[NAME_NOT_UTF8]!r}")
             name, version = _known_type(found["ce_type"])
             if found["ce_specversion"] != b"1.0":
                 told = found["ce_specversion"].decode()
@@ -111,9 +115,9 @@ class Envelope:
                 version,
                 found["ce_source"].decode(),
                 _time(found["ce_time"].decode()),
-                found.get("ce_subject", b"").decode(),
-                found.get("ce_orderingkey", b"").decode(),
-                *(None if value is None else value.decode() for value in map(found.get, _OPTIONAL)),
+                get("ce_subject", b"").decode(),
+                get("ce_orderingkey", b"").decode(),
+                *[None if value is None else value.decode() for value in map(get, _OPTIONAL)],
             )
         except KeyError as missing:
             raise EnvelopeError(f"header {missing.args[0]} is missing") from None

@@ -6,6 +6,7 @@ from typing import Any
 from aiokafka.helpers import create_ssl_context
 
 from eden_memory.domain.errors import EdenError
+from eden_memory.runtime.header_names import read_all_names
 from eden_memory.settings import KafkaSettings
 
 CLIENT_ID = "eden-memory"
@@ -16,6 +17,7 @@ def client_kwargs(settings: KafkaSettings, bootstrap: str) -> dict[str, Any]:
 
     Reads the certificate files; an EdenError when one of them cannot be used.
     """
+    read_all_names()
     options: dict[str, Any] = {
         "bootstrap_servers": bootstrap,
         "client_id": CLIENT_ID,

@@ -13,6 +13,7 @@ from eden_memory.runtime.dead.dead_reading import Wanted, dead_letters
 from eden_memory.runtime.dead.dead_retries import read_at
 from eden_memory.runtime.stages.records import Record
 from eden_memory.runtime.stages.worker import Worker
+from schemas.envelope import NAME_NOT_UTF8, VALUE_OF_NOT_UTF8
 from tests.integration.runtime.harness import (
     NOON,
     Asked,
@@ -22,6 +23,7 @@ from tests.integration.runtime.harness import (
     running,
     stage,
 )
+from tests.poisoned import BAD, PLACE, batch
 
 pytestmark = pytest.mark.servers
 
@@ -42,6 +44,20 @@ async def _put_as_others_do(kit: Bench, record: StoredRecord, headers: list[Any]
         await producer.stop()
 
 
+async def _put_batch(kit: Bench, raw: bytes) -> None:
+    """A whole batch as its bytes."""
+    producer: Any = AIOKafkaProducer(**kit.client)
+    await producer.start()
+    try:
+        written: Any = producer.create_batch()
+        written.append(key=b"", value=b"", timestamp=None)
+        written._build()
+        written._buffer = bytearray(raw)
+        await (await producer.send_batch(written, kit.topic(Asked), partition=0))
+    finally:
+        await producer.stop()
+
+
 @pytest.mark.parametrize("at_once", [{}, {"decides": False, "batch": 10}], ids=["lanes", "batch"])
 async def test_headers_without_values_are_kept_in_the_dead_letter(
     kit: Bench, at_once: dict[str, Any]
@@ -57,6 +73,24 @@ async def test_headers_without_values_are_kept_in_the_dead_letter(
     (listed,) = [one async for one in dead_letters(kit.client, [letter.topic], Wanted())]
     assert "ce_type is missing" in listed.reason
     assert (await read_at(kit.client, TopicPartition(letter.topic, 0), letter.offset)) == letter
+
+
+@pytest.mark.parametrize("at_once", [{}, {"decides": False, "batch": 10}], ids=["lanes", "batch"])
+async def test_a_headers_name_that_is_no_text_is_kept_in_the_dead_letter(
+    kit: Bench, at_once: dict[str, Any]
+) -> None:
+    good, poisoned = asked("s", 0), asked("t", 1)
+    named = (*poisoned.headers, (PLACE, b"\xfe"))
+    both = (good, good.headers), (poisoned, named)
+    await _put_batch(kit, batch([(one.key or b"", one.value or b"", headers) for one, headers in both]))
+    await kit.put([asked("u", 2)])
+    async with running(Worker(stage(**at_once), kit.around())):
+        (letter,) = await _dead(kit, 1)
+        await kit.answers(2)
+    assert letter.value == poisoned.value
+    assert letter.headers[len(poisoned.headers) :][:2] == ((NAME_NOT_UTF8, BAD), (VALUE_OF_NOT_UTF8, b"\xfe"))
+    (listed,) = [one async for one in dead_letters(kit.client, [letter.topic], Wanted())]
+    assert "is not UTF-8: b'bad\\xffname'" in listed.reason
 
 
 async def test_a_letter_without_some_headers_values_is_published_again_as_it_was(kit: Bench) -> None:
