@@ -1,7 +1,8 @@
 """`eden pause` and `eden resume`: let a stage stand still, in all its copies, and go on."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -47,18 +48,23 @@ def _check(stage: str) -> None:
 
 
 async def _pauses(settings: Settings) -> Sequence[Pause]:
-    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        database = client[settings.mongodb.database]
-        return await MongoControls(database, (await live_settings(settings, database)).names).pauses()
+    async with _controls(settings) as controls:
+        return await controls.pauses()
 
 
 async def _pause(settings: Settings, asked: Pause) -> None:
-    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        database = client[settings.mongodb.database]
-        await MongoControls(database, (await live_settings(settings, database)).names).pause(asked)
+    async with _controls(settings) as controls:
+        await controls.pause(asked)
 
 
 async def _resume(settings: Settings, stage: str) -> int:
+    async with _controls(settings) as controls:
+        return await controls.resume(stage)
+
+
+@asynccontextmanager
+async def _controls(settings: Settings) -> AsyncGenerator[MongoControls]:
+    """Of the namespace that is live."""
     async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
         database = client[settings.mongodb.database]
-        return await MongoControls(database, (await live_settings(settings, database)).names).resume(stage)
+        yield MongoControls(database, (await live_settings(settings, database)).names)
