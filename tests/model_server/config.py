@@ -59,6 +59,8 @@ class Config(BaseModel):
     retry_after: float = 1.0
     outage: bool = False
     """Everything is answered with 503."""
+    held: bool = False
+    """Nothing is answered, until this is changed."""
     supports: Literal["schema", "json", "text"] = "schema"
     """What the OpenAI side accepts as `response_format`; it refuses more with 400."""
     models: tuple[str, ...] | None = None

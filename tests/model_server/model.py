@@ -51,7 +51,7 @@ class Model:
             said = self.script(asked) if asked else ""
             fault = self._fault(request, prompt, nth) or (said.name if isinstance(said, Fault) else None)
             seconds, response, spent = self._prepared(wire, request, kind, said, fault)
-            if await _gone_within(gone, seconds):
+            if await self._gone_within(gone, seconds):
                 outcome = "abandoned"
                 return None
             outcome, sent = fault or ("answered" if spent else "refused"), bool(spent)
@@ -122,6 +122,13 @@ class Model:
             reasoning=self.config.reasoning_tokens,
         )
 
+    async def _gone_within(self, gone: asyncio.Future[Any], seconds: float | None) -> bool:
+        """Wait so long (None: for ever), and while answers are held; True as soon as the client has gone."""
+        await asyncio.wait((gone,), timeout=seconds)
+        while self.config.held and not gone.done():
+            await asyncio.wait((gone,), timeout=0.01)
+        return gone.done()
+
     def _count(self, spent: Reply | Embed | None) -> None:
         if isinstance(spent, Embed):
             self.tally.embedding_tokens += spent.tokens
@@ -151,9 +158,3 @@ def _spoiled(text: str, kind: str, fault: FaultName | None) -> str:
         "unshown_ids": UNSHOWN.get(kind, '{"unexpected": 1}'),
     }
     return spoiled.get(fault, text) if fault else text
-
-
-async def _gone_within(gone: asyncio.Future[Any], seconds: float | None) -> bool:
-    """Wait so long (None: for ever); True as soon as the client has gone."""
-    done, _ = await asyncio.wait((gone,), timeout=seconds)
-    return bool(done)

@@ -196,7 +196,7 @@ async def test_a_fact_is_forgotten_by_its_id(shared: System) -> None:
 
 async def test_what_is_formed_of_a_message_forgotten_meanwhile_is_dropped(shared: System) -> None:
     session = await shared.session("max")
-    shared.models.change(base_seconds=1.5)
+    shared.models.change(held=True)
     try:
         names = await shared.write(
             session, "max", "fact user: Max hid gold.", "note user: Max is rich.", "fact user: Max is 40."
@@ -208,7 +208,7 @@ async def test_what_is_formed_of_a_message_forgotten_meanwhile_is_dropped(shared
         await shared.source["messages"].delete_one({"_id": names[1]})
         await until(lambda: marked(shared, names[:2]), "both are marked")
     finally:
-        shared.models.change(base_seconds=0.0)
+        shared.models.change(held=False)
     await shared.shows(session, "max", "Max is 40.", without=["gold", "rich"])
     await until_quiet(shared)
     await gone(shared, "hid gold")

@@ -98,8 +98,8 @@ def replies(*each: Reply) -> Any:
 
 
 def behind(settings: Settings, upstream: str, **gateway: Any) -> Settings:
-    """The settings with the gateway before a provider, and nothing to embed with."""
-    fields = {"upstream": upstream, **gateway}
+    """The settings with the gateway before a provider, and nothing to embed with; memory is waited for."""
+    fields = {"upstream": upstream, "memory_seconds": 60.0, **gateway}
     return settings.model_copy(
         update={
             "gateway": settings.gateway.model_copy(update=fields),

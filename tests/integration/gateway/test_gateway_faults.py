@@ -43,6 +43,7 @@ async def test_a_client_that_leaves_before_the_answer_stops_the_provider_and_its
     await until(lambda: _is(len(chats.upstream.came) == 1), "the provider is asked")
     asked.cancel()
     await until(lambda: _is(chats.upstream.left == 1), "the provider is left")
+    await until(lambda: _stored(chats, session, 1), "its turn is stored")
     assert await chats.stored(session) == [("user", "Tell")]
 
 
@@ -55,6 +56,7 @@ async def test_a_provider_that_breaks_off_breaks_off_for_the_client_and_the_rest
         assert [(await anext(stream)).choices[0].delta.content for _ in range(2)] == ["Once", " upon"]
         with pytest.raises(APIError):
             await anext(stream)
+    await until(lambda: _stored(chats, session, 2), "both turns stored")
     assert await chats.stored(session) == [("user", "Tell"), ("assistant", "Once upon")]
 
 

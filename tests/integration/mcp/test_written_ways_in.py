@@ -81,6 +81,7 @@ def _environment(settings: Settings, provider: ChatUpstream, port: str) -> dict[
         "EDEN_MONGODB_DATABASE": settings.mongodb.database,
         "EDEN_SERVE_PORT": port,
         "EDEN_GATEWAY_UPSTREAM": provider.openai_url,
+        "EDEN_GATEWAY_MEMORY_SECONDS": "60",
         "OPENAI_API_KEY": "sk-of-the-caller",
     }
 

@@ -171,9 +171,11 @@ async def test_a_cancelled_call_leaves_the_connections_usable(chat: ChatProvider
 
 async def test_as_many_calls_run_at_once_as_were_asked_for(chat: ChatProvider, models: Serving) -> None:
     await ask(chat)
-    models.change(base_seconds=0.3)
-    await asyncio.gather(*(ask(chat) for _ in range(64)))
-    assert models.tally.most_at_once == 64
+    models.change(held=True)
+    running = [asyncio.create_task(ask(chat)) for _ in range(64)]
+    await until(lambda: models.tally.running == 64)
+    models.change(held=False)
+    assert len(await asyncio.gather(*running)) == 64
 
 
 async def test_no_prompt_answer_or_key_is_logged_even_at_debug_level(

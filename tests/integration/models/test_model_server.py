@@ -100,14 +100,15 @@ async def test_faults_by_rate_depend_on_seed_and_prompt_and_not_on_order() -> No
 
 
 async def test_an_answer_is_counted_only_for_a_client_that_waited(models: Serving) -> None:
-    models.change(base_seconds=0.2)
     async with asker(models) as client:
         await say(client, "patient")
+        models.change(held=True)
         impatient = asyncio.create_task(say(client, "impatient"))
         await until(lambda: models.tally.running == 1)
         impatient.cancel()
         await asyncio.gather(impatient, return_exceptions=True)
         await until(lambda: models.tally.running == 0)
+        models.change(held=False)
         assert not models.tally.counts()["repeated"]
         await say(client, "impatient")
         assert not models.tally.counts()["repeated"]
