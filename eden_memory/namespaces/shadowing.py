@@ -29,7 +29,7 @@ from eden_memory.runtime.process import Part
 from eden_memory.runtime.replay.places import Places, behind, remove_group
 from eden_memory.runtime.replay.rebuilding import Counted, silent_worker
 from eden_memory.runtime.replay.shadows import AGAIN_SECONDS, Made, Shadows
-from eden_memory.runtime.replay.sweeping import begin_where, tombstones_alone
+from eden_memory.runtime.replay.sweeping import Undecoded, begin_where, tombstones_alone
 from eden_memory.settings import Settings
 from processors.pipeline import ATLAS_WRITER, FORGETTING
 from schemas.documents import Live, Namespace
@@ -132,6 +132,7 @@ async def _sweeping(
     row = writer_row(settings, around.database, placement)
     row = replace(row, handler=tombstones_alone(row.handler))
     name = sweeping_of(f"{WRITER}.{placement.memory}")
+    surroundings = replace(surroundings, registry=Undecoded(surroundings.registry))
     yield [silent_worker(row, name, own, counted, surroundings)]
     found = await namespaces.get(placement.memory)
     if found is None or found.state != "filling":
