@@ -76,7 +76,7 @@ async def upstream() -> AsyncGenerator[ChatUpstream]:
 @pytest.fixture(scope="package")
 async def doors(servers: TestServers, upstream: ChatUpstream) -> AsyncGenerator[Doors]:
     """A filled world, and its keys."""
-    gateway = GatewaySettings(upstream=upstream.openai_url, agent_id="a")  # pyright: ignore[reportCallIssue]
+    gateway = GatewaySettings(upstream=upstream.openai_url, agent_id="a", memory_seconds=60)  # pyright: ignore[reportCallIssue]
     settings = namespaced(servers, gateway=gateway)
     async with kit_for(settings) as kit:
         try:
