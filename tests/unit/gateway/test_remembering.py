@@ -55,7 +55,8 @@ def hit(content: str) -> Any:
 
 
 async def remembered(service: Service, asked: Asked | None = None, **gateway: Any) -> Remembered:
-    settings = Settings(gateway=GatewaySettings.model_validate({"memory_seconds": 0.05, **gateway}))
+    seconds = 0.5 if None in (service.context, service.found) else 60
+    settings = Settings(gateway=GatewaySettings.model_validate({"memory_seconds": seconds, **gateway}))
     remembering = Remembering(service, settings, lambda: NOW)
     return await remembering.of(Who("a", "s", "u"), asked or Asked(), "What pets?")
 
