@@ -17,6 +17,7 @@ from eden_memory.domain.errors import EdenError
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.controls import MongoControls
+from eden_memory.mongo.outcomes import MongoLedger
 from eden_memory.runtime.contract.topics import Topics, load_topics
 from eden_memory.runtime.dead.dead_reading import DeadLetter, Wanted, dead_letters
 from eden_memory.runtime.kafka import client_kwargs
@@ -44,6 +45,7 @@ class _Connected:
     topics: Topics
     client: dict[str, Any]
     controls: MongoControls
+    ledger: MongoLedger
 
     async def found(self, wanted: Wanted, *, settled: bool = False) -> AsyncIterator[tuple[DeadLetter, str]]:
         """Dead letters with their state; those that are settled only if asked for."""
@@ -140,6 +142,7 @@ def drop(
     """Take dead letters off the list; their topic keeps them until they age out."""
 
     async def forget(connected: _Connected, letter: DeadLetter) -> bool:
+        await connected.ledger.settled(letter.stage, letter.known_as, letter.record.topic)
         await connected.controls.drop_dead(letter.id, letter.member)
         return True
 
@@ -224,4 +227,8 @@ async def _connected() -> AsyncGenerator[_Connected]:
         settings = await live_settings(settings, database)
         controls = MongoControls(database, settings.names)
         client = client_kwargs(settings.kafka, servers.kafka)
-        yield _Connected(settings, load_topics(settings.kafka, settings.placement), client, controls)
+        topics, ledger = (
+            load_topics(settings.kafka, settings.placement),
+            MongoLedger(database, settings.names),
+        )
+        yield _Connected(settings, topics, client, controls, ledger)

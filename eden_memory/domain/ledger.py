@@ -20,3 +20,7 @@ class Ledger(Protocol):
         outcome may not be stored in parts.
         """
         ...
+
+    async def settled(self, stage: str, members: Sequence[str], dead_topic: str) -> None:
+        """Remove the dead letter from an outcome of these: people have settled it, and it is not to come again."""
+        ...

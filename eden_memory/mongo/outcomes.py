@@ -79,6 +79,14 @@ class MongoLedger:
             await self._outcomes.insert_one({**part, "members": [name]})
         return {**_document(replace(outcome, records=first)), "parts": names}
 
+    async def settled(self, stage: str, members: Sequence[str], dead_topic: str) -> None:
+        """Remove the dead letter from an outcome of these; what stands in place of its result stays."""
+        names = [f"{stage}:{member}" for member in members]
+        await self._outcomes.update_many(
+            {"members": {"$in": names}, "dead": {"$exists": True}, "records": {"$exists": True}},
+            {"$pull": {"records": {"t": dead_topic}}},
+        )
+
     async def remove_consumed(self, stage: str, topic: str, partition: int, before: int) -> int:
         """Remove the records of outcomes whose input ends below an offset; keys stay. How many there were."""
         consumed = {"stage": stage, "topic": topic, "partition": partition, "offset": {"$lt": before}}

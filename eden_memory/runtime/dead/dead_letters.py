@@ -61,6 +61,12 @@ def dead_letter(record: Record, cause: Cause) -> StoredRecord:
     )
 
 
+def known_as(record: Record) -> list[str]:
+    """What the ledger may know a record by that died: its place and bytes if unreadable, else its event's id."""
+    identity = dict(record.headers).get("ce_id")
+    return [record.fingerprint, *([identity.decode(errors="replace")] if identity else ())]
+
+
 def original(record: Record) -> Record:
     """The record that a dead letter holds, where it first stood; a KeyError if the headers do not say so."""
     found = {name: value or b"" for name, value in record.headers if name.startswith(DEAD_HEADERS)}

@@ -10,7 +10,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from eden_memory.domain.control import DeadRetry
 from eden_memory.domain.source.records import DEAD_HEADERS
-from eden_memory.runtime.dead.dead_letters import dead_topic
+from eden_memory.runtime.dead.dead_letters import dead_topic, known_as, original
 from eden_memory.runtime.dead.dead_retries import as_record
 from eden_memory.runtime.partitions import partitions_of
 from eden_memory.runtime.stages.records import Record
@@ -40,6 +40,11 @@ class DeadLetter:
         """What the ledger knows its record by; None if it could not even be read."""
         identity = dict(self.record.headers).get("ce_id")
         return f"{self.stage}:{identity.decode(errors='replace')}" if identity and self.stage else None
+
+    @property
+    def known_as(self) -> list[str]:
+        """What the ledger may know its record by; nothing if it did not come from a stage."""
+        return [] if self.retry() is None else known_as(original(self.record))
 
     @property
     def copy(self) -> tuple[str, ...] | None:

@@ -8,7 +8,8 @@ import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from eden_memory.domain.control import Controls, DeadRetry
-from eden_memory.runtime.dead.dead_letters import original
+from eden_memory.domain.ledger import Ledger
+from eden_memory.runtime.dead.dead_letters import known_as, original
 from eden_memory.runtime.stages.broken import close_consumer
 from eden_memory.runtime.stages.lanes import Queued
 from eden_memory.runtime.stages.offsets import AssignedPartition
@@ -22,11 +23,17 @@ class DeadRetries:
     """Takes the retries asked of one stage whose original partition is held here."""
 
     def __init__(
-        self, stage: str, client: dict[str, Any], controls: Controls, queue: Callable[[Queued], None]
+        self,
+        stage: str,
+        client: dict[str, Any],
+        controls: Controls,
+        ledger: Ledger,
+        queue: Callable[[Queued], None],
     ) -> None:
         self._stage = stage
         self._client = client
         self._controls = controls
+        self._ledger = ledger
         self._queue = queue
         self._items: dict[Queued, DeadRetry] = {}
         self._under_way: dict[str, tuple[DeadRetry, AssignedPartition]] = {}
@@ -59,6 +66,7 @@ class DeadRetries:
         asked = self._items.pop(item, None)
         if asked is not None and not item.home.revoked:
             self._under_way.pop(asked.id, None)
+            await self._ledger.settled(self._stage, known_as(item.record), asked.dead_topic)
             await self._controls.dead_retry_done(asked, "dead again" if dead else "published")
 
     async def _take(self, asked: DeadRetry, home: AssignedPartition) -> None:

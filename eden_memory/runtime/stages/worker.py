@@ -74,6 +74,7 @@ class Worker:
         self.stage = stage
         self._around = around
         self._bounds = around.bounds
+        self._most = max(around.bounds.records, 2 * stage.batch)
         group = around.group_of(stage.name)
         tools = Tools(around.topic_of, around.registry, around.publisher, around.ledger, around.clock, group)
         self.standing = Standing(
@@ -90,7 +91,9 @@ class Worker:
         self.membership = Membership(
             around.client, group, topics, around.notes, self.lanes.drop_revoked, self._on_assigned
         )
-        self._retries = DeadRetries(stage.name, around.client, around.controls, self._queue_retry)
+        self._retries = DeadRetries(
+            stage.name, around.client, around.controls, around.ledger, self._queue_retry
+        )
         self._stopping = asyncio.Event()
         self._paused: set[TopicPartition] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -159,12 +162,19 @@ class Worker:
         home = self.membership.homes.get(tp)
         if home is None:
             return
+        taken: list[Queued] = []
         for one in records:
             record = Record(
                 one.topic, one.partition, one.offset, one.key, one.value, tuple(one.headers), one.timestamp
             )
-            if home.take(record.offset, record.size):
-                self.lanes.add(self._lane(record), Queued(record, home, record.size))
+            size = record.size
+            if home.take(record.offset, size):
+                taken.append(Queued(record, home, size))
+        if self.stage.batch and taken:
+            self.lanes.add_all(self._lane(taken[0].record), taken)
+            return
+        for item in taken:
+            self.lanes.add(self._lane(item.record), item)
 
     def _lane(self, record: Record) -> bytes:
         return b"%d" % record.partition if self.stage.batch else record.ordering_key
@@ -172,8 +182,8 @@ class Worker:
     def _balance(self) -> None:
         """Fetch no more of a partition whose bound is full, until half of it is free again."""
         for tp, home in self.membership.homes.items():
-            full = home.count >= self._bounds.records or home.bytes >= self._bounds.bytes
-            half = home.count <= self._bounds.records // 2 and home.bytes <= self._bounds.bytes // 2
+            full = home.count >= self._most or home.bytes >= self._bounds.bytes
+            half = home.count <= self._most // 2 and home.bytes <= self._bounds.bytes // 2
             if full and tp not in self._paused:
                 self.membership.pause(tp)
                 self._paused.add(tp)

@@ -73,7 +73,15 @@ async def test_dead_letters_are_listed_shown_retried_and_dropped(kit: Bench, ede
     assert "2 asked for" in asked_for.stdout
     assert "0 asked for" in (await run("dead", "retry", "--stage", "fact-extraction")).stdout
     assert {one.stage for one in await kit.controls.dead_retries()} == {"fact-extraction"}
+    outcome = {
+        "members": ["consolidation:s-1"],
+        "dead": "bad",
+        "records": [{"t": f"{kit.settings.kafka.topic_prefix}{TOPIC}.dead"}],
+    }
+    await kit.database.memory_outcomes.insert_one({"_id": "consolidation:s-1", **outcome})
     assert "1 dropped" in (await run("dead", "drop", only[0]["id"])).stdout
+    (kept,) = await kit.database.memory_outcomes.find({}).to_list()
+    assert kept["records"] == [], "a group that begins anew does not publish it again"
     assert len(_rows(await run("dead", "list", "--json"))) == 2
     assert len(_rows(await run("dead", "list", "--json", "--all"))) == 3
 

@@ -53,10 +53,17 @@ async def test_a_retry_whose_stage_is_stopped_while_it_is_decided_is_published_b
         await gate.wait()
         return [answered(deliveries[0], "at last")]
 
-    async with running(Worker(stage(mended), kit.around())):
+    stopped = Worker(stage(mended), kit.around())
+
+    async def open_() -> None:
+        await until(lambda: not stopped.membership.homes, "it has let go of its partitions")
+        gate.set()
+
+    async with running(stopped, deadline=60.0):
         retry = await _ask(kit, letter)
-        await asyncio.wait_for(began.wait(), 30)
-        asyncio.get_running_loop().call_later(0.5, gate.set)  # after it has let go of its partitions
+        await asyncio.wait_for(began.wait(), 60)
+        opening = asyncio.create_task(open_())
+    await opening
     assert (await kit.controls.dead_states())[retry] == "asked", "nothing is published yet"
     async with running(Worker(stage(mended), kit.around())):
         (answer,) = await kit.answers(1)
@@ -75,6 +82,31 @@ async def test_what_still_cannot_be_read_leaves_a_letter_of_its_own(kit: Bench) 
         first, second = await kit.read(kit.topic(Asked) + ".dead", 2)
     assert first.value == second.value == b"{}"
     assert dead_letter_of(first).at < dead_letter_of(second).at, "not the first one published again"
+
+
+async def test_a_group_that_begins_anew_leaves_no_letter_again_that_was_settled(kit: Bench) -> None:
+    questions = [asked("dropped", 0), asked("mended", 1), asked("open", 2)]
+    unreadable = replace(asked("unreadable", 3), value=b"{}")
+    await kit.put([*questions, unreadable])
+    dead = kit.topic(Asked) + ".dead"
+    async with running(Worker(stage(dies), kit.around())):
+        letters = {one.key: dead_letter_of(one) for one in await kit.read(dead, 4)}
+
+    async def mended(deliveries: Sequence[Delivery]) -> Result:
+        return [answered(deliveries[0])]
+
+    for key in (b"dropped-0", b"unreadable-3"):
+        await kit.ledger.settled("answering", letters[key].known_as, dead)
+    async with running(Worker(stage(mended), kit.around())):
+        retry = await _ask(kit, letters[b"mended-1"].record)
+        await until(lambda: _published(kit, retry), "said so")
+    async with running(Worker(stage(mended), kit.under("anew"))) as workers:
+        again = (await kit.read(dead, 5))[4:]
+        await kit.put([asked("dropped", 4), asked("mended", 5), asked("unreadable", 6)])
+        await kit.answers(4)
+        assert not any(one.done() for one in workers)
+    assert [one.key for one in again] == [b"open-2"], "of what is not settled"
+    assert len(await kit.read(dead, 5)) == 5
 
 
 async def _state(kit: Bench, retry: str, state: str) -> bool:
