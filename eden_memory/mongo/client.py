@@ -9,6 +9,7 @@ from pymongo.driver_info import DriverInfo
 from pymongo.errors import InvalidURI
 
 from eden_memory.domain.errors import EdenError
+from eden_memory.mongo.receiving import let_answers_be_read_directly
 from eden_memory.mongo.trigger.waits import let_waits_be_cancelled
 from eden_memory.settings import MongoSettings
 
@@ -35,6 +36,7 @@ def connect(settings: MongoSettings, uri: str) -> AsyncMongoClient[dict[str, Any
     EdenError, with nothing of the string in it, where the driver cannot read that.
     """
     let_waits_be_cancelled()
+    let_answers_be_read_directly()
     try:
         return Client(uri, driver=DriverInfo(APP_NAME), **_unless_in(uri, _options(settings)))
     except (ValueError, InvalidURI) as error:
