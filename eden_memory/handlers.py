@@ -116,6 +116,7 @@ async def stage_handlers(
             stack.push_async_callback(models.close)
             stack.push_async_callback(usage.flush)
             models.introduce()
+            models.prepare()
             if FACT_DEDUP in names:
                 await made.refuse_another_model(models.embedder.model)
             asking = await made.asking(models)

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from eden_memory import prompts
 from eden_memory.domain.asking import Asking
 from eden_memory.domain.placement import ORIGINAL
 from eden_memory.logs import LibraryLogger
@@ -19,6 +20,7 @@ from eden_memory.models.guard.breaker import WAITS
 from eden_memory.models.guard.budget import CallBudget
 from eden_memory.models.guard.guard import Guard, GuardWatch
 from eden_memory.models.guard.pings import Pings
+from eden_memory.models.providers import prices
 from eden_memory.models.providers.api_keys import unused_keys
 from eden_memory.models.providers.catalogue import (
     LOCAL,
@@ -80,6 +82,12 @@ class Models:
     def introduce(self) -> None:
         """Say in the log what forms memory here, and which keys are there but not used."""
         introduce(self._settings, self.embedder.model)
+
+    def prepare(self) -> None:
+        """Load what the first call would have to load while its window waits."""
+        prompts.prepare()
+        if self._providers is not None:
+            prices.prepare()
 
     async def close(self) -> None:
         """Let go of threads and connections."""

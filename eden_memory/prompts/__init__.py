@@ -25,6 +25,7 @@ FACT_DECISIONS = "fact-decisions/1"
 REFLECTION_EXTRACTION = "reflection-extraction/1"
 CONSOLIDATION = "consolidation/1"
 VERSIONS = (FACT_EXTRACTION, FACT_DECISIONS, REFLECTION_EXTRACTION, CONSOLIDATION)
+PARTS = ("system", "user")
 
 
 def fact_extraction(material: FactMaterial, fence: str) -> Prompt:
@@ -49,6 +50,13 @@ def reflection_extraction(material: ReflectionMaterial, fence: str) -> Prompt:
 def consolidation(material: ConsolidationMaterial, fence: str) -> Prompt:
     """Asks for a scope's blob with its buffer merged in; answered by `ConsolidatedText`."""
     return _prompt(CONSOLIDATION, material, fence)
+
+
+def prepare() -> None:
+    """Compile all templates now, rather than while a window waits."""
+    for name in VERSIONS:
+        for part in PARTS:
+            _template(name, part)
 
 
 def _prompt(name: str, material: Material, fence: str) -> Prompt:

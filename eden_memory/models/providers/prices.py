@@ -50,6 +50,11 @@ class Prices:
             log.warning("deprecated model: its provider will shut it down", provider=provider, model=model)
 
 
+def prepare() -> None:
+    """Load the tables now, rather than while a window waits."""
+    _cost("openai", "gpt-5-mini", Tokens(input=1, output=1))
+
+
 def per_million(provider: str, model: str) -> PerMillion | None:
     """Price for people; None where it is unknown."""
     thousand = Decimal(1_000_000) / SMALL

@@ -1,0 +1,30 @@
+"""What the first call of a model would have to load is loaded before a window waits for it."""
+
+import subprocess
+import sys
+
+from eden_memory import prompts
+
+LOADED = """
+import sys
+from eden_memory.models.providers import prices
+assert "genai_prices.data" not in sys.modules, "loaded at import"
+prices.prepare()
+before = set(sys.modules)
+assert "genai_prices.data" in before
+prices.Prices().cost("openai", "gpt-5-mini", prices.Tokens(input=10, output=10))
+assert set(sys.modules) == before
+"""
+
+
+def test_all_templates_are_compiled_beforehand() -> None:
+    prompts.prepare()
+    compiled = prompts._template.cache_info()  # pyright: ignore[reportPrivateUsage]
+    assert compiled.currsize == len(prompts.VERSIONS) * len(prompts.PARTS)
+    prompts.prepare()
+    assert prompts._template.cache_info().misses == compiled.misses  # pyright: ignore[reportPrivateUsage]
+
+
+def test_price_tables_are_loaded_beforehand() -> None:
+    done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
