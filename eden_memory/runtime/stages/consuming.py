@@ -39,6 +39,8 @@ HEARTBEAT_MS = 500
 """Rebalances are noticed by heartbeats; this is how long one stands still for the slowest member."""
 SESSION_MS = 10_000
 FETCH_BYTES = 1_048_576
+FETCH_WAIT_MS = 1_000
+"""So long the broker waits for records; what comes ends the wait. Who joins a group again may wait for as long."""
 ERROR_PAUSE = 0.5
 POSITION_SECONDS = 0.5
 LEAVE_SECONDS, LAST_SECONDS = 10.0, 1.0
@@ -63,6 +65,7 @@ def new_consumer(client: dict[str, Any], group: str, topics: Sequence[str]) -> A
         session_timeout_ms=SESSION_MS,
         rebalance_timeout_ms=SESSION_MS,
         max_partition_fetch_bytes=FETCH_BYTES,
+        fetch_max_wait_ms=FETCH_WAIT_MS,
         metadata_max_age_ms=60_000,
     )
     consumer._client.send = heeding_group_errors(consumer._client.send)
@@ -179,7 +182,7 @@ class Membership(ConsumerRebalanceListener):
 
     async def commit(self) -> None:
         """Commit the contiguous prefix of what is finished, of every partition that moved."""
-        held = dict(self.homes)
+        held = {tp: home for tp, home in self.homes.items() if not self._settled(tp, home)}
         positions = {tp: await self._position(tp, home) for tp, home in held.items() if not home.revoked}
         offsets: dict[TopicPartition, int] = {}
         for tp, position in positions.items():
@@ -199,6 +202,10 @@ class Membership(ConsumerRebalanceListener):
             raise
         self._committed |= offsets
         await self._note({(tp.topic, tp.partition) for tp in offsets})
+
+    def _settled(self, tp: TopicPartition, home: AssignedPartition) -> bool:
+        """Whether the commit is at the partition's end, as the broker last said it: most are, most of the time."""
+        return home.count == 0 and tp in self._committed and self._committed[tp] == self._end(tp)
 
     def behind(self) -> int | None:
         """Offsets up to the ends that are not finished, as the broker last said; None: it has not said all ends."""

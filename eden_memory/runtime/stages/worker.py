@@ -24,6 +24,7 @@ from eden_memory.runtime.stages.lanes import Lanes, Queued
 from eden_memory.runtime.stages.patience import until_done
 from eden_memory.runtime.stages.records import Record
 from eden_memory.runtime.stages.slots import Slots
+from eden_memory.runtime.stages.stage_gauges import StageGauges
 from eden_memory.runtime.stages.standing import Standing
 from eden_memory.runtime.stages.tools import Publishing, Tools
 from schemas.registry import Registry
@@ -98,6 +99,7 @@ class Worker:
         self._paused: set[TopicPartition] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._controlled = asyncio.Lock()
+        self._gauges = StageGauges(stage.name)
 
     async def run(self, deadline: float | None = None) -> None:
         """Work until `stop`; then commit, leave the group, and give what runs `deadline` seconds."""
@@ -201,18 +203,16 @@ class Worker:
                 log.warning("not committed", stage=self.stage.name, error=f"{type(error).__name__}: {error}")
 
     def _measure(self) -> None:
-        for reason, number in self.lanes.waiting().items():
-            metrics.STAGE_WAITING.labels(self.name, reason).set(number)
         homes = list(self.membership.homes.values())
-        for gauge, number in (
-            (metrics.STAGE_RUNNING, self.lanes.running),
-            (metrics.STAGE_PENDING, sum(home.count for home in homes)),
-            (metrics.STAGE_OLDEST, max((home.oldest() for home in homes), default=0.0)),
-            (metrics.STAGE_COMMIT_GAP, sum(home.gap for home in homes)),
-            (metrics.STAGE_PARTITIONS, len(homes)),
-            (metrics.STAGE_HELD_BACK, len(self._paused)),
-        ):
-            gauge.labels(self.name).set(number)
+        self._gauges.show(
+            self.lanes.waiting(),
+            running=self.lanes.running,
+            pending=sum(home.count for home in homes),
+            oldest=max((home.oldest() for home in homes), default=0.0),
+            commit_gap=sum(home.gap for home in homes),
+            partitions=len(homes),
+            held_back=len(self._paused),
+        )
 
     def _on_assigned(self) -> None:
         self._paused.clear()
