@@ -18,9 +18,11 @@ def found_json(text: str) -> str:
     """
     said = THOUGHT.sub("", text)
     for candidate in _candidates(said):
-        for tried in (candidate, STRING_OR_COMMA.sub(r"\1", candidate)):
-            if is_object(tried):
-                return tried
+        if is_object(candidate):
+            return candidate
+        forgiven = STRING_OR_COMMA.sub(r"\1", candidate)
+        if is_object(forgiven):
+            return forgiven
     return text
 
 

@@ -86,7 +86,7 @@ class OpenAIWire:
         """The SDK's request with its headers and errors; its response models would nearly double the CPU time."""
         try:
             async with asyncio.timeout(self._seconds):
-                response = await self._client.post(path, cast_to=httpx2.Response, body=body)
+                response = await self._client.post(path, cast_to=httpx2.Response, content=orjson.dumps(body))
             return object_of(orjson.loads(response.content))
         except (TimeoutError, openai.APITimeoutError):
             raise CallFailed("timed_out", f"no answer within {self._seconds:g} s") from None
