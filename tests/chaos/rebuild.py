@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from eden_memory.domain.facts.fact_hash import fact_hash
 from eden_memory.domain.stage import Delivery
 from eden_memory.mongo.replay.comparing import MongoComparing
 from eden_memory.namespaces.dropping import drop
@@ -131,12 +132,18 @@ async def _histories(run: Run, options: Options) -> None:
 
 
 def _ours(one: Delivery) -> Delivery:
-    """Vectors are of the model that live formation uses."""
+    """Vectors are of the model that live formation uses, and no two facts say the same.
+
+    It would retire one of two under the version that the history gives to its next words: two records of one key.
+    """
     event = one.event
-    if isinstance(event, FactChanged) and event.embedding is not None:
-        embedding = event.embedding.model_copy(update={"model": EMBEDDINGS})
-        return replace(one, event=event.model_copy(update={"embedding": embedding}))
-    return one
+    if not isinstance(event, FactChanged):
+        return one
+    text = f"{event.text} Of {event.fact_id}."
+    changes: dict[str, object] = {"text": text, "hash": fact_hash(text)}
+    if event.embedding is not None:
+        changes["embedding"] = event.embedding.model_copy(update={"model": EMBEDDINGS})
+    return replace(one, event=event.model_copy(update=changes))
 
 
 def _partitioned(settings: Settings) -> Settings:

@@ -207,7 +207,7 @@ def forgotten_of(chance: Random, events: Sequence[Event]) -> list[Event]:
     """Records that forgetting may erase: facts, also only their first versions; reflections with their blobs."""
     facts = [one for one in events if isinstance(one, FactChanged)]
     gone: list[Event] = []
-    for name in {one.fact_id for one in facts}:
+    for name in dict.fromkeys(one.fact_id for one in facts):
         versions = [one for one in facts if one.fact_id == name]
         gone += versions[: chance.choice((0, 0, len(versions), chance.randint(0, len(versions)))) or 0]
     reflections = [one for one in events if isinstance(one, ReflectionFormed)]
