@@ -36,7 +36,7 @@ class Kind(StrEnum):
     """How a failure is met."""
 
     AWAY = "away"
-    """MongoDB or Kafka is not there: tried again without end, and it counts against no record."""
+    """MongoDB or Kafka is not there, or refuses us: tried again without end, and it counts against no record."""
     TRANSIENT = "transient"
     """Busy, late or cut off: tried again."""
     PROVIDER = "provider"
@@ -86,7 +86,7 @@ def classify(error: BaseException) -> Kind:
         return Kind.PROVIDER
     if isinstance(error, _PERMANENT):
         return Kind.PERMANENT
-    if isinstance(error, _AWAY) or connection_lost(error):
+    if isinstance(error, _AWAY) or connection_lost(error) or refused(error):
         return Kind.AWAY
     if isinstance(error, OperationFailure) and error.code in _MONGO_PERMANENT_CODES:
         return Kind.PERMANENT

@@ -1,6 +1,7 @@
 """Steps on our own servers, repeated until they work: what was decided is paid for."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -16,22 +17,61 @@ SERVERS = RetryPolicy(first=0.1, cap=5.0)
 """How long storing and publishing wait between two attempts; there is no last one."""
 
 REFUSED_HINT = "`eden doctor` says which rights are needed."
+SAID_SECONDS = 60.0
+"""A refusal is said in the log so often at most, however many steps meet it."""
+
+
+class Refusals:
+    """What servers refuse to the steps of this process that are being repeated."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._standing: dict[object, str] = {}
+        self._said = -SAID_SECONDS
+
+    @property
+    def reason(self) -> str | None:
+        """What the newest of them was told; None while none is refused."""
+        return next(reversed(self._standing.values()), None)
+
+    def met(self, step: object, error: Exception) -> None:
+        """A step was refused; it is repeated until its rights are there."""
+        self._standing[step] = f"{type(error).__name__}: {error}"
+        if self._clock() - self._said >= SAID_SECONDS:
+            self._said = self._clock()
+            log.error("refused, tried again", error=self._standing[step], hint=REFUSED_HINT)
+
+    def over(self, step: object) -> None:
+        """A step is not repeated any more."""
+        self._standing.pop(step, None)
+
+
+REFUSALS = Refusals()
 
 
 async def until_done(step: Callable[[], Awaitable[T]]) -> T:
     """Repeat a step on our own servers until it works; only what no repeat can cure is raised."""
-    attempts = 0
-    while True:
-        try:
-            return await step()
-        except Exception as error:
-            if classify(error) not in (Kind.AWAY, Kind.TRANSIENT):
-                raise
-            attempts += 1
-            log.warning(
-                "server away, tried again", error=f"{type(error).__name__}: {error}", attempt=attempts
-            )
-            await asyncio.sleep(backoff(SERVERS, attempts))
+    attempts, known = 0, object()
+    try:
+        while True:
+            try:
+                return await step()
+            except Exception as error:
+                if classify(error) not in (Kind.AWAY, Kind.TRANSIENT):
+                    raise
+                attempts += 1
+                _say(known, error, attempts)
+                await asyncio.sleep(backoff(SERVERS, attempts))
+    finally:
+        REFUSALS.over(known)
+
+
+def _say(step: object, error: Exception, attempts: int) -> None:
+    if refused(error):
+        REFUSALS.met(step, error)
+        return
+    REFUSALS.over(step)
+    log.warning("server away, tried again", error=f"{type(error).__name__}: {error}", attempt=attempts)
 
 
 async def until_there(step: Callable[[], Awaitable[T]], server: str, seconds: float, hint: str) -> T:

@@ -21,7 +21,7 @@ from eden_memory.runtime.stages.codec import TopicOf
 from eden_memory.runtime.stages.consuming import LEAVE_SECONDS, Fetched, Membership
 from eden_memory.runtime.stages.deciding import Deciding
 from eden_memory.runtime.stages.lanes import Lanes, Queued
-from eden_memory.runtime.stages.patience import until_done
+from eden_memory.runtime.stages.patience import REFUSALS, until_done
 from eden_memory.runtime.stages.records import Record
 from eden_memory.runtime.stages.slots import Slots
 from eden_memory.runtime.stages.stage_gauges import StageGauges
@@ -134,6 +134,8 @@ class Worker:
         pauses = "; ".join(f"{one.kind}, {one.reason}" for one in self.standing.pauses.values())
         if pauses:
             return State(False, f"paused: {pauses}; {what}")
+        if REFUSALS.reason is not None:
+            return State(False, f"refused: {REFUSALS.reason}; {what}")
         return State(held > 0, what if held else "no partition assigned")
 
     async def _end(self, deadline: float) -> None:

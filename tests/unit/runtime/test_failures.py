@@ -26,6 +26,7 @@ POLICY = RetryPolicy(first=0.5, cap=60, attempts=6)
         (MessageSizeTooLargeError(), Kind.PERMANENT),
         (OperationFailure("validation", code=121), Kind.PERMANENT),
         (OperationFailure("write conflict", code=112), Kind.TRANSIENT),
+        (OperationFailure("not authorized", code=13), Kind.AWAY),
         (NotPrimaryError("stepped down"), Kind.AWAY),
         (NodeNotReadyError(), Kind.AWAY),
         (TimeoutError(), Kind.TRANSIENT),
