@@ -39,8 +39,6 @@ HEARTBEAT_MS = 500
 """Rebalances are noticed by heartbeats; this is how long one stands still for the slowest member."""
 SESSION_MS = 10_000
 FETCH_BYTES = 1_048_576
-FETCH_WAIT_MS = 1_000
-"""So long the broker waits for records; what comes ends the wait. Who joins a group again may wait for as long."""
 ERROR_PAUSE = 0.5
 POSITION_SECONDS = 0.5
 LEAVE_SECONDS, LAST_SECONDS = 10.0, 1.0
@@ -65,7 +63,6 @@ def new_consumer(client: dict[str, Any], group: str, topics: Sequence[str]) -> A
         session_timeout_ms=SESSION_MS,
         rebalance_timeout_ms=SESSION_MS,
         max_partition_fetch_bytes=FETCH_BYTES,
-        fetch_max_wait_ms=FETCH_WAIT_MS,
         metadata_max_age_ms=60_000,
     )
     consumer._client.send = heeding_group_errors(consumer._client.send)
