@@ -41,11 +41,12 @@ async def shared(shared_settings: Settings, shared_models: Serving) -> AsyncGene
 async def calls(shared: System) -> Counter[tuple[str, str | None]]:
     """Calls by stage and the event that they were made for; those refused for their rate cost nothing.
 
-    Pings are made for no event, and as many as it takes: early failures of several units look like an outage.
+    Pings are made for no event, and as many as it takes: early failures of several units look like an outage. A call
+    whose answer is found again by a later attempt is told again, as the same record.
     """
     events = [one.event for one in await shared.records("memory.usage")]
-    made = [one for one in events if isinstance(one, ModelCalled) and one.cause is not None]
-    paid = [one for one in made if one.outcome != "rate_limited"]
+    made = {one.call_id: one for one in events if isinstance(one, ModelCalled) and one.cause is not None}
+    paid = [one for one in made.values() if one.outcome != "rate_limited"]
     return Counter((one.stage, one.cause) for one in paid)
 
 
