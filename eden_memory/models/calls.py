@@ -1,7 +1,9 @@
 """One request to a provider and what came back, as adapters and the wrappers around them share it."""
 
 from collections.abc import Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal, Protocol
 
 from eden_memory.domain.failures import ProviderError
@@ -29,6 +31,16 @@ class Tokens:
     reasoning: int = 0
 
 
+def less(whole: Tokens, part: Tokens) -> Tokens:
+    """What is left of a count without a part of it."""
+    return Tokens(
+        whole.input - part.input,
+        whole.cached - part.cached,
+        whole.output - part.output,
+        whole.reasoning - part.reasoning,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Completion:
     """What a chat model returned, unjudged."""
@@ -37,6 +49,22 @@ class Completion:
     finish: Finish
     tokens: Tokens
     response_model: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A request on the way to the one that counts: a call of its own, whose tokens are in the whole completion's."""
+
+    outcome: CallOutcome
+    tokens: Tokens
+    started_at: datetime
+    seconds: float
+    response_model: str | None = None
+    error: str | None = None
+
+
+TRIALS: ContextVar[list[Trial] | None] = ContextVar("trials", default=None)
+"""Where a provider tells of them, also when the call fails; whoever makes the call sets it."""
 
 
 class ChatProvider(Protocol):

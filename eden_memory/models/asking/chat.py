@@ -1,7 +1,9 @@
 """One request to a chat model: guarded, timed, priced, charged to its question; noted at once if it fails."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import reduce
 
 from eden_memory.domain.asking import Asking, Prompt
 from eden_memory.logs import LibraryLogger
@@ -16,10 +18,10 @@ from eden_memory.models.accounts import (
 )
 from eden_memory.models.asking.judging import cut_short
 from eden_memory.models.asking.route import Route
-from eden_memory.models.calls import Completion, Turn
+from eden_memory.models.calls import TRIALS, Completion, Trial, Turn, less
 from eden_memory.models.guard.breaker import ProviderAway
 from eden_memory.models.guard.budget import CallBudget
-from eden_memory.models.guard.metered import Stopwatch, metered
+from eden_memory.models.guard.metered import LEAST, Stopwatch, metered
 from schemas.answers import Answer
 from schemas.documents import Answer as KeptAnswer
 
@@ -53,17 +55,45 @@ class Chat:
     async def call(self, route: Route, request: Request) -> KeptAnswer:
         """The answer as it is to be kept; CallFailed, PermanentError."""
         self._budget.check(request.unit, request.kept)
-        completion, watch = await metered(
-            lambda: route.provider.complete(
-                route.model, request.prompt.system, request.turns, request.answer
-            ),
-            lambda send: route.guard.run(route.breaker, request.unit, send),
-            lambda watch, error: self._failed(route, request, watch, error),
-        )
+        trials: list[Trial] = []
+        told = TRIALS.set(trials)
+        try:
+            completion, watch = await metered(
+                lambda: route.provider.complete(
+                    route.model, request.prompt.system, request.turns, request.answer
+                ),
+                lambda send: route.guard.run(route.breaker, request.unit, send),
+                lambda watch, error: self._failed(route, request, _without(trials, watch), error),
+            )
+        finally:
+            TRIALS.reset(told)
+            for one in trials:
+                self._tried(route, request, one)
         self._budget.charge(request.unit, "answered")
         if self._log_prompts:
             _log(request, completion)
-        return self._kept(route, request, watch, completion)
+        own = replace(completion, tokens=reduce(less, (one.tokens for one in trials), completion.tokens))
+        return self._kept(route, request, _without(trials, watch), own)
+
+    def _tried(self, route: Route, request: Request, trial: Trial) -> None:
+        """Note a request that was made before the one that counts."""
+        paid = trial.outcome == "invalid"
+        ended = Ended(
+            call_id=unanswered_id(request.key),
+            operation="chat",
+            provider=route.provider.name,
+            model=route.model,
+            outcome=trial.outcome,
+            started_at=trial.started_at,
+            seconds=trial.seconds,
+            tokens=trial.tokens,
+            cost=price(self._cost, route.provider.name, route.model, trial.tokens) if paid else None,
+            response_model=trial.response_model,
+            prompt=request.prompt.name,
+            repair=request.repair,
+            error=trial.error,
+        )
+        self._accounts.note(ended, request.asking)
 
     def _failed(self, route: Route, request: Request, watch: Stopwatch, error: BaseException) -> None:
         outcome, kind = error_kind(error)
@@ -105,6 +135,15 @@ class Chat:
             seconds=watch.seconds,
             answered_at=watch.ended_at,
         )
+
+
+def _without(trials: Sequence[Trial], watch: Stopwatch) -> Stopwatch:
+    """The time of the request that counts alone: it came last."""
+    before = sum(one.seconds for one in trials)
+    if not before:
+        return watch
+    seconds = max(LEAST, watch.seconds - before)
+    return Stopwatch(watch.ended_at - timedelta(seconds=seconds), seconds, left=True)
 
 
 def _log(request: Request, completion: Completion) -> None:

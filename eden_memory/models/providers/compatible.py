@@ -1,12 +1,16 @@
 """Any endpoint that speaks OpenAI's format: held to JSON as far as it can be, which is found out once."""
 
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import reduce
 from typing import Literal
 
 import httpx2
 from pydantic import ValidationError
 
-from eden_memory.models.calls import Completion, Tokens, Turn
+from eden_memory.models.calls import TRIALS, Completion, Tokens, Trial, Turn
 from eden_memory.models.providers.answer_schema import described
 from eden_memory.models.providers.catalogue import provider_name
 from eden_memory.models.providers.found_json import found_json
@@ -27,6 +31,31 @@ def wire_to(
     """Requests to an endpoint given by its base URL."""
     key = f"the key in {key_variable}" if api_key else f"a call without a key (none in {key_variable})"
     return OpenAIWire(provider_name(url), api_key or NO_KEY, key, pool, seconds, url)
+
+
+@dataclass(frozen=True, slots=True)
+class _Try:
+    """One request in one form: an answer, or the refusal of the form."""
+
+    started_at: datetime
+    seconds: float
+    found: Completion | None
+    refused: InvalidRequest | None
+
+    def completed(self, tries: Sequence["_Try"]) -> Completion:
+        """Its answer, with the tokens of all; the refusal if that is what it brought."""
+        if self.found is None:
+            raise self.refused or InvalidRequest("no form of answer is accepted", too_long=False)
+        spent = reduce(_sum, (one.found.tokens for one in tries if one.found is not None), Tokens())
+        return replace(self.found, tokens=spent)
+
+    def trial(self) -> Trial:
+        """As a call that did not count."""
+        if self.found is None:
+            error = type(self.refused).__name__
+            return Trial("provider_error", Tokens(), self.started_at, self.seconds, error=error)
+        model = self.found.response_model
+        return Trial("invalid", self.found.tokens, self.started_at, self.seconds, model)
 
 
 class CompatibleChat:
@@ -55,7 +84,7 @@ class CompatibleChat:
     async def complete(
         self, model: str, system: str, turns: Sequence[Turn], answer: type[Answer]
     ) -> Completion:
-        """One request; until the model's form is known up to three, their tokens added up.
+        """One request; until the model's form is known up to three, their tokens added up, and told as trials.
 
         A repair is one request all the same: a question that no form helps has a bounded number of calls.
         """
@@ -67,26 +96,39 @@ class CompatibleChat:
     async def _find_out(
         self, model: str, system: str, turns: Sequence[Turn], answer: type[Answer]
     ) -> Completion:
-        refused: InvalidRequest | None = None
-        last, spent = None, Tokens()
-        for form in FORMS:
-            try:
-                last = await self._in_form(form, model, system, turns, answer)
-            except InvalidRequest as error:
-                if error.too_long:
-                    raise
-                refused = error
-                continue
-            self._accepted[model] = form
-            spent = _sum(spent, last.tokens)
-            if last.finish != "complete":
-                break
-            if _fits(last.text, answer):
-                self._known[model] = form
-                break
-        if last is None:
-            raise refused or InvalidRequest("no form of answer is accepted", too_long=False)
-        return Completion(last.text, last.finish, spent, last.response_model)
+        tries: list[_Try] = []
+        try:
+            for form in FORMS:
+                tries.append(await self._tried(form, model, system, turns, answer))
+                found = tries[-1].found
+                if found is None:
+                    continue
+                self._accepted[model] = form
+                if found.finish != "complete":
+                    break
+                if _fits(found.text, answer):
+                    self._known[model] = form
+                    break
+        except BaseException:
+            _tell(tries)
+            raise
+        counts = next((one for one in reversed(tries) if one.found is not None), tries[-1])
+        _tell([one for one in tries if one is not counts])
+        return counts.completed(tries)
+
+    async def _tried(
+        self, form: Form, model: str, system: str, turns: Sequence[Turn], answer: type[Answer]
+    ) -> "_Try":
+        """One request; a refusal of its form is noted, other failures are raised."""
+        began, begun = datetime.now(UTC), time.perf_counter()
+        found, refused = None, None
+        try:
+            found = await self._in_form(form, model, system, turns, answer)
+        except InvalidRequest as error:
+            if error.too_long:
+                raise
+            refused = error
+        return _Try(began, time.perf_counter() - begun, found, refused)
 
     async def _in_form(
         self, form: Form, model: str, system: str, turns: Sequence[Turn], answer: type[Answer]
@@ -126,6 +168,12 @@ def _format(form: Form, answer: type[Answer]) -> Body | None:
     if form == "schema":
         return response_format(answer)
     return {"type": "json_object"} if form == "json" else None
+
+
+def _tell(tries: Sequence[_Try]) -> None:
+    told = TRIALS.get()
+    if told is not None:
+        told.extend(one.trial() for one in tries)
 
 
 def _fits(text: str, answer: type[Answer]) -> bool:

@@ -1,14 +1,19 @@
 """What a compatible endpoint can be held to is found out once for each model."""
 
+import time
+
 import pytest
 
 from eden_memory.domain.failures import PermanentError
-from eden_memory.models.calls import Turn
+from eden_memory.domain.usage import CALLS
+from eden_memory.models.calls import CallFailed, Turn
 from eden_memory.models.providers.compatible import CompatibleChat
-from schemas.answers import ExtractedFacts
+from schemas.answers import ConsolidatedText, ExtractedFacts
+from schemas.events import ModelCalled
 from tests.integration.models.conftest import chat_of
-from tests.model_server.script import Asked, Said, default_script
+from tests.model_server.script import Asked, Fault, Said, Script, default_script
 from tests.model_server.serving import Serving
+from tests.unit.model_calls.model_fakes import PROMPT, MemoryAnswers, asking, model_over
 
 TURNS = (Turn("user", "[1] 10:00 Ann: MARK-1 it is"),)
 
@@ -58,6 +63,78 @@ async def test_an_endpoint_that_ignores_the_schema_is_told_it_in_words(
     ExtractedFacts.model_validate_json(found.text)
     assert dict(chat.forms) == {"m-1": "json"}
     assert found.tokens.output == models.tally.output_tokens
+
+
+MERGED: Said = {"text": "all of it"}
+
+
+def says(what: Said) -> Script:
+    """In every form."""
+
+    def script(_asked: Asked) -> Said:
+        return what
+
+    return script
+
+
+def chatty(otherwise: Said) -> Script:
+    """Ignores a schema; in the other forms it says this."""
+
+    def script(asked: Asked) -> Said:
+        return "Of course!" if asked.schema else otherwise
+
+    return script
+
+
+async def asked_of(chat: CompatibleChat) -> list[ModelCalled]:
+    """The calls of one question, in the order in which they began."""
+    token = CALLS.set(calls := [])
+    try:
+        await model_over(chat, MemoryAnswers()).ask(PROMPT, ConsolidatedText, asking())
+    except (PermanentError, CallFailed):
+        pass
+    finally:
+        CALLS.reset(token)
+    return sorted(calls, key=lambda one: one.started_at)
+
+
+async def test_every_request_of_finding_out_is_a_call(chat: CompatibleChat, models: Serving) -> None:
+    models.change(supports="text")
+    models.script = says(MERGED)
+    begun = time.perf_counter()
+    calls = await asked_of(chat)
+    whole = time.perf_counter() - begun
+    assert [(one.outcome, one.error) for one in calls] == [
+        ("provider_error", "InvalidRequest"),
+        ("provider_error", "InvalidRequest"),
+        ("answered", None),
+    ]
+    assert len({one.call_id for one in calls}) == 3
+    assert [one.input_tokens for one in calls] == [0, 0, models.tally.input_tokens]
+    assert all(one.cost_usd is None for one in calls[:2])
+    assert sum(one.seconds for one in calls) <= whole, "no time is told twice"
+    assert [one.outcome for one in await asked_of(chat)] == ["answered"], "found out"
+
+
+async def test_answers_that_were_paid_on_the_way_are_calls_with_their_cost(
+    chat: CompatibleChat, models: Serving
+) -> None:
+    models.script = chatty(MERGED)
+    first, second = await asked_of(chat)
+    assert (first.outcome, second.outcome) == ("invalid", "answered")
+    assert first.input_tokens > 0
+    assert first.input_tokens + second.input_tokens == models.tally.input_tokens
+    assert first.output_tokens + second.output_tokens == models.tally.output_tokens
+    assert first.cost_usd
+    assert second.cost_usd
+
+
+async def test_calls_before_one_that_failed_are_told_too(chat: CompatibleChat, models: Serving) -> None:
+    models.script = chatty(Fault("error"))
+    calls = await asked_of(chat)
+    assert calls[0].outcome == "invalid"
+    assert calls[-1].outcome != "answered"
+    assert len(calls) == models.tally.calls["consolidation"]
 
 
 async def test_a_model_that_never_answers_in_shape_is_found_out_again_next_time(

@@ -11,7 +11,7 @@ from eden_memory.models.accounts import Accounts
 from eden_memory.models.asking.asking import AskingModel
 from eden_memory.models.asking.chat import Chat
 from eden_memory.models.asking.route import Router
-from eden_memory.models.calls import Completion, Finish, Tokens, Turn
+from eden_memory.models.calls import ChatProvider, Completion, Finish, Tokens, Turn
 from eden_memory.models.embeddings.embedding import KeptEmbedder
 from eden_memory.models.embeddings.embedding_calls import EmbeddingCalls
 from eden_memory.models.guard.budget import CallBudget
@@ -105,7 +105,7 @@ class FakeChat:
 
 
 def model_over(
-    provider: FakeChat,
+    provider: ChatProvider,
     answers: MemoryAnswers,
     *,
     seconds: float = 5.0,
