@@ -38,11 +38,9 @@ class Part(BaseModel):
 
 def _to_the_millisecond(moment: datetime) -> datetime:
     over = moment.microsecond % 1000
-    if not over and moment.tzinfo is UTC:
-        return moment
     if over:
         moment = moment.replace(microsecond=moment.microsecond - over)
-    return moment.astimezone(UTC) if moment.utcoffset() else moment.replace(tzinfo=UTC)
+    return moment if moment.tzinfo is UTC else moment.astimezone(UTC)
 
 
 Moment = Annotated[

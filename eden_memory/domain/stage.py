@@ -6,13 +6,13 @@ A handler is a function from deliveries to events. It publishes nothing and comm
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
 from schemas.envelope import Envelope
 from schemas.events import Event
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(NamedTuple):
     """One record as a handler sees it; `event` is None for a tombstone (the envelope says of what)."""
 
     envelope: Envelope

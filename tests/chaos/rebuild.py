@@ -11,7 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +143,7 @@ def _ours(one: Delivery) -> Delivery:
     changes: dict[str, object] = {"text": text, "hash": fact_hash(text)}
     if event.embedding is not None:
         changes["embedding"] = event.embedding.model_copy(update={"model": EMBEDDINGS})
-    return replace(one, event=event.model_copy(update=changes))
+    return one._replace(event=event.model_copy(update=changes))
 
 
 def _partitioned(settings: Settings) -> Settings:

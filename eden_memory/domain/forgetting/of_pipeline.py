@@ -53,7 +53,7 @@ def _own(delivery: Delivery, pipeline: str) -> Delivery | None:
     if not isinstance(delivery.event, Forgotten):
         return delivery
     event = own(delivery.event, pipeline)
-    return None if event is None else replace(delivery, event=event)
+    return None if event is None else delivery._replace(event=event)
 
 
 def _bearing(one: Outgoing, pipeline: str) -> Outgoing:

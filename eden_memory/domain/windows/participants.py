@@ -2,10 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from schemas.scopes import Scope
 
 DEFAULT_AGENT = "s.default"
+of_agent, of_shard = lru_cache(1_000)(Scope.of_agent), lru_cache(10_000)(Scope.of_shard)
+of_group, of_user = lru_cache(10_000)(Scope.of_group), lru_cache(10_000)(Scope.of_user)
+"""The same for every window: made and checked once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +68,11 @@ def scopes_of(
     agent = facts.agent_id
     scopes: list[Scope] = []
     if facts.agent_memory:
-        scopes.append(Scope.of_agent(agent))
-        scopes += [Scope.of_shard(agent, name) for name in facts.shards]
+        scopes.append(of_agent(agent))
+        scopes += [of_shard(agent, name) for name in facts.shards]
         if facts.group_id is not None:
-            scopes.append(Scope.of_group(agent, facts.group_id))
+            scopes.append(of_group(agent, facts.group_id))
     if facts.user_memory and len(users) == len(participants) == 1:
-        scopes.append(Scope.of_user(agent, users[0]))
+        scopes.append(of_user(agent, users[0]))
     scopes.append(Scope.of_session(agent, session_id, tuple(audience), generation))
     return tuple(scopes)

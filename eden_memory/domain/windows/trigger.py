@@ -46,15 +46,15 @@ class StoredMessage:
     def of(cls, event: MessageRecorded, time: datetime) -> "StoredMessage":
         """As it was recorded."""
         return cls(
-            message_id=event.message_id,
-            session_id=event.session_id,
-            version=event.version,
-            time=time,
-            role=event.role,
-            user_id=event.user_id,
-            text=event.text or None,
-            characters=event.characters,
-            truncated=event.truncated,
+            event.message_id,
+            event.session_id,
+            event.version,
+            time,
+            event.role,
+            event.user_id,
+            event.text or None,
+            event.characters,
+            event.truncated,
             created_at=event.created_at,
         )
 

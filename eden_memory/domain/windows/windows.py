@@ -86,9 +86,10 @@ class Pending:
 
     def add(self, message: Waiting) -> list[Closed]:
         """A message was recorded that does not wait yet."""
-        before = self.passed(message.time)
+        before = self.passed(message.time) if self._waiting else []
         self._append(message)
-        return before + self._full(message.time)
+        full = self._full(message.time)
+        return before + full if before else full
 
     def edit(self, message: Waiting) -> list[Closed]:
         """A message that waits takes its new version and keeps its place."""
@@ -148,13 +149,10 @@ class Pending:
         return "cold" if len(self._waiting) >= self._limits.least else "stale"
 
     def _full(self, time: datetime) -> list[Closed]:
-        if len(self._waiting) < self._limits.least:
+        count, limits = len(self._waiting), self._limits
+        if count < limits.least or (count < limits.messages and self._tokens < limits.tokens):
             return []
-        if len(self._waiting) >= self._limits.messages:
-            return [self._close("messages", time)]
-        if self._tokens >= self._limits.tokens:
-            return [self._close("tokens", time)]
-        return []
+        return [self._close("messages" if count >= limits.messages else "tokens", time)]
 
     def _close(self, because: ClosedBecause, time: datetime) -> Closed:
         taken = tuple(self._waiting)

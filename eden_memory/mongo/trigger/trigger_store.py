@@ -270,18 +270,25 @@ def _fence(partition: int, seen: int, last: int) -> Writes:
 
 
 def _messages(part: SessionsTogether) -> Writes:
-    """What the batch touched, then what windows took."""
-    writes = Writes()
+    """What the batch touched, then what windows took; a new message that a window took is written as taken."""
+    writes, rows = Writes(), dict[str, Row]()
     for one in part.messages:
         row = documents.message_row(one)
         if one.replaces is None:
-            writes.new.append(row)
+            rows[one.message_id] = row
         else:
             unchanged = {"_id": row["_id"], "version": one.replaces, "formation_id": row["formation_id"]}
             writes.update(UpdateOne(unchanged, {"$set": row}))
     for window in part.new:
-        if members := [one.message_id for one in (*window.messages, *window.left_out)]:
+        members: list[str] = []
+        for one in (*window.messages, *window.left_out):
+            if (row := rows.get(one.message_id)) is None:
+                members.append(one.message_id)
+            else:
+                row["formation_id"], row["text"] = window.formation_id, None
+        if members:
             writes.update(_claim(window, members), len(members))
+    writes.new.extend(rows.values())
     return writes
 
 

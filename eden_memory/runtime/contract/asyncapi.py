@@ -5,7 +5,6 @@ Payloads point to the exported JSON Schemas (`schemas/json`), which hold for eve
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from inspect import getdoc
@@ -206,8 +205,7 @@ def _erased(event: type[Event], of: Tombstones) -> Node:
     payload = next(iter(examples_of(event.NAME, event.VERSION).values()))
     one = event.model_validate_json(json.dumps(payload))
     version = payload.get("version")
-    about = replace(
-        _envelope(one, of.by[0]),
+    about = _envelope(one, of.by[0])._replace(
         entity_version=None if version is None else str(version),
         scope=one.ordering_key(),
         reason=of.reasons[-1],

@@ -175,10 +175,14 @@ class Lanes:
 
     def add(self, key: bytes, item: Queued) -> None:
         """Put a record at the end of its lane."""
+        self.add_all(key, (item,))
+
+    def add_all(self, key: bytes, items: Iterable[Queued]) -> None:
+        """Put records (at least one) at the end of their lane, in order."""
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = _Lane(key)
-        lane.queue.append(item)
+        lane.queue.extend(items)
         if lane.state is _State.IDLE:
             self._settle(lane)
             self._pump()

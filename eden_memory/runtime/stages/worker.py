@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -48,6 +48,15 @@ class Bounds:
     commit_seconds: float = 1.0
     stop_seconds: float = 25.0
     """What runs when the stage is told to stop has so long to end."""
+    dead_share: float | None = None
+    retry_cap: float | None = None
+    """Stage.dead_share and RetryPolicy.cap of every stage; None: as its row says."""
+
+    def apply(self, stage: Stage) -> Stage:
+        """The row of a stage under these bounds."""
+        share = stage.dead_share if self.dead_share is None else self.dead_share
+        cap = stage.retry.cap if self.retry_cap is None else self.retry_cap
+        return replace(stage, dead_share=share, retry=replace(stage.retry, cap=cap))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +81,7 @@ class Worker:
     """A stage's consumer. `run` returns when it was told to stop, and raises when it cannot go on."""
 
     def __init__(self, stage: Stage, around: Surroundings) -> None:
-        self.stage = stage
+        self.stage = stage = around.bounds.apply(stage)
         self._around = around
         self._bounds = around.bounds
         self._most = max(around.bounds.records, 2 * stage.batch)

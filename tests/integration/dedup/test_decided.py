@@ -105,7 +105,7 @@ async def test_of_two_who_decide_at_once_one_is_refused_and_reads_anew(database:
 async def test_the_same_decision_of_two_is_stored_once(database: Database) -> None:
     unit = [proposal("one", "ana lives in lyon")]
     mine = await handler(database, ScriptedModel())(unit)
-    theirs = await handler(database, ScriptedModel())([replace(unit[0], attempt=2)])
+    theirs = await handler(database, ScriptedModel())([unit[0]._replace(attempt=2)])
     await store(database, unit, mine)
     await store(database, unit, theirs)
     assert mine.events == [replace(one, cause=unit[0]) for one in theirs.events]  # pyright: ignore

@@ -1,7 +1,7 @@
 """consolidation without servers: snapshots, forgetting, the ledger's answer and a scripted model as plain values."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
@@ -133,4 +133,4 @@ class Around:
         self.snapshot = self.snapshot.model_copy(update=fields)
 
     def again(self, times: int) -> Delivery:
-        return replace(delivery(change_of(self.snapshot)), sent_again=times)
+        return delivery(change_of(self.snapshot))._replace(sent_again=times)

@@ -1,6 +1,5 @@
 """What fact-dedup decides on proposals, and what it asks for it."""
 
-from dataclasses import replace
 
 import pytest
 
@@ -289,7 +288,8 @@ async def test_a_statement_decided_before_is_not_decided_again() -> None:
     kit = Bench()
     await kit.decide(proposal("one", LYON))
     (edited,) = await kit.decide(command("c", "edit", fact_id=kit.memory.active()[0].fact_id, text=DOG))
-    repeat = replace(proposal("one", LYON), envelope=replace(proposal("one", LYON).envelope, id="another"))
+    first = proposal("one", LYON)
+    repeat = first._replace(envelope=first.envelope._replace(id="another"))
     assert await kit.decide(repeat) == []
     assert (kit.memory.texts(), kit.counts["repeated"], edited.version) == ([DOG], 1, 2)
 
@@ -441,7 +441,7 @@ async def test_plenty_of_sources_are_enough() -> None:
 
 
 async def test_a_tombstone_is_passed_over() -> None:
-    gone = replace(proposal("one", LYON), event=None)
+    gone = proposal("one", LYON)._replace(event=None)
     assert (await Bench().handler()([gone])).events == ()
 
 
