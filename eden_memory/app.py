@@ -176,7 +176,10 @@ async def stage_parts(
         try:
             database = client[settings.mongodb.database]
             await MongoLedger(database, settings.names).prepare()
-            bounds = Bounds(stop_seconds=settings.run.drain_seconds)
+            run = settings.run
+            bounds = Bounds(
+                stop_seconds=run.drain_seconds, dead_share=run.dead_share, retry_cap=run.retry_seconds
+            )
             around = surroundings(settings, database, kafka, publisher, bounds)
             around = around if group_of is None else replace(around, group_of=group_of)
             async with stage_handlers(settings, client, publisher, around.topic_of, names) as handlers:

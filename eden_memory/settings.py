@@ -343,6 +343,14 @@ class RunSettings(Group):
     reform_beside: PositiveInt = Field(
         1, description="windows that a reform has on their way while live formation has any"
     )
+    dead_share: PositiveFloat = Field(
+        0.2,
+        le=1.0,
+        description="a stage pauses when more of its last 100 records than this share are dead letters",
+    )
+    retry_seconds: PositiveFloat = Field(
+        60.0, description="longest wait before a failed attempt is repeated, if nobody asks for more"
+    )
     drain_seconds: PositiveFloat = Field(30.0, description="what runs at SIGTERM has so long to end")
     start_seconds: PositiveFloat = Field(60.0, description="servers away at the start are waited for so long")
 
