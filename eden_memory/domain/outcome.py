@@ -20,8 +20,10 @@ class StoredRecord:
     @property
     def size(self) -> int:
         """Bytes of key, value and headers."""
-        parts = sum(len(name) + len(value or b"") for name, value in self.headers)
-        return len(self.key or b"") + len(self.value or b"") + parts
+        size = len(self.key or b"") + len(self.value or b"")
+        for name, value in self.headers:  # a generator would cost twice as much, several times a record
+            size += len(name) + len(value or b"")
+        return size
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The store of models' answers: written once, the moment they arrive, acknowledged by a majority."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -66,6 +66,13 @@ class MongoAnswers:
                 log.warning("answer not stored yet", error=f"{type(error).__name__}: {error}")
                 await asyncio.sleep(pause)
                 pause = min(LONGEST_PAUSE, pause * 2)
+
+    async def keep_all(self, answers: Sequence[Answer]) -> list[Answer]:
+        """The same of several, together: who keeps a window's vectors one by one makes a task for each."""
+        kept = await self._inserts.insert_all([_document(one) for one in answers])
+        return [
+            answer if done else await self.keep(answer) for answer, done in zip(answers, kept, strict=True)
+        ]
 
     async def judged_invalid(self, answer_id: str, reason: str) -> None:
         """Mark it as of no use; the first reason stays."""

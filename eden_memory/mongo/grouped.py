@@ -24,11 +24,19 @@ class GroupedInserts:
 
     async def insert(self, document: Document) -> str | None:
         """Insert it; if a unique key is taken, what that key is. Other failures are raised."""
+        return await self._begin(document)
+
+    async def insert_all(self, documents: Sequence[Document]) -> list[bool]:
+        """Insert them; which of them were: the others are to be inserted again, to see what is wrong."""
+        done = await asyncio.gather(*map(self._begin, documents), return_exceptions=True)
+        return [one is None for one in done]
+
+    def _begin(self, document: Document) -> "asyncio.Future[str | None]":
         future: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         self._waiting.append((document, future))
         if self._sending is None or self._sending.done():
             self._sending = asyncio.create_task(self._send_all())
-        return await future
+        return future
 
     async def _send_all(self) -> None:
         while self._waiting:

@@ -97,6 +97,13 @@ class WatchedAnswers(MongoAnswers):
         self._watch.diary.note("stored", self._watch.name_of(answer))
         return kept
 
+    async def keep_all(self, answers: Sequence[Answer]) -> list[Answer]:
+        """As the store does."""
+        kept = await super().keep_all(answers)
+        for answer in answers:
+            self._watch.diary.note("stored", self._watch.name_of(answer))
+        return kept
+
 
 class WatchedChat(Chat):
     """Notes every question that is sent, and what became of it."""

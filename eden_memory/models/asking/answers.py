@@ -1,6 +1,6 @@
 """Where answers of models are kept the moment they arrive."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from schemas.documents import Answer
@@ -19,6 +19,10 @@ class AnswerStore(Protocol):
 
     async def keep(self, answer: Answer) -> Answer:
         """Store it until that is confirmed; what is stored under its id already is returned in its place."""
+        ...
+
+    async def keep_all(self, answers: Sequence[Answer]) -> list[Answer]:
+        """The same of several, together."""
         ...
 
     async def judged_invalid(self, answer_id: str, reason: str) -> None:
@@ -43,6 +47,10 @@ class Forwarding:
     async def keep(self, answer: Answer) -> Answer:
         """As the store."""
         return await self._answers.keep(answer)
+
+    async def keep_all(self, answers: Sequence[Answer]) -> list[Answer]:
+        """As the store."""
+        return await self._answers.keep_all(answers)
 
     async def judged_invalid(self, answer_id: str, reason: str) -> None:
         """As the store."""

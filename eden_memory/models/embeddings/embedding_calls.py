@@ -3,11 +3,10 @@
 import asyncio
 import math
 from collections import OrderedDict
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from hashlib import sha256
-from typing import Any
 
 from eden_memory.domain.asking import Asking
 from eden_memory.domain.failures import PermanentError
@@ -148,13 +147,15 @@ class EmbeddingCalls:
 
     async def _keep(self, lines: Sequence[Line], answers: Sequence[Answer], kept: dict[str, Answer]) -> None:
         """Store vectors: for a handler while it goes on; for others first, and what is stored is what they get."""
-        writes: dict[str, Coroutine[Any, Any, Answer]] = {}
-        for line, answer in zip(lines, answers, strict=True):
-            if line.wish.keeping is None:
-                writes[line.key] = self._answers.keep(answer)
+        by_key = {line.key: answer for line, answer in zip(lines, answers, strict=True)}
+        first: list[Answer] = []
+        for part in _by_wish(lines):
+            keeping, own = part[0].wish.keeping, [by_key[line.key] for line in part]
+            if keeping is None:
+                first += own
             else:
-                line.wish.keeping.begin(self._answers.keep(answer), answer)
-        kept.update(zip(writes, await asyncio.gather(*writes.values()), strict=True))
+                keeping.begin(self._answers.keep_all(own), own)
+        kept.update((one.id, one) for one in await self._answers.keep_all(first))
 
     def _useful(
         self, lines: Sequence[Line], vectors: Sequence[Sequence[float]], tokens: Tokens, watch: Stopwatch

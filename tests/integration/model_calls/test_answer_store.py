@@ -61,6 +61,15 @@ async def test_the_first_answer_stays_and_later_ones_adopt_it(store: MongoAnswer
     assert (await store.keep(answer(text="much later"))).text == kept[0].text
 
 
+async def test_answers_stored_together_are_each_stored_once_and_whole(store: MongoAnswers) -> None:
+    first = await store.keep(answer(1, text="first"))
+    several = [answer(1, text="second"), *(answer(number) for number in range(2, 40))]
+    kept = await store.keep_all(several)
+    assert kept == [first, *several[1:]]
+    assert await store.find([one.id for one in several]) == {one.id: one for one in kept}
+    assert await store.keep_all([]) == []
+
+
 async def test_answers_of_one_unit_are_found_together_by_an_index(store: MongoAnswers, database: Any) -> None:
     for number, unit in enumerate(["facts:e1", "facts:e1", "facts:e2", None]):
         await store.keep(answer(number, unit=unit))

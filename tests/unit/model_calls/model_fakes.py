@@ -65,6 +65,9 @@ class MemoryAnswers:
     async def keep(self, answer: KeptAnswer) -> KeptAnswer:
         return self.kept.setdefault(answer.id, answer)
 
+    async def keep_all(self, answers: Sequence[KeptAnswer]) -> list[KeptAnswer]:
+        return [await self.keep(one) for one in answers]
+
     async def judged_invalid(self, answer_id: str, reason: str) -> None:
         self.kept[answer_id] = self.kept[answer_id].model_copy(update={"invalid": reason})
 

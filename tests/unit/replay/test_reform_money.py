@@ -1,7 +1,7 @@
 """What is kept back under a cap: for windows before they are fed, for consolidations before they are asked."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -127,6 +127,9 @@ class Kept:
 
     async def keep(self, answer: Answer) -> Answer:
         return answer
+
+    async def keep_all(self, answers: Sequence[Answer]) -> list[Answer]:
+        return list(answers)
 
     async def judged_invalid(self, answer_id: str, reason: str) -> None:
         del answer_id, reason
