@@ -149,7 +149,7 @@ class FormationTrigger:
         self._looked_at[partition] = left[-1] if len(left) == MOST_DUE else ""
         named = dict.fromkeys([*due, *(one for one in left if one not in ready)])
         unread = [one for one in named if one not in batch.sessions]
-        batch.sessions.update(await self._sessions(kept, unread, partition))
+        batch.add(await self._sessions(kept, unread, partition))
         self._watch.waiting(partition, waiting)
         return len(due) == MOST_DUE
 

@@ -162,6 +162,11 @@ class Session:
             return self.last_control.time
         return self.pending.due()
 
+    def look_at(self) -> datetime | None:
+        """When a Watermark first changes something, as it stands now."""
+        due = self.due()
+        return self.due_at if due is None or (self.due_at is not None and self.due_at < due) else due
+
     def control(self, asked: Control) -> None:
         """Somebody asked for a window; the second time the same record asks, nothing happens."""
         if asked.control_id not in self.controls:

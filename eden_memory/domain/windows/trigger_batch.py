@@ -5,11 +5,12 @@ and its messages then is what it was behind a record, so whatever is repeated af
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from eden_memory.domain.stage import Delivery, Emit, Erase
+from eden_memory.domain.windows.looks import Looks
 from eden_memory.domain.windows.switched_off import NOBODY, Off
 from eden_memory.domain.windows.trigger import Messages, Session, delete, leave, opt_out, record
 from eden_memory.domain.windows.windows import Control
@@ -48,6 +49,15 @@ class Batch:
     sent: list[Emit | Erase] = field(default_factory=list[Emit | Erase])
     """What a record leads to at once: deletions to be forgotten, texts that are not to be kept."""
     counts: Counts = field(default_factory=Counts)
+    looks: Looks = field(default_factory=Looks)
+
+    def __post_init__(self) -> None:
+        self.looks.touched.update(self.sessions)
+
+    def add(self, sessions: Mapping[str, Session]) -> None:
+        """Sessions that no record so far names: a Watermark may close them."""
+        self.sessions.update(sessions)
+        self.looks.touched.update(sessions)
 
     def takes(self, delivery: Delivery) -> bool:
         """Whether the record still belongs to this batch; if not, the batch is cut before it."""
@@ -62,10 +72,12 @@ class Batch:
             case MessageRecorded():
                 self._recorded(event, delivery)
             case SessionEnded() | FormationAsked():
+                self.looks.touched.add(event.session_id)
                 self.sessions[event.session_id].control(control_of(event, time))
             case Watermark():
-                for session in self.own():
-                    session.passed(event.time)
+                for session in self.looks.passed(event.time, self.sessions):
+                    if session.partition == self.partition:
+                        session.passed(event.time)
             case _:
                 self._ended(delivery)
 
@@ -78,6 +90,7 @@ class Batch:
         if known and known.session_id != event.session_id and known.version <= event.version:
             leave(self._own(known.session_id), self.messages, event.message_id, event.version)
         session = self.sessions[event.session_id]
+        self.looks.touched.add(event.session_id)
         if event.session_id in self.off.sessions:
             session.give_up(time)
         if self.off.of(event.session_id, event.user_id):
@@ -111,7 +124,10 @@ class Batch:
 
     def _own(self, session_id: str | None) -> Session | None:
         session = self.sessions.get(session_id) if session_id is not None else None
-        return session if session is not None and session.partition == self.partition else None
+        if session is None or session.partition != self.partition:
+            return None
+        self.looks.touched.add(session.session_id)
+        return session
 
 
 def control_of(event: SessionEnded | FormationAsked, time: datetime) -> Control:

@@ -1,6 +1,5 @@
 """What fact-dedup decides on proposals, and what it asks for it."""
 
-
 import pytest
 
 from eden_memory.domain.failures import PermanentError
