@@ -26,7 +26,7 @@ IdForm = Literal["given", "object_id", "uuid", "integer"]
 class Group(BaseModel):
     """One group of settings; a name that it does not know is an error, not silence."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class MongoSettings(Group):

@@ -33,6 +33,7 @@ from eden_memory.mongo.replay.namespaces import MongoNamespaces
 from eden_memory.runtime.contract.topics import Topics, load_topics
 from eden_memory.runtime.kafka import admin_config, client_kwargs
 from eden_memory.runtime.replay.places import Places, remove_group
+from eden_memory.runtime.replay.reading import refuse_missing
 from eden_memory.runtime.replay.rebuilding import Counted, Progress, Rebuilding
 from eden_memory.runtime.stages.slots import Slots
 from eden_memory.runtime.stages.tools import Publishing
@@ -130,9 +131,7 @@ async def forget_group(at: Installation, of: Placement, group: str) -> None:
 
 
 async def _new(at: Installation, placement: Placement, group: str, places: Places) -> Namespace:
-    found = await places.all()
-    if not found:
-        raise EdenError("there are no memory topics to rebuild from", "eden topics apply")
+    await refuse_missing(at.client, at.topics(placement).read_by(WRITER))
     return Namespace(
         id=placement.memory,
         kind="rebuild",
@@ -140,7 +139,7 @@ async def _new(at: Installation, placement: Placement, group: str, places: Place
         group=group,
         source=at.prefix,
         pipeline=placement.pipeline,
-        places=found,
+        places=await places.all(),
         state="filling",
         created_at=datetime.now(UTC),
     )

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Never
@@ -62,12 +62,21 @@ def rebuild(
     Live memory is not touched, and nothing is published. Exit code 1: it differs from live memory; 130: stopped
     before it was done.
     """
+    beside = {
+        "NAME": name,
+        "--follow": follow,
+        "--verify": compare,
+        "--switch": then_switch,
+        "--accept": accept,
+    }
     if back:
+        _alone("--rollback", {**beside, "--from-nothing": nothing})
         from eden_memory.cli.replay.namespace import rolled_back  # noqa: PLC0415 - a rebuild needs none of it
 
         asyncio.run(rolled_back(Settings()))
         return
     if nothing:
+        _alone("--from-nothing", beside)
         from eden_memory.cli.replay.from_nothing import from_nothing  # noqa: PLC0415 - formation's, 25 MB
 
         restoring = from_nothing(Settings(), Console(highlight=False, soft_wrap=True))
@@ -76,6 +85,10 @@ def rebuild(
         return
     if name is None:
         raise EdenError("no namespace is named", "eden rebuild NAME")
+    if accept and not then_switch:
+        raise EdenError("--accept is said to --switch alone", f"eden rebuild {name} --switch --accept")
+    if follow and then_switch:
+        raise EdenError("what is live is followed by `eden run`", "Leave out --follow or --switch.")
     compared = compare or (then_switch and not accept)
     asked = Asked(checked(name), follow, show if compared else None, then_switch, accept)
     verdicts: list[Verdict] = []
@@ -84,6 +97,11 @@ def rebuild(
         _stopped(f"eden rebuild {name}")
     if not (accept and then_switch) and not all(one.equal for one in verdicts):
         sys.exit(1)
+
+
+def _alone(option: str, others: Mapping[str, object]) -> None:
+    if given := [name for name, one in others.items() if one]:
+        raise EdenError(f"{option} takes nothing beside it: {', '.join(given)}", f"eden rebuild {option}")
 
 
 def _to_its_end(work: Coroutine[Any, Any, None]) -> bool:

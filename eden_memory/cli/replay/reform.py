@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from importlib import import_module
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -127,6 +128,8 @@ def run(
 
     eden reform trial --switch
     """
+    if accept and not switch:
+        raise EdenError("--accept is said to --switch alone", f"eden reform {name} --switch --accept")
     given = Given(
         agent,
         user,
@@ -136,7 +139,7 @@ def run(
         settings,
         streams,
         at_once,
-        None if cap is None else Decimal(str(cap)),
+        None if cap is None else _usd(cap),
         yes,
         switch,
         accept,
@@ -153,6 +156,12 @@ def run(
         sys.exit(STOPPED)
     if ended == "capped":
         sys.exit(AT_CAP)
+
+
+def _usd(cap: float) -> Decimal:
+    if not isfinite(cap):
+        raise EdenError(f"a cap of {cap} is none", "Leave --cap out to have none.")
+    return Decimal(str(cap))
 
 
 async def reformed(settings: Settings, name: str, given: Given, console: Console) -> Ended:

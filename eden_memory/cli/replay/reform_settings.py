@@ -32,7 +32,7 @@ def overrides_of(given: Sequence[str], file: Path | None) -> tuple[Override, ...
         found[name.strip()] = value.strip()
     for name in found:
         _check_name(name)
-    return tuple(Override(name=name, value=json.dumps(found[name])) for name in sorted(found))
+    return tuple(Override(name=name, value=_json(name, found[name])) for name in sorted(found))
 
 
 def overridden(settings: Settings, overrides: Iterable[Override]) -> Settings:
@@ -59,7 +59,7 @@ def streams_of(file: Path) -> tuple[str, list[dict[str, Any]]]:
     """Digest and documents of a file of streams: a JSON list of documents as `memory_streams` has them."""
     try:
         rows = json.loads(file.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise EdenError(f"{file} cannot be read: {error}", "A JSON list of stream documents.") from None
     if not isinstance(rows, list):
         raise EdenError(f"{file} is no list", "A JSON list of stream documents.")
@@ -83,7 +83,7 @@ def _stream(file: Path, number: int, row: Any) -> dict[str, Any]:
 def _of_file(file: Path) -> Mapping[str, Any]:
     try:
         content = tomllib.loads(file.read_text())
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise EdenError(f"{file} cannot be read: {error}", "TOML, as eden.toml is.") from None
     found: dict[str, Any] = {}
     for name, value in content.items():
@@ -92,6 +92,13 @@ def _of_file(file: Path) -> Mapping[str, Any]:
         else:
             found[name] = value
     return found
+
+
+def _json(name: str, value: Any) -> str:
+    try:
+        return json.dumps(value)
+    except TypeError:  # TOML has dates and times
+        raise EdenError(f"{name} cannot be set to {value}", HINT) from None
 
 
 def _check_name(name: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
+from eden_memory.domain.errors import EdenError
 from eden_memory.runtime.partitions import partitions_of
 from eden_memory.runtime.stages.records import Record
 
@@ -41,29 +42,38 @@ class Reading:
 async def reading(
     client: dict[str, Any], topics: Sequence[str], since: Mapping[TopicPartition, int] | None = None
 ) -> AsyncGenerator[Reading]:
-    """Topics by their whole names; those that do not exist are left out. `since`: offsets to begin from."""
+    """Topics by their whole names; EdenError where one is not there. `since`: offsets to begin from."""
     partitions = await _partitions(client, topics)
     consumer: Any = AIOKafkaConsumer(**client, enable_auto_commit=False, auto_offset_reset="earliest")
     await consumer.start()
     try:
-        ends: Mapping[TopicPartition, int] = {}
-        if partitions:
-            consumer.assign(partitions)
-            ends = await consumer.end_offsets(partitions)
-            for tp, offset in (await consumer.beginning_offsets(partitions)).items():
-                consumer.seek(tp, min(max(offset, (since or {}).get(tp, 0)), ends[tp]))
+        consumer.assign(partitions)
+        ends = await consumer.end_offsets(partitions)
+        for tp, offset in (await consumer.beginning_offsets(partitions)).items():
+            consumer.seek(tp, min(max(offset, (since or {}).get(tp, 0)), ends[tp]))
         yield Reading(consumer, ends)
     finally:
         await consumer.stop()
+
+
+async def refuse_missing(client: dict[str, Any], topics: Sequence[str]) -> None:
+    """EdenError where a topic is not there: nothing would be restored from it, and nobody would notice."""
+    await _partitions(client, topics)
 
 
 async def _partitions(client: dict[str, Any], topics: Sequence[str]) -> list[TopicPartition]:
     admin: Any = AIOKafkaAdminClient(**client)
     await admin.start()
     try:
-        return await partitions_of(admin, topics)
+        found = await partitions_of(admin, topics)
     finally:
         await admin.close()
+    if missing := sorted(set(topics) - {one.topic for one in found}):
+        raise EdenError(
+            f"Kafka has no topic {', '.join(missing)}",
+            "Is EDEN_KAFKA_TOPIC_PREFIX right? What is missing is made, empty, by: eden topics apply",
+        )
+    return found
 
 
 def _record(one: Any) -> Record:
