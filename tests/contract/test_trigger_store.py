@@ -178,6 +178,20 @@ async def test_a_window_takes_its_members_and_their_texts(store: TriggerStore) -
     assert not await put(store, messages=[edit]), "read before it was formed"
 
 
+async def test_a_window_takes_what_was_stored_before_and_what_came_with_it(store: TriggerStore) -> None:
+    assert await put(store, messages=[told("s.m1", place=1)])
+    edited, new = told("s.m1", 2, place=1, text="hi", replaces=version(1)), told("s.m2", 2, place=2)
+    write = await closing(store, [edited, new], messages=[edited, new])
+    assert await put(store, closing=[write])
+    found = await store.messages(["s.m1", "s.m2"])
+    assert {(one.version, one.formation_id, one.text) for one in found.values()} == {
+        (version(2), "s.s/1-aa", None)
+    }
+    assert (await session(store)).held == {}
+    (kept,) = (await store.windows(["s.s/1-aa"])).values()
+    assert [one.text for one in kept.messages] == ["hi", "hello"]
+
+
 async def test_a_window_keeps_no_text_of_what_it_leaves_out(store: TriggerStore) -> None:
     members = [told("s.m1", place=1), told("s.m2", place=2, user_id="i.2")]
     assert await put(store, messages=members)
