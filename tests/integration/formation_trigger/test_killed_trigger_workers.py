@@ -5,7 +5,7 @@ import random
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,7 +31,7 @@ from tests.unit.formation_trigger.records import (
 
 pytestmark = pytest.mark.servers
 COMMAND = (sys.executable, "-m", "eden_memory.cli.main", "run", "formation-trigger")
-CLOSES_AT = 5
+CLOSES_AT, PART = 5, 200
 
 
 def conversation(messages: int, sessions: int, seed: int) -> list[Delivery]:
@@ -93,19 +93,30 @@ async def test_killed_and_concurrent_workers_close_the_windows_of_a_quiet_run(
     log = conversation(3_000, 80, seed=7)
     quiet = await run(trigger(MemoryStore(Limits(messages=CLOSES_AT))), log, [watermark(10_000, 30)])
     expected = {one.formation_id: names(one) for one in formations(quiet)}
-    await kit.put([*log, *(watermark(10_000, 30, partition) for partition in range(PARTITIONS))])
+    parts = (log[at : at + PART] for at in range(0, len(log), PART))
     output = tmp_path / "workers.log"
     async with kit.topic("memory.formations") as topic:
         for share in (0.02, 0.4):
             with worker(servers, kit, output), worker(servers, kit, output):
-                await topic.until(int(len(expected) * share), seconds=90)
+                await _told(kit, topic, parts, int(len(expected) * share))
+        for part in parts:
+            await kit.put(part)
+        await kit.put(watermark(10_000, 30, partition) for partition in range(PARTITIONS))
         with worker(servers, kit, output):
-            await topic.until(len(expected), seconds=90)
+            await topic.until(len(expected))
             await topic.read()
         found = {one.formation_id: names(one) for one in topic.windows}
         assert found == expected
         assert all(len(values) == 1 for values in by_key(topic).values()), "a repeat is the same record"
     await _every_message_is_somewhere(kit, log, found)
+
+
+async def _told(kit: Kit, topic: Topic, parts: Iterator[list[Delivery]], least: int) -> None:
+    """Ever more messages until so many windows are closed, and then some that nobody has read yet."""
+    while len({one.key for one in topic.records}) < least:
+        await kit.put(next(parts, ()))
+        await topic.read()
+    await kit.put(next(parts, ()))
 
 
 async def _every_message_is_somewhere(kit: Kit, log: list[Delivery], found: dict[str, list[str]]) -> None:
