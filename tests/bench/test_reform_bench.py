@@ -15,4 +15,4 @@ async def test_the_demo_conversation_costs_about_what_was_expected(
 ) -> None:
     report = Report("reform", "short")
     await estimated(report, settings, tmp_path)
-    assert abs(report.ratios["estimated_to_spent"] - 1) <= WITHIN
+    assert abs(report.ratios["estimated_to_spent"] - 1) <= WITHIN, report.ratios
