@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+
+from eden_memory.domain.errors import EdenError
 
 
 async def partitions_of(admin: Any, topics: Sequence[str]) -> list[TopicPartition]:
@@ -13,3 +16,16 @@ async def partitions_of(admin: Any, topics: Sequence[str]) -> list[TopicPartitio
     described: list[dict[str, Any]] = await admin.describe_topics(wanted) if wanted else []
     found = [(topic["topic"], one["partition"]) for topic in described for one in topic["partitions"]]
     return [TopicPartition(*one) for one in sorted(found)]
+
+
+async def partitions_there(client: dict[str, Any], topic: str) -> list[TopicPartition]:
+    """Every partition of one topic; an EdenError where there is no such topic."""
+    admin: Any = AIOKafkaAdminClient(**client)
+    try:
+        await admin.start()
+        found = await partitions_of(admin, [topic])
+    finally:
+        await admin.close()
+    if not found:
+        raise EdenError(f"there is no topic {topic} on this broker", "`eden topics apply` creates ours.")
+    return found

@@ -7,11 +7,9 @@ from datetime import datetime
 from typing import Any, Literal
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
 
-from eden_memory.domain.errors import EdenError
 from eden_memory.domain.tap import Tapped
-from eden_memory.runtime.partitions import partitions_of
+from eden_memory.runtime.partitions import partitions_there
 
 Start = Literal["start", "end"] | datetime
 """From the first record kept, from the next one written, or from the broker's time."""
@@ -28,7 +26,7 @@ async def tapping(
     until the block is left. An EdenError where there is no such topic.
     """
     consumer: Any = AIOKafkaConsumer(**client, enable_auto_commit=False, auto_offset_reset="earliest")
-    partitions = await _partitions(client, topic)
+    partitions = await partitions_there(client, topic)
     await consumer.start()
     try:
         consumer.assign(partitions)
@@ -37,18 +35,6 @@ async def tapping(
         yield _until(consumer, ends) if until_end else _following(consumer)
     finally:
         await consumer.stop()
-
-
-async def _partitions(client: dict[str, Any], topic: str) -> list[TopicPartition]:
-    admin: Any = AIOKafkaAdminClient(**client)
-    await admin.start()
-    try:
-        found = await partitions_of(admin, [topic])
-    finally:
-        await admin.close()
-    if not found:
-        raise EdenError(f"there is no topic {topic} on this broker", "`eden topics apply` creates ours.")
-    return found
 
 
 async def _seek(

@@ -6,17 +6,20 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer
 
+from eden_memory.runtime.partitions import partitions_there
 from schemas.envelope import Envelope
 from schemas.events import ModelCalled, decode
 
 
 @asynccontextmanager
 async def usage_feed(client: dict[str, Any], topic: str) -> AsyncGenerator[AsyncGenerator[ModelCalled]]:
-    """The calls published from the moment that the block is entered."""
-    consumer: Any = AIOKafkaConsumer(topic, **client, auto_offset_reset="latest", enable_auto_commit=False)
-    await consumer.start()
+    """The calls published from the moment that the block is entered; an EdenError where there is no such topic."""
+    partitions = await partitions_there(client, topic)
+    consumer: Any = AIOKafkaConsumer(**client, auto_offset_reset="latest", enable_auto_commit=False)
     try:
-        for tp in consumer.assignment():
+        await consumer.start()
+        consumer.assign(partitions)
+        for tp in partitions:
             await consumer.position(tp)
         yield _calls(consumer)
     finally:
