@@ -33,7 +33,9 @@ class MongoSettings(Group):
     """Where MongoDB is, and where memory is kept in it."""
 
     uri: SecretStr | None = Field(None, description="connection string; unset: the local server is used")
-    database: str = Field("eden", description="database of the memory collections")
+    database: str = Field(
+        "eden", pattern=r'^[^/\\. "$\x00]{1,63}$', description="database of the memory collections"
+    )
     prefix: str = Field("memory_", description="prefix of the memory collections")
     tls_ca_file: Path | None = None
     tls_certificate_key_file: Path | None = None

@@ -33,7 +33,7 @@ def demo(
     llm: Annotated[
         str | None, typer.Option(help="openai, google or a URL; unset: EDEN_LLM, else rules")
     ] = None,
-    cap: Annotated[float, typer.Option(help="US dollars that the demo may cost at most")] = 0.25,
+    cap: Annotated[float, typer.Option(min=0.0, help="US dollars that the demo may cost at most")] = 0.25,
     yes: Annotated[bool, typer.Option("--yes", help="do not ask before a conversation is sent")] = False,
 ) -> None:
     """Write a conversation as a chat application would, and show the memory that forms of it."""
@@ -75,9 +75,10 @@ def _agree(console: Console, settings: Settings, plan: Plan, *, yes: bool) -> No
         key_of(provider)
     cost = estimate(plan.conversation, settings)
     capped = f"it stops at {plan.cap_usd:g} USD (--cap)"
-    said = f"up to about {cost:.2f} USD is expected; {capped}"
     if cost is None:
         said = f"not all prices are known, and only known ones count: {capped}"
+    else:
+        said = f"up to about {cost:.2f} USD is expected; {capped}"
     where, messages = " and ".join(map(provider_name, asked)), len(plan.conversation.messages)
     console.print(f"{messages} messages go to {where}: {said}")
     if cost is not None and float(cost) > plan.cap_usd:

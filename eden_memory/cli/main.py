@@ -1,7 +1,7 @@
 """The `eden` command: one line a command family; each family stands in a file of its own, imported when called."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import typer
 
@@ -125,9 +125,18 @@ def _eden() -> None:
     """Long-term memory for AI agents, formed in the background from chat writes."""
 
 
+def _refuse_no_text(arguments: Sequence[str]) -> None:
+    for one in arguments:
+        try:
+            one.encode()
+        except UnicodeEncodeError:
+            raise Invalid(f"an argument is no text in UTF-8: {one!r}", "Give it as text.") from None
+
+
 def main() -> None:
     """Entry point: what people can mend becomes a sentence, and a stack trace only with `--debug`."""
     try:
+        _refuse_no_text(sys.argv[1:])
         app()
     except Exception as error:  # the edge of every command
         said = None if "--debug" in sys.argv else _said(error)

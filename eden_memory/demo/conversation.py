@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 
 import orjson
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, field_validator
 
 from eden_memory.demo.chatgpt_export import is_export, read_export
 from eden_memory.domain.errors import EdenError
@@ -50,6 +50,9 @@ class Change(BaseModel):
     change: Literal["edit", "delete"]
     id: str
     content: Content | None = None
+
+
+_People = TypeAdapter(dict[str, list[dict[str, Any]]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +99,24 @@ def read_conversation(path: Path = EXAMPLE) -> Conversation:
     messages = _checked(path, [_numbered(index, one) for index, one in enumerate(_lines(path, Message), 1)])
     changes_path, people_path = path.with_suffix(".changes.jsonl"), path.with_suffix(".people.yaml")
     changes = _lines(changes_path, Change) if changes_path.exists() else []
-    people: Any = yaml.safe_load(people_path.read_text()) if people_path.exists() else {}
+    people = _people(people_path) if people_path.exists() else {}
     known = {message.id for message in messages}
     if strangers := [one.id for one in changes if not {one.id, one.after} <= known]:
         raise EdenError(f"{changes_path}: no message {', '.join(strangers)}", "Correct the ids there.")
     return Conversation(messages, changes, {name: people.get(name, []) for name in PEOPLE})
+
+
+def _people(path: Path) -> dict[str, Any]:
+    """Lists of documents by the collection that they stand for."""
+    hint = f"It holds lists of documents: {', '.join(PEOPLE)}."
+    try:
+        found: Any = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
+        return _People.validate_python(found or {})
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise EdenError(f"{path} cannot be read: {' '.join(str(error).split())}", hint) from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise EdenError(f"{path}: {'.'.join(map(str, first['loc']))} {first['msg']}", hint) from None
 
 
 def _nobody() -> dict[str, list[dict[str, Any]]]:

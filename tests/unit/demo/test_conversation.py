@@ -172,3 +172,32 @@ def test_what_cannot_be_played_is_said(tmp_path: Path, content: bytes, said: str
     path.write_bytes(content)
     with pytest.raises(EdenError, match=said):
         read_conversation(path)
+
+
+LINE = '{"session": "s", "role": "user", "content": "hi", "created_at": "2026-01-01T00:00:00Z"}'
+
+
+@pytest.mark.parametrize(
+    ("people", "said"),
+    [
+        (b"[broken", "cannot be read: while parsing"),
+        (b"\xff\xfe", "cannot be read: 'utf-8' codec"),
+        (b"- x", "valid dictionary"),
+        (b"agents: 5", "agents Input should be a valid list"),
+        (b"users: [5]", "users.0 Input should be a valid dictionary"),
+    ],
+)
+def test_people_that_cannot_be_read_are_said_with_the_file(tmp_path: Path, people: bytes, said: str) -> None:
+    (tmp_path / "own.jsonl").write_text(LINE)
+    (tmp_path / "own.people.yaml").write_bytes(people)
+    with pytest.raises(EdenError) as raised:
+        read_conversation(tmp_path / "own.jsonl")
+    assert "own.people.yaml" in raised.value.what
+    assert said in raised.value.what
+    assert "agents, users, groups, sessions" in (raised.value.hint or "")
+
+
+def test_a_file_of_people_may_be_empty(tmp_path: Path) -> None:
+    (tmp_path / "own.jsonl").write_text(LINE)
+    (tmp_path / "own.people.yaml").write_text("# nobody yet\n")
+    assert not any(read_conversation(tmp_path / "own.jsonl").people.values())
