@@ -57,7 +57,8 @@ async def start(settings: Settings, log: Path, *arguments: str) -> Process:
 
 async def kill(process: Process) -> None:
     """As `kill -9`."""
-    process.send_signal(signal.SIGKILL)
+    if process.returncode is None:
+        process.send_signal(signal.SIGKILL)
     await process.wait()
 
 

@@ -2,7 +2,9 @@
 
 import math
 import re
+from asyncio.subprocess import Process
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -49,7 +51,7 @@ async def stored(running: System) -> set[tuple[str, str]]:
 async def test_killed_again_and_again_it_forms_all_and_pays_for_no_answer_twice(
     settings: Settings, tmp_path: Path
 ) -> None:
-    model = Kept()
+    model, log = Kept(), tmp_path / "eden.log"
     async with serving(model) as models:
         quick = fast(settings, models, tailer={"lease_seconds": 2.0})
         async with system(quick, models, run=False) as running:
@@ -63,17 +65,18 @@ async def test_killed_again_and_again_it_forms_all_and_pays_for_no_answer_twice(
             before, asked = set[tuple[str, str]](), Counter[tuple[str, str]]()
             for round_ in range(KILLS):
                 model.may = ANSWERS
-                process = await start(quick, tmp_path / "eden.log", "run")
+                process = await start(quick, log, "run")
                 try:
                     wanted = (round_ + 1) * ANSWERS
-                    await until(lambda n=wanted: _at_least(running, n), f"{wanted} answers are kept")
+                    kept = partial(_at_least, running, wanted, process, log)
+                    await until(kept, f"{wanted} answers are kept")
                 finally:
                     await kill(process)
                 assert not {one for one in before if model.asked[one] > asked[one]}, "asked again"
                 before, asked = await stored(running), Counter(model.asked)
                 assert len(before) == wanted < 2 * SESSIONS, "in the middle"
             model.may = math.inf
-            process = await start(quick, tmp_path / "eden.log", "run")
+            process = await start(quick, log, "run")
             try:
                 await running.formed(said, 2 * SESSIONS)
                 assert not {one for one in before if model.asked[one] > asked[one]}, "asked again"
@@ -84,5 +87,6 @@ async def test_killed_again_and_again_it_forms_all_and_pays_for_no_answer_twice(
                 await kill(process)
 
 
-async def _at_least(running: System, count: int) -> bool:
+async def _at_least(running: System, count: int, process: Process, log: Path) -> bool:
+    assert process.returncode is None, log.read_text()[-3_000:]  # noqa: ASYNC240 - when it has failed
     return len(await stored(running)) >= count
