@@ -60,7 +60,7 @@ def stages(handlers: Mapping[str, Handler]) -> tuple[Stage, ...]:
             _of(handlers, FORMATION_TRIGGER),
             reads=(MessageRecorded, SessionEnded, FormationAsked, Watermark),
             writes=(FormationRequested, Forgotten),
-            batch=5_000,
+            batch=2_500,
             decides=False,
         ),
         Stage(
