@@ -80,7 +80,7 @@ def _amount(text: str) -> Decimal:
         amount = Decimal(text)
     except InvalidOperation:
         raise EdenError(f"{text!r} is no amount", "Give US dollars: 5, 0.25.") from None
-    if not 0 <= amount <= LARGEST:
+    if not amount.is_finite() or not 0 <= amount <= LARGEST:
         raise EdenError(f"a limit of {text} USD", "Give an amount from 0 (nothing is formed) up.")
     return amount.quantize(Decimal("0.000001")).normalize()
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from eden_memory.cli import budget
 from eden_memory.cli.replay import rebuild, reform
 from eden_memory.cli.replay.reform_settings import overridden, overrides_of, streams_of
 from eden_memory.domain.errors import EdenError
@@ -65,3 +66,8 @@ def test_a_file_of_streams_that_is_none_is_refused(content: bytes, tmp_path: Pat
 def test_a_number_that_is_none_is_refused(one: str) -> None:
     with pytest.raises(EdenError, match="cannot be set so"):
         overridden(Settings(), overrides_of([one], None))
+
+
+def test_a_budget_of_no_number_is_refused() -> None:
+    with pytest.raises(EdenError, match="a limit of nan USD"):
+        budget.set_("nan")
