@@ -15,7 +15,7 @@ from eden_memory.demo.conversation import EXAMPLE, read_conversation
 from eden_memory.demo.estimate import estimate
 from eden_memory.demo.play import Outcome, Plan, play, running_servers
 from eden_memory.models.providers.api_keys import VARIABLES, key_of
-from eden_memory.models.providers.catalogue import asked_for, provider_name
+from eden_memory.models.providers.catalogue import asked_for, check_url, provider_name
 from eden_memory.settings import Settings
 
 
@@ -66,11 +66,14 @@ def _agree(console: Console, settings: Settings, plan: Plan, *, yes: bool) -> No
     """Say what it will cost at most, and ask before a conversation of one's own leaves this machine.
 
     Whatever it comes to, the demo ends when the calls have cost more than the cap, as far as prices are known.
-    EdenError where a provider's key is missing.
+    EdenError where a provider's key is missing, or what is asked for is no provider.
     """
     asked = asked_for(settings)
     if not asked:
         return
+    for setting, value in (("EDEN_LLM", settings.llm), ("EDEN_EMBEDDER", settings.embedder)):
+        if value in asked and value not in VARIABLES:
+            check_url(setting, value)
     for provider in VARIABLES.keys() & set(asked):
         key_of(provider)
     cost = estimate(plan.conversation, settings)

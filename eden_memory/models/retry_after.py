@@ -4,19 +4,23 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
+MOST = 3_600.0
+"""Whoever says `inf`, or a year, is asked again after an hour."""
+
 
 def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
-    """Seconds; of a date, from the response's own `Date`, so that no two clocks need to agree, else from `now`."""
+    """Seconds, MOST at most; of a date, from the response's own `Date`, so that no two clocks need to agree, else
+    from `now`."""
     for name, divisor in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         try:
-            return max(0.0, float(headers[name]) / divisor)
+            return min(MOST, max(0.0, float(headers[name]) / divisor))
         except (KeyError, ValueError):
             continue
     until = _date(headers.get("retry-after"))
     if until is None:
         return None
     since = _date(headers.get("date")) or now or datetime.now(UTC)
-    return max(0.0, (until - since).total_seconds())
+    return min(MOST, max(0.0, (until - since).total_seconds()))
 
 
 def _date(text: str | None) -> datetime | None:

@@ -49,6 +49,16 @@ def test_a_demo_whose_price_is_not_known_says_so(capsys: pytest.CaptureFixture[s
     assert "not all prices are known, and only known ones count: it stops at 0.25 USD" in said
 
 
+def test_what_is_no_provider_is_refused_before_anything_starts_and_not_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "demo", "--llm", "sk-a-key-by-mistake") == 1
+    shown = capsys.readouterr()
+    assert "EDEN_LLM names neither a provider nor a URL" in shown.err
+    assert "mistake" not in shown.out + shown.err
+    assert "start" not in shown.out
+
+
 @pytest.mark.parametrize("name", ["a b", "a/b", "a.b", "$a", 'a"', "", "x" * 64, "a\\b", "a\x00"])
 def test_a_databases_name_that_mongodb_does_not_take_is_no_setting(name: str) -> None:
     assert MongoSettings(database="chat-2_é").database == "chat-2_é"  # pyright: ignore[reportCallIssue]

@@ -171,6 +171,21 @@ def chat_providers(settings: Settings) -> tuple[str, ...]:
     return tuple(dict.fromkeys(provider for provider in found if provider != OFFLINE))
 
 
+def check_url(setting: str, value: str) -> None:
+    """An EdenError where it is no endpoint. What is no URL is not shown: it might be a key."""
+    if not is_url(value):
+        first = "offline" if setting == "EDEN_LLM" else "local"
+        raise EdenError(
+            f"{setting} names neither a provider nor a URL",
+            f"It may be {first}, openai, google, or the base URL of an OpenAI-compatible endpoint.",
+        )
+    if "#" in value:
+        raise EdenError(
+            f"{setting} is a URL with a model",
+            "The model's place is EDEN_MODELS_FAST or EDEN_MODELS_EMBEDDINGS.",
+        )
+
+
 def asked_for(settings: Settings) -> tuple[str, ...]:
     """Who is sent anything: conversations, or texts to be embedded."""
     embedder = embedder_of(settings)

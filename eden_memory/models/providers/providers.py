@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 import httpx2
 
-from eden_memory.domain.errors import EdenError
 from eden_memory.models.calls import ChatProvider, EmbeddingProvider
 from eden_memory.models.providers.api_keys import endpoint_variable, key_in, key_of
 from eden_memory.models.providers.catalogue import (
@@ -12,9 +11,9 @@ from eden_memory.models.providers.catalogue import (
     EmbeddingModel,
     asked_for,
     chat_providers,
+    check_url,
     embedder_of,
     embedding_model,
-    is_url,
     provider_name,
 )
 from eden_memory.models.providers.compatible import CompatibleChat, CompatibleEmbeddings, wire_to
@@ -82,7 +81,7 @@ class Providers:
         return GoogleConnection(key_of("google"), self._pool("google"), seconds, self._base_url)
 
     def _wire(self, setting: str, url: str) -> OpenAIWire:
-        _check_url(setting, url)
+        check_url(setting, url)
         variable = self._key_variable(url)
         seconds = self._settings.models.timeout_seconds
         return wire_to(url, key_in(variable), variable, self._pool(url), seconds)
@@ -98,18 +97,3 @@ class Providers:
         if provider not in self._pools:
             self._pools[provider] = connections(models.at_once, models.timeout_seconds)
         return self._pools[provider]
-
-
-def _check_url(setting: str, value: str) -> None:
-    """What is no URL is not shown: it might be a key."""
-    if not is_url(value):
-        first = "offline" if setting == "EDEN_LLM" else "local"
-        raise EdenError(
-            f"{setting} names neither a provider nor a URL",
-            f"It may be {first}, openai, google, or the base URL of an OpenAI-compatible endpoint.",
-        )
-    if "#" in value:
-        raise EdenError(
-            f"{setting} is a URL with a model",
-            "The model's place is EDEN_MODELS_FAST or EDEN_MODELS_EMBEDDINGS.",
-        )

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from eden_memory.models.retry_after import retry_after
+from eden_memory.models.retry_after import MOST, retry_after
 
 NOON = "Sun, 22 Nov 2026 12:00:00 GMT"
 LATER = "Sun, 22 Nov 2026 12:00:30 GMT"
@@ -20,6 +20,10 @@ NOW = datetime(2026, 11, 22, 11, 59, 50, tzinfo=UTC)
         ({"retry-after": NOON, "date": LATER}, 0.0),
         ({"retry-after": NOON}, 10.0),
         ({"retry-after": NOON, "date": "yesterday"}, 10.0),
+        ({"retry-after": "inf"}, MOST),
+        ({"retry-after-ms": "9" * 400}, MOST),
+        ({"retry-after": "nan"}, 0.0),
+        ({"retry-after": "Wed, 21 Oct 9999 07:28:00 GMT"}, MOST),
         ({"retry-after": "soon"}, None),
         ({}, None),
     ],
