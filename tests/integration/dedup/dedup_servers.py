@@ -114,7 +114,9 @@ class Stage(OnServers):
         """The facts that the writer shows."""
         return await self.database["memory_facts"].find({"active": True}).sort("content").to_list()
 
-    async def until(self, condition: Callable[[], Awaitable[bool]], what: str, seconds: float = 120.0) -> None:
+    async def until(
+        self, condition: Callable[[], Awaitable[bool]], what: str, seconds: float = 120.0
+    ) -> None:
         end = time.monotonic() + seconds
         while not await condition():
             assert time.monotonic() < end, f"not within {seconds} s: {what}; {await self.active()}"

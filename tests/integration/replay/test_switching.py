@@ -314,13 +314,18 @@ class Killed:
         await self.says(RUNS, 2 * parts)
 
 
+def started(settings: Settings, log: Path) -> "subprocess.Popen[bytes]":
+    """`eden run`, its output in a file."""
+    command = [sys.executable, "-m", "eden_memory.cli.main", "run"]
+    given = {**os.environ, **environment(settings)}
+    with log.open("wb") as output:
+        return subprocess.Popen(command, env=given, stdout=output, stderr=output)
+
+
 @asynccontextmanager
 async def process(settings: Settings, log: Path) -> AsyncGenerator[Killed]:
     """`eden run`, killed at the end of the block; begun when all its stages run."""
-    command = [sys.executable, "-m", "eden_memory.cli.main", "run"]
-    with log.open("wb") as output:
-        given = {**os.environ, **environment(settings)}
-        running = subprocess.Popen(command, env=given, stdout=output, stderr=output)
+    running = started(settings, log)
     try:
         killed = Killed(running, log)
         await killed.says(RUNS, len(pipeline.NAMES))
