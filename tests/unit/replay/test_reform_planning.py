@@ -170,6 +170,9 @@ class Servers:
     async def store(self, outcome: Outcome) -> Outcome:
         return outcome
 
+    async def settled(self, stage: str, members: Sequence[str], dead_topic: str) -> None:
+        raise NotImplementedError
+
 
 async def requests(windows: Sequence[PlannedWindow]) -> AsyncGenerator[FormationRequested]:
     for one in windows:
