@@ -22,6 +22,7 @@ from eden_memory.namespaces.dropping import drop
 from eden_memory.namespaces.verifying import Verdict, verify
 from eden_memory.namespaces.wiring import installation, rebuilding
 from eden_memory.runtime.contract.topics import load_topics
+from eden_memory.runtime.stages.patience import until_done
 from eden_memory.settings import Settings
 from schemas.events import FactChanged, FormationRequested, ScopeConsolidated, decode
 from tests.chaos import formation
@@ -207,7 +208,8 @@ async def _from_nothing(run: Run, kills: int) -> None:
     await asyncio.sleep(2 * SESSION_MS / 1_000 + formation.SESSION_MS / 1_000)
     while kills > 0:
         for name in await _ours_now(run):
-            await run.database.drop_collection(name)
+            # a transaction that a killed process has left open may hold it for longer than a command waits
+            await until_done(partial(run.database.drop_collection, name))
         kills -= max(1, await run.killer.kill(None, kills, lambda: run.written(None)))
         await run.killer.to_the_end(None)
         await _compare_restored(run, before)
