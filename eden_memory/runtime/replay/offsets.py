@@ -10,6 +10,7 @@ from confluent_kafka import TopicPartition as Offset
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVariableType]
 
 from eden_memory.domain.errors import EdenError
+from eden_memory.runtime.replay.coordinators import once_coordinated
 
 SECONDS = 30
 GONE = KafkaError.GROUP_ID_NOT_FOUND  # pyright: ignore
@@ -41,8 +42,10 @@ async def commit(
 
 def _committed(config: dict[str, Any], group: str) -> dict[TopicPartition, int]:
     admin: Any = AdminClient({**config, "log_level": 0})
-    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=SECONDS)
-    found: Any = asked[group].result(SECONDS)
+    wanted = [ConsumerGroupTopicPartitions(group)]
+    found: Any = once_coordinated(
+        lambda: admin.list_consumer_group_offsets(wanted, request_timeout=SECONDS)[group].result(SECONDS)
+    )
     return {
         TopicPartition(one.topic, one.partition): one.offset
         for one in found.topic_partitions
@@ -53,9 +56,11 @@ def _committed(config: dict[str, Any], group: str) -> dict[TopicPartition, int]:
 def _commit(config: dict[str, Any], group: str, ends: Mapping[TopicPartition, int]) -> None:
     admin: Any = AdminClient({**config, "log_level": 0})
     offsets = [Offset(tp.topic, tp.partition, end) for tp, end in ends.items()]
-    asked = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, offsets)])
+    wanted = [ConsumerGroupTopicPartitions(group, offsets)]
     try:
-        done: Any = asked[group].result(SECONDS)
+        done: Any = once_coordinated(
+            lambda: admin.alter_consumer_group_offsets(wanted)[group].result(SECONDS)
+        )
     except KafkaException as error:
         raise EdenError(
             f"the offsets of {group} cannot be set: {error.args[0].str()}",
@@ -68,7 +73,7 @@ def _commit(config: dict[str, Any], group: str, ends: Mapping[TopicPartition, in
 
 async def members_of(config: dict[str, Any], groups: Sequence[str]) -> list[str]:
     """Those of the groups that somebody is in."""
-    return await asyncio.to_thread(_members_of, config, groups)
+    return await asyncio.to_thread(once_coordinated, lambda: _members_of(config, groups))
 
 
 def _members_of(config: dict[str, Any], groups: Sequence[str]) -> list[str]:

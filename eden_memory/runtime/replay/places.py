@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVa
 
 from eden_memory.domain.errors import EdenError
 from eden_memory.runtime.partitions import partitions_of
+from eden_memory.runtime.replay.coordinators import once_coordinated
 from schemas.documents import Place
 
 GONE = KafkaError.GROUP_ID_NOT_FOUND  # pyright: ignore
@@ -83,7 +84,7 @@ def remove_group(config: dict[str, Any], group: str) -> None:
     """Remove a consumer group with its offsets; an EdenError while somebody is in it. Blocking."""
     admin: Any = AdminClient({**config, "log_level": 0})
     try:
-        admin.delete_consumer_groups([group], request_timeout=30)[group].result(30)
+        once_coordinated(lambda: admin.delete_consumer_groups([group], request_timeout=30)[group].result(30))
     except KafkaException as error:
         code = error.args[0].code()
         if code == IN_USE:
