@@ -35,7 +35,7 @@ from eden_memory.runtime.contract.topics import Topics
 from eden_memory.runtime.replay.decisions import Decisions, InFlight
 from eden_memory.runtime.replay.offsets import committed, members_of
 from eden_memory.runtime.replay.places import Places, remove_group
-from eden_memory.runtime.replay.reading import reading, refuse_missing
+from eden_memory.runtime.replay.reading import all_partitions, reading
 from eden_memory.runtime.replay.rebuilding import Progress, Rebuilding
 from eden_memory.runtime.replay.restoring import Restoring, directory_names
 from schemas.documents import Namespace
@@ -88,7 +88,7 @@ class FromNothing:
         if state == "done" and there:
             return False
         await self._nobody_runs()
-        await refuse_missing(self.at.client, [self.topics.name(one) for one in self.topics.file.topics])
+        await all_partitions(self.at.client, [self.topics.name(one) for one in self.topics.file.topics])
         if state == "going on":
             return True
         if there:

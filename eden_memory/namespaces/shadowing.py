@@ -16,17 +16,16 @@ from eden_memory.domain.placement import Placement
 from eden_memory.domain.replay.namespaces import WRITER, beside, half_formed, sweeping_of
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.controls import MongoGroupNotes
 from eden_memory.mongo.reform.alone import at_work
 from eden_memory.mongo.reform.reforms import MongoReforms
 from eden_memory.mongo.replay.live import MongoLive
 from eden_memory.mongo.replay.namespaces import MongoNamespaces
-from eden_memory.namespaces.wiring import silent_surroundings, writer_row
+from eden_memory.namespaces.wiring import silent_surroundings, take_away, writer_row
 from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.ending import end
 from eden_memory.runtime.kafka import admin_config, client_kwargs
 from eden_memory.runtime.process import Part
-from eden_memory.runtime.replay.places import Places, behind, remove_group
+from eden_memory.runtime.replay.places import Places, behind
 from eden_memory.runtime.replay.rebuilding import Counted, silent_worker
 from eden_memory.runtime.replay.shadows import AGAIN_SECONDS, Made, Shadows
 from eden_memory.runtime.replay.sweeping import Undecoded, begin_where, tombstones_alone
@@ -77,17 +76,16 @@ async def _wanted(around: Around, live: MongoLive, namespaces: MongoNamespaces) 
     document, placement = await live.read(), around.settings.placement
     known = await namespaces.all()
     found, left = beside(placement, known), await _left_to_itself(around, known)
-    wanted: dict[str, Made] = {one.memory: partial(_silent, around, one) for one in found.silent}
+    wanted: dict[str, Made] = {
+        one.memory: partial(_silent, around, one) for one in found.silent if one.memory not in left
+    }
     for one in found.forgetting:
-        settings = around.settings.placed(one)
-        wanted[f"{one.memory} with its pipeline"] = partial(
-            around.stages, settings, (FORGETTING, ATLAS_WRITER)
-        )
+        if one.memory not in left:
+            settings = around.settings.placed(one)
+            stages = partial(around.stages, settings, (FORGETTING, ATLAS_WRITER))
+            wanted[f"{one.memory} with its pipeline"] = stages
     for one in found.sweeping:
         wanted[f"{one.memory} as it was left"] = partial(_sweeping, around, namespaces, one)
-    for name in left:
-        wanted.pop(name, None)
-        wanted.pop(f"{name} with its pipeline", None)
     if document is not None and document.memory == placement.memory and document.handover is not None:
         if await _handed_over(around, document, document.handover):
             await live.handed_over(document.handover)
@@ -152,8 +150,7 @@ async def _removed(around: Around, group: str) -> None:
 
 
 async def _remove(around: Around, group: str) -> None:
-    await asyncio.to_thread(remove_group, around.admin, group)
-    await MongoGroupNotes(around.database, around.settings.names).forget(group)
+    await take_away(around.admin, around.database, around.settings.names, group)
 
 
 @asynccontextmanager

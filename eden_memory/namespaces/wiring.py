@@ -126,12 +126,18 @@ async def rebuilding(
 
 async def forget_group(at: Installation, of: Placement, group: str) -> None:
     """A namespace's group as if there had never been one; EdenError while somebody is in it."""
-    await asyncio.to_thread(remove_group, at.admin, group)
-    await MongoGroupNotes(at.database, of.names(at.settings.mongodb.prefix)).forget(group)
+    await take_away(at.admin, at.database, of.names(at.settings.mongodb.prefix), group)
+
+
+async def take_away(admin: dict[str, Any], database: AsyncDatabase[Row], names: Names, group: str) -> None:
+    """Remove a group and what is noted of it under `names`; EdenError while somebody is in it."""
+    await asyncio.to_thread(remove_group, admin, group)
+    await MongoGroupNotes(database, names).forget(group)
 
 
 async def _new(at: Installation, placement: Placement, group: str, places: Places) -> Namespace:
-    await refuse_missing(at.client, at.topics(placement).read_by(WRITER))
+    found = await places.all()
+    refuse_missing(at.topics(placement).read_by(WRITER), (one.topic for one in found))
     return Namespace(
         id=placement.memory,
         kind="rebuild",
@@ -139,7 +145,7 @@ async def _new(at: Installation, placement: Placement, group: str, places: Place
         group=group,
         source=at.prefix,
         pipeline=placement.pipeline,
-        places=await places.all(),
+        places=found,
         state="filling",
         created_at=datetime.now(UTC),
     )

@@ -18,14 +18,19 @@ async def partitions_of(admin: Any, topics: Sequence[str]) -> list[TopicPartitio
     return [TopicPartition(*one) for one in sorted(found)]
 
 
-async def partitions_there(client: dict[str, Any], topic: str) -> list[TopicPartition]:
-    """Every partition of one topic; an EdenError where there is no such topic."""
+async def partitions_asked(client: dict[str, Any], topics: Sequence[str]) -> list[TopicPartition]:
+    """As `partitions_of`, over a connection of its own."""
     admin: Any = AIOKafkaAdminClient(**client)
     try:
         await admin.start()
-        found = await partitions_of(admin, [topic])
+        return await partitions_of(admin, topics)
     finally:
         await admin.close()
+
+
+async def partitions_there(client: dict[str, Any], topic: str) -> list[TopicPartition]:
+    """Every partition of one topic; an EdenError where there is no such topic."""
+    found = await partitions_asked(client, [topic])
     if not found:
         raise EdenError(f"there is no topic {topic} on this broker", "`eden topics apply` creates ours.")
     return found

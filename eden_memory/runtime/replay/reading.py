@@ -1,15 +1,14 @@
 """Topics from their beginning, or from further on, to the ends that they had when reading began; in no group."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
 
 from eden_memory.domain.errors import EdenError
-from eden_memory.runtime.partitions import partitions_of
+from eden_memory.runtime.partitions import partitions_asked
 from eden_memory.runtime.stages.records import Record
 
 POLL_MS = 500
@@ -43,7 +42,7 @@ async def reading(
     client: dict[str, Any], topics: Sequence[str], since: Mapping[TopicPartition, int] | None = None
 ) -> AsyncGenerator[Reading]:
     """Topics by their whole names; EdenError where one is not there. `since`: offsets to begin from."""
-    partitions = await _partitions(client, topics)
+    partitions = await all_partitions(client, topics)
     consumer: Any = AIOKafkaConsumer(**client, enable_auto_commit=False, auto_offset_reset="earliest")
     await consumer.start()
     try:
@@ -56,24 +55,20 @@ async def reading(
         await consumer.stop()
 
 
-async def refuse_missing(client: dict[str, Any], topics: Sequence[str]) -> None:
+async def all_partitions(client: dict[str, Any], topics: Sequence[str]) -> list[TopicPartition]:
+    """Of topics by their whole names; EdenError where one is not there."""
+    found = await partitions_asked(client, topics)
+    refuse_missing(topics, (one.topic for one in found))
+    return found
+
+
+def refuse_missing(topics: Sequence[str], there: Iterable[str]) -> None:
     """EdenError where a topic is not there: nothing would be restored from it, and nobody would notice."""
-    await _partitions(client, topics)
-
-
-async def _partitions(client: dict[str, Any], topics: Sequence[str]) -> list[TopicPartition]:
-    admin: Any = AIOKafkaAdminClient(**client)
-    await admin.start()
-    try:
-        found = await partitions_of(admin, topics)
-    finally:
-        await admin.close()
-    if missing := sorted(set(topics) - {one.topic for one in found}):
+    if missing := sorted(set(topics) - set(there)):
         raise EdenError(
             f"Kafka has no topic {', '.join(missing)}",
             "Is EDEN_KAFKA_TOPIC_PREFIX right? What is missing is made, empty, by: eden topics apply",
         )
-    return found
 
 
 def _record(one: Any) -> Record:
