@@ -13,14 +13,19 @@ def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> floa
     from `now`."""
     for name, divisor in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         try:
-            return min(MOST, max(0.0, float(headers[name]) / divisor))
+            return bounded(float(headers[name]) / divisor)
         except (KeyError, ValueError):
             continue
     until = _date(headers.get("retry-after"))
     if until is None:
         return None
     since = _date(headers.get("date")) or now or datetime.now(UTC)
-    return min(MOST, max(0.0, (until - since).total_seconds()))
+    return bounded((until - since).total_seconds())
+
+
+def bounded(seconds: float) -> float:
+    """From 0 to MOST."""
+    return min(MOST, max(0.0, seconds))
 
 
 def _date(text: str | None) -> datetime | None:

@@ -11,7 +11,7 @@ from google.genai import errors
 from eden_memory.domain.failures import PermanentError
 from eden_memory.models.calls import CallFailed, Completion, Finish, Tokens
 from eden_memory.models.providers.loose import Body, count_of, numbers_of, object_of, objects_of, text_of
-from eden_memory.models.retry_after import MOST
+from eden_memory.models.retry_after import bounded
 
 NOT_DONE = frozenset({"MAX_TOKENS", "CONTINUATION", "MALFORMED_RESPONSE", "OTHER"})
 """Finish reasons of an answer that may be cut off."""
@@ -115,7 +115,7 @@ def _retry_after(details: Sequence[Body]) -> float | None:
     for detail in details:
         delay = str(detail.get("retryDelay", "")).removesuffix("s")
         try:
-            return min(MOST, max(0.0, float(delay)))
+            return bounded(float(delay))
         except ValueError:
             continue
     return None
