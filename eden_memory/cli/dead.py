@@ -227,8 +227,6 @@ async def _connected() -> AsyncGenerator[_Connected]:
         settings = await live_settings(settings, database)
         controls = MongoControls(database, settings.names)
         client = client_kwargs(settings.kafka, servers.kafka)
-        topics, ledger = (
-            load_topics(settings.kafka, settings.placement),
-            MongoLedger(database, settings.names),
-        )
+        topics = load_topics(settings.kafka, settings.placement)
+        ledger = MongoLedger(database, settings.names)
         yield _Connected(settings, topics, client, controls, ledger)
