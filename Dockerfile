@@ -12,6 +12,7 @@ COPY pyproject.toml README.md LICENSE NOTICE topics.yaml ./
 COPY schemas schemas
 COPY processors processors
 COPY eden_memory eden_memory
+COPY examples/demo.jsonl examples/demo.changes.jsonl examples/demo.people.yaml examples/demo.expected.yaml examples/
 RUN pip wheel --no-deps --no-build-isolation --wheel-dir /wheels . \
     && /opt/eden/bin/pip install --no-deps --no-index /wheels/*.whl
 

@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: dashboards bench-comparing bench-reform bench-replay bench-metrics help setup lock demo test lint format types schemas sync bench bench-search bench-tailer bench-lanes bench-formation bench-context bench-gateway eval-retrieval transcripts chaos up down status doctor clean ci
+.PHONY: dashboards bench-comparing bench-reform bench-replay bench-metrics help setup lock demo test lint format types schemas sync bench bench-search bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-peers eval-retrieval transcripts chaos up down status doctor clean ci
 
 help: ## print the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -28,8 +28,8 @@ lock: setup ## resolve requirements.lock anew
 up: setup ## start MongoDB and Kafka locally (they stay up)
 	@$(BIN)/eden up
 
-down: setup ## stop what `up` started
-	@$(BIN)/eden down
+down: ## stop what `up` started
+	@if test -x $(BIN)/eden; then $(BIN)/eden down; fi
 
 status: setup ## say what runs and where
 	@$(BIN)/eden status
@@ -37,7 +37,7 @@ status: setup ## say what runs and where
 doctor: setup ## check versions, permissions, settings and topics
 	@$(BIN)/eden doctor
 
-demo: setup ## a conversation becomes memory: LLM=openai|google|URL CONVERSATION=file CAP=usd KEEP=1
+demo: setup ## a conversation becomes memory: LLM=openai|google|local|URL CONVERSATION=file CAP=usd KEEP=1
 	@$(BIN)/eden demo $(if $(LLM),--llm '$(LLM)') $(if $(CONVERSATION),--conversation '$(CONVERSATION)') \
 		$(if $(CAP),--cap $(CAP)) $(if $(KEEP),--keep) $(if $(YES),--yes)
 
@@ -97,10 +97,19 @@ bench-comparing: setup ## two memories of 100,000 facts in one scope compared by
 bench-lanes: setup ## the lanes against their bound, and what the runtime costs per record
 	@$(BIN)/python -m tests.bench.lanes
 
+.eden/peers/.installed: tests/bench/peers.requirements.txt | setup
+	@$(BIN)/uv venv -q --allow-existing --python $(BIN)/python .eden/peers
+	@VIRTUAL_ENV=.eden/peers $(BIN)/uv pip sync -q --require-hashes $<
+	@touch $@
+
+bench-peers: setup .eden/peers/.installed ## beside mem0 and Graphiti, which it installs into .eden/peers
+	@$(BIN)/python -W ignore -m tests.bench.peers
+
 eval-retrieval: setup ## how well search ranks: R@10 and nDCG@10 by setting, update pairs
 	@$(BIN)/python -m tests.evals.retrieval
 
-transcripts: setup ## play docs/transcripts anew, where a script makes them
+transcripts: setup ## play docs/transcripts anew, where a script makes them, and draw README's picture
+	@$(BIN)/python -W ignore -m tests.transcripts.picture
 	@$(BIN)/python -W ignore -m tests.transcripts.rebuild
 	@$(BIN)/python -W ignore -m tests.transcripts.reform
 

@@ -21,6 +21,7 @@ from eden_memory.mongo.consumption import MongoMarks
 from eden_memory.mongo.context.context_watch import ContextWatch
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.mongo.memory.blobs_decided import scopes_due
+from eden_memory.mongo.memory.retirements import MongoRetirements
 from eden_memory.mongo.memory.streams import MongoStreams
 from eden_memory.mongo.outcomes import MongoLedger
 from eden_memory.mongo.replay.live import MongoLive
@@ -32,6 +33,8 @@ from eden_memory.mongo.usage.formations import MongoFormations
 from eden_memory.mongo.versions import heed_versions
 from eden_memory.namespaces.shadowing import shadowing
 from eden_memory.namespaces.wiring import surroundings
+from eden_memory.processors import pipeline
+from eden_memory.processors.context_cache import ContextCache
 from eden_memory.runtime import metrics
 from eden_memory.runtime.budget_keeping import BudgetKeeping
 from eden_memory.runtime.context_keeping import ContextKeeping
@@ -46,16 +49,15 @@ from eden_memory.runtime.metrics import BudgetMetrics
 from eden_memory.runtime.placed import Placed
 from eden_memory.runtime.preflight import topics_exist
 from eden_memory.runtime.process import Part, Process, Signals
+from eden_memory.runtime.retiring import Retiring
 from eden_memory.runtime.stages.patience import until_there
 from eden_memory.runtime.stages.publishing import Publisher, new_producer
 from eden_memory.runtime.stages.waking import Waking
 from eden_memory.runtime.stages.worker import Bounds, Surroundings, Worker
 from eden_memory.runtime.window_texts import WindowTexts
+from eden_memory.schemas.events import REGISTRY
 from eden_memory.settings import Settings
 from eden_memory.source_tailing import tailing
-from processors import pipeline
-from processors.context_cache import ContextCache
-from schemas.events import REGISTRY
 
 MongoClient = AsyncMongoClient[dict[str, Any]]
 
@@ -64,6 +66,7 @@ DRAINED_SECONDS, CLOSED_SECONDS = 3.0, 9.0
 WRITER, UNTIL_CONSUMED = "atlas-writer", "until consumed"
 JANITOR_LEASE_SECONDS = 60.0
 LAG_LEASE_SECONDS = 6.0
+RETIRING, RETIRING_LEASE_SECONDS = "retiring", 15.0
 MONGODB_HINT = "Check EDEN_MONGODB_URI, or start the local servers: eden up"
 SERVERS_HINT = "Check EDEN_MONGODB_URI and EDEN_KAFKA_BOOTSTRAP, or start the local servers: eden up"
 
@@ -72,16 +75,20 @@ PARTS = (TAILER, *pipeline.NAMES, JANITOR, LAG)
 """What `eden run` can run."""
 
 
-async def run(settings: Settings, names: Sequence[str], signals: Signals) -> None:
+async def run(
+    settings: Settings, names: Sequence[str], signals: Signals, *, new_source: bool = False
+) -> None:
     """Run the parts named (none: all) until a signal."""
-    async with following(settings, names) as placed:
+    async with following(settings, names, new_source=new_source) as placed:
         http = _http(settings, lambda: (placed, *placed.parts))
         seconds = settings.run.drain_seconds + DRAINED_SECONDS + CLOSED_SECONDS
         await Process([placed, *http], signals, seconds).run()
 
 
 @asynccontextmanager
-async def following(settings: Settings, names: Sequence[str]) -> AsyncGenerator[Placed]:
+async def following(
+    settings: Settings, names: Sequence[str], *, new_source: bool = False
+) -> AsyncGenerator[Placed]:
     """The parts named (none: all) of the namespace that is live, ready to run, and of what becomes live then."""
     wanted, run = _wanted(names), settings.run
     async with AsyncExitStack() as stack:
@@ -89,7 +96,7 @@ async def following(settings: Settings, names: Sequence[str]) -> AsyncGenerator[
             lambda: stack.enter_async_context(_live(settings)), "MongoDB", run.start_seconds, MONGODB_HINT
         )
         placed = Placed(
-            lambda one: _parts(settings.placed(one), wanted),
+            lambda one: _parts(settings.placed(one), wanted, new_source=new_source),
             live.changes,
             run.drain_seconds + DRAINED_SECONDS,
         )
@@ -117,19 +124,23 @@ def _http(settings: Settings, parts: Callable[[], Sequence[Part]]) -> list[Part]
 
 
 @asynccontextmanager
-async def _parts(settings: Settings, wanted: Collection[str]) -> AsyncGenerator[list[Part]]:
+async def _parts(
+    settings: Settings, wanted: Collection[str], *, new_source: bool
+) -> AsyncGenerator[list[Part]]:
     """What is to run for a namespace, once the servers are there and hold what it needs."""
     async with AsyncExitStack() as stack:
-        yield await _entered(settings, wanted, stack)
+        yield await _entered(settings, wanted, stack, new_source=new_source)
 
 
-async def _entered(settings: Settings, wanted: Collection[str], stack: AsyncExitStack) -> list[Part]:
+async def _entered(
+    settings: Settings, wanted: Collection[str], stack: AsyncExitStack, *, new_source: bool
+) -> list[Part]:
     patience, topics = settings.run.start_seconds, load_topics(settings.kafka, settings.placement)
     config = admin_config(settings.kafka, endpoints(settings).kafka)
     await topics_exist(config, [topic.name for topic in topics], patience)
     parts: list[Part] = []
     if TAILER in wanted:
-        parts.append(await stack.enter_async_context(tailing(settings)))
+        parts.append(await stack.enter_async_context(tailing(settings, new_source=new_source)))
     if JANITOR in wanted:
         parts.append(await stack.enter_async_context(housekeeping(settings)))
     if LAG in wanted:
@@ -195,15 +206,29 @@ def _beside(
     """What some stages need besides their records."""
     parts: list[Part] = []
     if isinstance(cache := handlers.get(pipeline.CONTEXT_CACHE), ContextCache):
-        parts.append(ContextKeeping(cache, lambda heard, live: ContextWatch(client, settings, heard, live)))
+        parts.append(
+            ContextKeeping(
+                cache, lambda heard, live: ContextWatch(client, settings, heard, live, authors=True)
+            )
+        )
     if pipeline.CONSOLIDATION in handlers:
         database, names = client[settings.mongodb.database], settings.names
-        due = partial(scopes_due, database, names, MongoStreams(database, names))
+        due = partial(scopes_due, database, names, MongoStreams(database, names), settings.limits.formation())
         memory = settings.placement.revisions
         parts.append(Waking(due, around.publisher, around.topic_of, pipeline.CONSOLIDATION, memory))
+    if pipeline.FACT_DEDUP in handlers:
+        parts.append(_retiring(settings, client, around))
     if pipeline.FORMATION_TRIGGER in handlers:
         parts.append(budget_keeping(settings, client))
     return parts
+
+
+def _retiring(settings: Settings, client: MongoClient, around: Surroundings) -> Retiring:
+    """Asks for the retirement of expired facts, and of the oldest beyond a limit."""
+    database, names = client[settings.mongodb.database], settings.names
+    lease = MongoLease(database[names["leases"]], RETIRING, RETIRING_LEASE_SECONDS)
+    due = MongoRetirements(database, names, _now).due
+    return Retiring(lease, due, around.publisher, around.topic_of, pipeline.FACT_DEDUP)
 
 
 def budget_keeping(settings: Settings, client: MongoClient) -> BudgetKeeping:
@@ -243,7 +268,7 @@ async def lag_export(settings: Settings) -> AsyncGenerator[LagExport]:
         database, names = client[settings.mongodb.database], settings.names
         census = Census(
             partial(count_documents, database, names),
-            partial(scopes_due, database, names, MongoStreams(database, names)),
+            partial(scopes_due, database, names, MongoStreams(database, names), settings.limits.formation()),
             lambda: spent(database, names, _now(), settings.metrics.agents),
         )
         lease = MongoLease(database[names["leases"]], LAG, LAG_LEASE_SECONDS)

@@ -14,6 +14,7 @@ from eden_memory.domain.fence import Fence
 from eden_memory.domain.forgetting.of_pipeline import of_pipeline
 from eden_memory.domain.stage import Handler
 from eden_memory.domain.windows.windows import Limits
+from eden_memory.logs import LibraryLogger
 from eden_memory.models.asking.answers import AnswerStore
 from eden_memory.models.factory import Models
 from eden_memory.models.providers.prices import Prices
@@ -31,6 +32,7 @@ from eden_memory.mongo.memory.memory_store import MongoMemoryStore
 from eden_memory.mongo.memory.reembedding import refuse_another_model
 from eden_memory.mongo.memory.snapshots import MongoSnapshots
 from eden_memory.mongo.memory.streams import MongoStreams
+from eden_memory.mongo.replay.marks import MongoMarks
 from eden_memory.mongo.secret import installation_secret
 from eden_memory.mongo.trigger.directory import MongoDirectory
 from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore
@@ -38,6 +40,27 @@ from eden_memory.mongo.usage.budgets import MongoBudgets
 from eden_memory.mongo.usage.recorded import MongoRecorded
 from eden_memory.mongo.usage.usage_store import MongoUsage
 from eden_memory.mongo.usage.window_budgets import MongoWindowBudgets
+from eden_memory.mongo.versions import SHARING_MEANS, settle_sharing
+from eden_memory.processors.atlas_writer import AtlasWriter
+from eden_memory.processors.consolidation import Consolidation
+from eden_memory.processors.context_cache import ContextCache
+from eden_memory.processors.fact_dedup import FactDedup, Stores
+from eden_memory.processors.fact_extraction import FactExtraction
+from eden_memory.processors.forgetting import Forgetting
+from eden_memory.processors.formation_trigger import FormationTrigger
+from eden_memory.processors.pipeline import (
+    ATLAS_WRITER,
+    CONSOLIDATION,
+    CONTEXT_CACHE,
+    FACT_DEDUP,
+    FACT_EXTRACTION,
+    FORGETTING,
+    FORMATION_TRIGGER,
+    REFLECTION_EXTRACTION,
+    USAGE,
+)
+from eden_memory.processors.reflection_extraction import ReflectionExtraction
+from eden_memory.processors.usage import Usage
 from eden_memory.runtime.metrics import (
     BudgetMetrics,
     CallMetrics,
@@ -54,26 +77,8 @@ from eden_memory.runtime.stages.codec import TopicOf
 from eden_memory.runtime.stages.storing import storing
 from eden_memory.runtime.stages.tools import Publishing
 from eden_memory.settings import Settings
-from processors.atlas_writer import AtlasWriter
-from processors.consolidation import Consolidation
-from processors.context_cache import ContextCache
-from processors.fact_dedup import FactDedup, Stores
-from processors.fact_extraction import FactExtraction
-from processors.forgetting import Forgetting
-from processors.formation_trigger import FormationTrigger
-from processors.pipeline import (
-    ATLAS_WRITER,
-    CONSOLIDATION,
-    CONTEXT_CACHE,
-    FACT_DEDUP,
-    FACT_EXTRACTION,
-    FORGETTING,
-    FORMATION_TRIGGER,
-    REFLECTION_EXTRACTION,
-    USAGE,
-)
-from processors.reflection_extraction import ReflectionExtraction
-from processors.usage import Usage
+
+log = LibraryLogger()
 
 ASK_MODELS = frozenset({FACT_EXTRACTION, FACT_DEDUP, REFLECTION_EXTRACTION, CONSOLIDATION})
 USAGE_SOURCE = "models"
@@ -153,6 +158,7 @@ class Handlers:
         """The stages that ask no model."""
         if FORMATION_TRIGGER in names:
             await self._trigger.create_indexes()
+            await self._settle_sharing()
         usage = MongoUsage(self._database, self._names)
         if {USAGE, FORMATION_TRIGGER} & set(names):
             await usage.prepare()
@@ -175,6 +181,13 @@ class Handlers:
             USAGE: Usage(usage, UsageMetrics()),
         }
 
+    async def _settle_sharing(self) -> None:
+        """Decide, once, whether agents learn from sessions with users, and say it."""
+        chosen = await settle_sharing(self._database, self._names, self._settings.memory.sharing)
+        memory = self._settings.memory.model_copy(update={"sharing": chosen})
+        self._settings = self._settings.model_copy(update={"memory": memory})
+        log.info("memory of sessions with users", sharing=chosen, means=SHARING_MEANS[chosen])
+
     async def refuse_another_model(self, model: str) -> None:
         """An EdenError where facts have vectors of another model, and nobody has asked for new ones."""
         await refuse_another_model(self._database, self._names, model)
@@ -191,6 +204,7 @@ class Handlers:
                 fence,
                 ExtractionMetrics(),
                 demote_names=self._settings.memory.demote_names,
+                limits=self._settings.limits.formation(),
             ),
             FACT_DEDUP: self._fact_dedup(models, fence),
             REFLECTION_EXTRACTION: ReflectionExtraction(
@@ -202,6 +216,7 @@ class Handlers:
                 fence,
                 ExtractionMetrics(),
                 demote_names=self._settings.memory.demote_names,
+                limits=self._settings.limits.formation(),
             ),
             CONSOLIDATION: Consolidation(
                 self._snapshots,
@@ -212,6 +227,8 @@ class Handlers:
                 fence,
                 settings_version(self._settings),
                 ConsolidationMetrics(),
+                self._directory().tier_of,
+                limits=self._settings.limits.formation(),
             ),
         }
 
@@ -220,7 +237,12 @@ class Handlers:
         settings, memory = self._settings, self._settings.memory
         source = self._client[settings.source_database]
         return ContextCache(
-            MongoContextSource(source, self._database, settings, self.streams),
+            MongoContextSource(
+                source,
+                self._database,
+                settings,
+                MongoStreams(self._database, self._names, keep_seconds=0),  # built by what has just changed
+            ),
             MongoContexts(self._database, self._names),
             showing_of(memory),
             timedelta(minutes=memory.active_minutes),
@@ -230,17 +252,19 @@ class Handlers:
 
     def _formation_trigger(self) -> FormationTrigger:
         settings = self._settings
-        directory = MongoDirectory(
-            self._client[settings.source_database], self._database[self._names["streams"]], settings
-        )
         return FormationTrigger(
             self._trigger,
-            directory,
+            self._directory(),
             settings_version(settings),
             TriggerMetrics(),
+            MongoMarks(self._database, self._names),
             forgets=settings.messages.on_delete != "keep",
             budgets=self._window_budgets() if self._budgets else None,
         )
+
+    def _directory(self) -> MongoDirectory:
+        source, streams = self._client[self._settings.source_database], self._names["streams"]
+        return MongoDirectory(source, self._database[streams], self._settings)
 
     def _window_budgets(self) -> MongoWindowBudgets:
         return MongoWindowBudgets(
@@ -263,6 +287,7 @@ class Handlers:
             watch,
             similar=memory.similar,
             dedup=memory.dedup,
+            limits=self._settings.limits.formation(),
         )
 
 
@@ -284,7 +309,8 @@ def settings_version(settings: Settings) -> str:
         (
             settings.windows.model_dump_json(),
             settings.models.model_dump_json(exclude={"timeout_seconds", "at_once", "log_prompts"}),
-            settings.memory.model_dump_json(include={"dedup", "similar", "demote_names"}),
+            settings.memory.model_dump_json(include={"dedup", "similar", "demote_names", "without_users"}),
+            settings.limits.model_dump_json(),
             settings.llm,
             settings.embedder or "",
             *prompts.VERSIONS,

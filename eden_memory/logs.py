@@ -1,14 +1,22 @@
-"""Structured logs: lines for people on a terminal, JSON otherwise; secrets and contents are never given to it."""
+"""Structured logs: lines for people on a terminal, JSON otherwise; of errors only what `describe` says of them."""
 
 import logging
 import sys
-from collections.abc import Generator
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, MutableMapping
 from contextlib import contextmanager
+from copy import copy
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import structlog
 
+from eden_memory.domain.error_text import describe, describe_with_trace
+
+LEVELS = frozenset({"debug", "info", "warning", "error", "critical"})
+MOST_KINDS = 20
+"""Kinds of lines that one library's logger may begin in a minute."""
 LIBRARY = logging.getLogger("eden_memory")
 LIBRARY.addHandler(logging.NullHandler())
 
@@ -29,11 +37,62 @@ class LibraryLogger:
 
 
 def _plain(level: str, event: str, **fields: object) -> None:
-    said = "".join(f" {name}={value!r}" for name, value in fields.items())
     if level == "exception":
-        LIBRARY.exception("%s%s", event, said)
-    else:
-        LIBRARY.log(getattr(logging, level.upper()), "%s%s", event, said)
+        level, fields = "error", {"exc_info": True, **fields}
+    described = _describe_errors(None, level, {"event": event, **fields})
+    trace = described.pop("exception", None)
+    del described["event"]
+    said = "".join(f" {name}={value!r}" for name, value in described.items())
+    LIBRARY.log(getattr(logging, level.upper()), "%s%s%s", event, said, f"\n{trace}" if trace else "")
+
+
+class LibraryLines(logging.Handler):
+    """Log lines of libraries, structured like ours: the first of each kind, and one line a minute for all repeats.
+
+    A kind is a logger and its unformatted message. It counts as new again after a minute without it.
+    """
+
+    def __init__(self, seconds: float = 60.0, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._seconds, self._clock = seconds, clock
+        self._seen: dict[tuple[str, str], float] = {}
+        self._repeated: Counter[tuple[str, str]] = Counter()
+        self._newest: dict[tuple[str, str], logging.LogRecord] = {}
+        self._told = clock()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line, or count the record for the next one."""
+        now, kind = self._clock(), (record.name, str(record.msg))
+        self._seen = {one: at for one, at in self._seen.items() if now - at < self._seconds}
+        if kind not in self._seen and sum(name == record.name for name, _ in self._seen) >= MOST_KINDS:
+            kind = (record.name, "")  # messages that are formatted beforehand are all different
+        if kind in self._seen:
+            self._repeated[kind] += 1
+            self._newest[kind] = record
+        else:
+            self._write(record)
+        self._seen[kind] = now
+        if now - self._told >= self._seconds:
+            self._tell(now)
+
+    def close(self) -> None:
+        """Say at the end what no line has said yet."""
+        self._tell(self._clock())
+        super().close()
+
+    def _tell(self, now: float) -> None:
+        if self._repeated:
+            (most, _), *_ = self._repeated.most_common(1)
+            self._write(self._newest[most], left_out=self._repeated.total() - 1, kinds=len(self._repeated))
+        self._told = now
+        self._repeated.clear()
+        self._newest.clear()
+
+    @staticmethod
+    def _write(record: logging.LogRecord, **more: int) -> None:
+        level = record.levelname.lower()
+        write = getattr(structlog.get_logger(), level if level in LEVELS else "info")
+        write(_described(record), logger=record.name, exc_info=record.exc_info, **more)
 
 
 def configure(*, debug: bool = False) -> None:
@@ -45,14 +104,14 @@ def configure(*, debug: bool = False) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.StackInfoRenderer(),
-            *([] if people else [structlog.processors.format_exc_info]),
+            _describe_errors,
             _for_people() if people else structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG if debug else logging.INFO),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
-    logging.basicConfig(level=logging.INFO if debug else logging.ERROR, stream=sys.stderr)
+    logging.basicConfig(level=logging.INFO if debug else logging.ERROR, handlers=[LibraryLines()])
 
 
 @contextmanager
@@ -60,7 +119,7 @@ def warnings_only() -> Generator[None]:
     """For a command that prints an answer: what is logged meanwhile goes to standard error, from warnings on."""
     before = structlog.get_config()
     structlog.configure(
-        processors=[structlog.processors.add_log_level, _for_people(colors=False)],
+        processors=[structlog.processors.add_log_level, _describe_errors, _for_people(colors=False)],
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
         logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
         cache_logger_on_first_use=False,
@@ -72,5 +131,28 @@ def warnings_only() -> Generator[None]:
 
 
 def _for_people(*, colors: bool = True) -> structlog.dev.ConsoleRenderer:
-    """Stack traces without the values of variables: keys and contents stand in these."""
-    return structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)
+    return structlog.dev.ConsoleRenderer(colors=colors)
+
+
+def _describe_errors(_: object, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Put stack traces and errors into a line as text that holds no content."""
+    error = line.pop("exc_info", None)
+    if error is True:
+        error = sys.exception()
+    elif isinstance(error, tuple):
+        error = cast("tuple[Any, Any, Any]", error)[1]
+    if isinstance(error, BaseException):
+        line["exception"] = describe_with_trace(error)
+    for name, value in line.items():
+        if isinstance(value, BaseException):
+            line[name] = describe(value)
+    return line
+
+
+def _described(record: logging.LogRecord) -> str:
+    """Return a library's message with the errors among its arguments described."""
+    arguments = record.args
+    if isinstance(arguments, tuple):
+        record = copy(record)
+        record.args = tuple(describe(one) if isinstance(one, BaseException) else one for one in arguments)
+    return record.getMessage()

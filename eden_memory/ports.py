@@ -12,7 +12,8 @@ from eden_memory.domain.context.ready_contexts import Built, Ready
 from eden_memory.domain.context.visible import Asked, View
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.facts.known_facts import KnownFact, Near
-from eden_memory.domain.forgetting.forgetting import Blobs, BlobVersion, Resting, Told
+from eden_memory.domain.forgetting.contradicted import Contradicted
+from eden_memory.domain.forgetting.forgetting import Blobs, BlobVersion, Slice
 from eden_memory.domain.forgetting.forgotten import Mark, Marks
 from eden_memory.domain.projection.memory_batch import ScopeBatch
 from eden_memory.domain.projection.stored_memory import Applied, StoredScope
@@ -23,9 +24,9 @@ from eden_memory.domain.windows.switched_off import Off
 from eden_memory.domain.windows.trigger import Session, StoredMessage
 from eden_memory.domain.windows.trigger_batch import Counts
 from eden_memory.domain.windows.window_request import BatchWrite, StoredWindow
-from schemas.documents import Snapshot, Stream
-from schemas.events import FactChanged, ModelCalled
-from schemas.provenance import Embedding
+from eden_memory.schemas.documents import Snapshot, Stream
+from eden_memory.schemas.events import FactChanged, ModelCalled
+from eden_memory.schemas.provenance import Embedding
 
 
 class SourceFailed(EdenError):  # noqa: N818 - reads as what happened
@@ -53,6 +54,33 @@ class Position:
     """The page that the reading has come to."""
     read: int = 0
     """Messages read in so far."""
+    published: bool = False
+    """Whether any message of this source was published: another source may no longer take its place unasked."""
+
+
+@dataclass(frozen=True, slots=True)
+class RereadResult:
+    """What came of reading messages again with a corrected field mapping."""
+
+    id: str
+    """Of the request."""
+    read: int
+    changed: int
+    accepted: int
+    """Dead letters of an earlier mapping that could be read."""
+    refused: int
+    """Documents that this mapping cannot use either."""
+    everything: bool
+    """Nothing was left out: all that is recorded was read with this mapping."""
+
+    def counts(self) -> dict[str, int]:
+        """The figures by name."""
+        return {
+            "read": self.read,
+            "changed": self.changed,
+            "accepted": self.accepted,
+            "refused": self.refused,
+        }
 
 
 class ChangeSource(Protocol):
@@ -74,12 +102,16 @@ class ChangeSource(Protocol):
 class Messages(Protocol):
     """The application's messages collection, read as a whole."""
 
+    async def empty(self) -> bool:
+        """Whether there is no document, or no collection."""
+        ...
+
     async def count(self) -> int:
         """About how many messages there are (from `since` on)."""
         ...
 
-    def pages(self, after: Any) -> AsyncGenerator[Page, None]:
-        """All messages in (created_at, _id) order, from a page's `last` on."""
+    def pages(self, after: Any, session: Any = None) -> AsyncGenerator[Page, None]:
+        """All messages (of one session, if one is named) in (created_at, _id) order, from a page's `last` on."""
         ...
 
     async def originals(self, ids: Sequence[Any]) -> Sequence[Document]:
@@ -107,11 +139,18 @@ class Positions(Protocol):
     """Where a tailer's position is kept; only the holder of the newest lease can move it."""
 
     async def claim(self, epoch: int) -> Position | None:
-        """Shut out older holders, then read; None before the first start."""
+        """Shut out older holders, then read; None before the first start.
+
+        EdenError when messages of another source are published already.
+        """
         ...
 
     async def save(self, epoch: int, position: Position) -> None:
         """Store; LeaseLost if a newer holder has claimed it."""
+        ...
+
+    async def note_reread(self, epoch: int, result: RereadResult) -> None:
+        """Store what came of reading messages again; LeaseLost as above."""
         ...
 
 
@@ -131,6 +170,12 @@ class TriggerStore(Protocol):
 
     async def sessions(self, ids: Iterable[str], partition: int) -> dict[str, Session]:
         """The sessions with the messages that wait in them; one that has no document is of `partition`."""
+        ...
+
+    async def authors_among(
+        self, session_id: str, users: Collection[str], besides: Collection[str]
+    ) -> set[str]:
+        """Which of the users wrote in a session, messages `besides` left out."""
         ...
 
     async def due(self, partition: int, time: datetime, most: int) -> list[str]:
@@ -261,7 +306,7 @@ class Streams(Protocol):
     """How an agent's scopes and shards are formed (`memory_streams`)."""
 
     async def of(self, agent_id: str) -> Mapping[str, Stream]:
-        """The active streams of an agent by label (eden_memory.domain.limits.label_of)."""
+        """The streams of an agent by label (eden_memory.domain.limits.label_of), those switched off included."""
         ...
 
 
@@ -270,6 +315,10 @@ class Snapshots(Protocol):
 
     async def snapshots(self, scope_keys: Iterable[str]) -> dict[str, Snapshot]:
         """Those that exist, majority-committed, in one query."""
+        ...
+
+    async def without_users(self, scope_keys: Iterable[str], private: Collection[str]) -> dict[str, Snapshot]:
+        """The same, the `private` ones without what rests on what users said (eden_memory.domain.sharing)."""
         ...
 
 
@@ -350,12 +399,8 @@ class ForgettingStore(Protocol):
         """Store marks, acknowledged by a majority; those that stand already are left as they are."""
         ...
 
-    async def resting_on(self, mark: Mark) -> Sequence[Resting]:
-        """Facts and reflections that name what is forgotten as a source, or are it."""
-        ...
-
-    async def messages_of(self, mark: Mark) -> Sequence[Told]:
-        """The stored messages that are meant."""
+    async def slice_of(self, mark: Mark, after: str | None, most: int) -> Slice:
+        """Up to `most` facts, reflections and stored messages that are meant or name it, from behind `after` on."""
         ...
 
     async def blob(self, name: str) -> Blobs:
@@ -374,8 +419,15 @@ class ForgettingStore(Protocol):
         """Those of the blob versions (`KEY@N`) that another Forgotten record has marked."""
         ...
 
-    async def erase_texts(self, message_ids: Iterable[str]) -> None:
-        """Erase the texts of messages that wait or stand in closed windows."""
+    async def contradicted_by(self, fact_ids: Iterable[str]) -> Sequence[Contradicted]:
+        """The facts that were retired because one of these contradicted them."""
+        ...
+
+    async def erase_texts(self, message_ids: Iterable[str], up_to: str | None) -> None:
+        """Erase the texts of messages that wait or stand in closed windows, and note that they are forgotten.
+
+        With `up_to`, a deletion: only versions up to that one lose their text, and nothing is noted.
+        """
         ...
 
 
@@ -439,6 +491,10 @@ class ContextSource(Protocol):
         """The view of each, as it is stored at this moment."""
         ...
 
+    async def users(self, asked: Sequence[Asked]) -> dict[Asked, frozenset[str] | None]:
+        """Who is in each session at this moment; None: it cannot be known."""
+        ...
+
 
 class ReadyContexts(Protocol):
     """`memory_contexts`: the contexts of active sessions, ready to be read."""
@@ -457,8 +513,24 @@ class ReadyContexts(Protocol):
         """All active contexts that any of the scopes went into (None: all there are), page by page."""
         ...
 
-    async def of_sessions(self, session_ids: Iterable[str], now: datetime) -> Sequence[Ready]:
-        """The active contexts of sessions."""
+    def stale(self, now: datetime) -> AsyncGenerator[Sequence[Ready]]:
+        """The active contexts that show a fact which has expired, page by page."""
+        ...
+
+    def of_sessions(self, session_ids: Iterable[str], now: datetime) -> AsyncGenerator[Sequence[Ready]]:
+        """The active contexts of sessions, page by page."""
+        ...
+
+    async def open(self, ready: Iterable[Ready], now: datetime) -> None:
+        """Make an empty context of each that there is none of, to be built with the next refresh."""
+        ...
+
+    async def lacking(self, written: Iterable[tuple[str, str]], now: datetime) -> Sequence[Ready]:
+        """The active contexts that do not hold for the author of one of these (session, author)."""
+        ...
+
+    async def withdraw(self, ready: Sequence[Ready]) -> None:
+        """Empty contexts at once; whoever was building one of them has to build it again."""
         ...
 
     async def put(self, built: Sequence[Built]) -> Sequence[Ready]:

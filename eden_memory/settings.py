@@ -5,9 +5,15 @@ stand in `eden.toml` as `[kafka] bootstrap = …`. The environment wins.
 """
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, PrivateAttr, SecretStr
+from pydantic import (
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    PrivateAttr,
+    SecretStr,
+)
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -15,18 +21,17 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from eden_memory.domain.constants import MOST_FOUND
 from eden_memory.domain.names import Names
 from eden_memory.domain.placement import Placement
+from eden_memory.limit_settings import Group, LimitsSettings
+from eden_memory.schemas.scopes import SharedSessions, Sharing
 
+TAILER = "tailer/"
+"""Begins the name of every source."""
 Role = Literal["user", "assistant", "tool", "system", "other"]
 Effort = Literal["none", "minimal", "low", "medium", "high"]
 IdForm = Literal["given", "object_id", "uuid", "integer"]
-
-
-class Group(BaseModel):
-    """One group of settings; a name that it does not know is an error, not silence."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class MongoSettings(Group):
@@ -91,7 +96,7 @@ class SessionsSettings(Group):
     agent_id: str = "agent_id"
     users: str = "users"
     group_id: str = "group_id"
-    title: str = "title"
+    title: str = Field(default="title", description="stands in the context, where there is one")
     memory: str = Field(default="memory", description="false there: nothing is formed from the session")
     incognito: str = Field(default="incognito", description="true there: nothing is formed from the session")
 
@@ -116,11 +121,14 @@ class UsersSettings(Group):
 
 
 class GroupsSettings(Group):
-    """The application's groups of users."""
+    """The application's groups of users; unmapped, every user of a session is in the group that it names."""
 
     collection: str | None = None
-    name: str = "name"
-    members: str = "members"
+    name: str = Field(default="name", description="stands in the context in place of the id")
+    members: str = Field(
+        default="members",
+        description="users' ids; a group's memory is formed and shown only where all in a session are listed",
+    )
 
 
 class WindowsSettings(Group):
@@ -160,8 +168,14 @@ class ModelsSettings(Group):
         description="variable that holds the key of endpoints that these settings name; followed by _HOST or "
         "_HOST_PORT (EDEN_API_KEY_API_EXAMPLE_ORG) that of one endpoint, which comes first",
     )
-    timeout_seconds: PositiveFloat = Field(120.0, description="one call may take so long")
-    at_once: PositiveInt = Field(64, description="calls of one provider at the same time, at most")
+    timeout_seconds: PositiveFloat = Field(
+        120.0,
+        description="one call may take so long, and up to 15 times as long where a model is measured as slow",
+    )
+    at_once: PositiveInt = Field(
+        64,
+        description="calls of one provider at the same time, at most; an endpoint given as URL begins with 2",
+    )
     log_prompts: bool = Field(default=False, description="prompts and answers into the log, at debug")
 
 
@@ -175,6 +189,12 @@ class MemorySettings(Group):
     context_facts: PositiveInt = Field(40, description="facts in a context, at most")
     context_days: PositiveFloat = Field(7.0, description="age of a context's facts, at most")
     similar: float = Field(0.7, ge=0, le=1, description="(1 + cosine) / 2 from which facts are compared")
+    recalled_facts: int = Field(
+        5,
+        ge=1,
+        le=MOST_FOUND,
+        description="facts added to a context when a message asks for the past, at most",
+    )
     recall_related: float = Field(
         0.3,
         ge=0,
@@ -183,6 +203,23 @@ class MemorySettings(Group):
     )
     demote_names: bool = Field(
         default=False, description="also what names a participant leaves agent and group scope"
+    )
+    sharing: Sharing | None = Field(
+        None,
+        description="private: memory of a session with users stays with them (the one user, or the group of "
+        "several); team: the agent and its shards learn from it too, and all of its users see that; unset: as the "
+        "store says, private in a new one",
+    )
+    shared_sessions: SharedSessions = Field(
+        "session",
+        description="what a session of several users leaves beside its group's memory: session: its own memory "
+        "alone; authors: also what an author says of themselves, in that user's own memory, shown only where they "
+        "are alone",
+    )
+    without_users: bool | None = Field(
+        None,
+        description="a session in which no user is known forms memory of the agent and the group; unset: only where "
+        "users are not mapped",
     )
     active_minutes: PositiveFloat = Field(60.0, description="a session's context is kept fresh for so long")
 
@@ -326,6 +363,16 @@ class GatewaySettings(Group):
     )
     user_ids: IdForm = Field("given", description="what `user` is in the messages; given: as it comes")
     store: bool = Field(default=True, description="both turns become messages")
+    turns: Literal["auto", "messages", "inbox"] = Field(
+        "auto",
+        description="where turns are written: auto: among the application's messages, as it writes its own, or where "
+        "that cannot be learned through `memory_inbox`",
+    )
+    message_fields: dict[str, Any] = Field(
+        default_factory=dict[str, Any],
+        description="further fields of each turn, in JSON, by dotted name; a value of $id, $session_id, $user_id, "
+        "$agent_id, $role or $created_at stands for that of the turn",
+    )
     store_instructions: bool = Field(default=False, description="system prompts become messages, too")
     create_sessions: bool = Field(
         default=False, description="where sessions are mapped: make the document, and add users to it"
@@ -391,6 +438,7 @@ class Settings(BaseSettings):
     """`local`, `openai`, `google` or a URL; unset: local, or the provider of EDEN_LLM."""
     models: ModelsSettings = ModelsSettings()  # pyright: ignore[reportCallIssue]
     memory: MemorySettings = MemorySettings()  # pyright: ignore[reportCallIssue]
+    limits: LimitsSettings = LimitsSettings()  # pyright: ignore[reportCallIssue]
     search: SearchSettings = SearchSettings()  # pyright: ignore[reportCallIssue]
     http: HttpSettings = HttpSettings()  # pyright: ignore[reportCallIssue]
     serve: ServeSettings = ServeSettings()  # pyright: ignore[reportCallIssue]
@@ -430,6 +478,11 @@ class Settings(BaseSettings):
     def names(self) -> Names:
         """Of the memory collections."""
         return self._placement.names(self.mongodb.prefix)
+
+    @property
+    def source_name(self) -> str:
+        """Names the source: in `ce_source`, the lease, the position and the transactional id."""
+        return f"{TAILER}{self.source_database}.{self.messages.collection}"
 
     @property
     def source_database(self) -> str:

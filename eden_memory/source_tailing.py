@@ -1,37 +1,54 @@
 """The tailer of an application's collections, wired: what it reads, how it maps it, who leads."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer
 from bson import json_util
 from pymongo import AsyncMongoClient
+from pymongo.errors import PyMongoError
 
+from eden_memory.domain.error_text import describe
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.source.changes import Document
 from eden_memory.domain.source.inbox_mapping import InboxMapping
 from eden_memory.domain.source.message_mapping import TOPIC, FieldPaths, MessageMapping
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
+from eden_memory.mongo.controls import MongoControls
 from eden_memory.mongo.ids import encode_id
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.mongo.source.change_stream import ChangeStream
 from eden_memory.mongo.source.collection_reader import CollectionReader
 from eden_memory.mongo.source.inbox import MongoInbox
+from eden_memory.mongo.source.misread import Misread, misread, reading_alike
 from eden_memory.mongo.source.oplog import MongoOplog
 from eden_memory.mongo.source.positions import MongoPositions
+from eden_memory.ports import SourceFailed
+from eden_memory.processors.tailer import Tailer
 from eden_memory.runtime.contract.topics import load_topics
+from eden_memory.runtime.dead.refused_documents import RefusedDocuments
 from eden_memory.runtime.kafka import client_kwargs
+from eden_memory.runtime.tailing.known import Consumers
 from eden_memory.runtime.tailing.leading import Leading, Source
 from eden_memory.runtime.tailing.phases import Leadership
+from eden_memory.runtime.tailing.rereading import Rereading
 from eden_memory.runtime.tailing.tailing import Tailing
 from eden_memory.runtime.tailing.transactions import TransactionalPublisher
+from eden_memory.schemas.documents import (
+    InboxAddedText,
+    InboxFactCommand,
+    InboxForget,
+    InboxFormNow,
+    InboxReread,
+    InboxSessionEnded,
+    Message,
+)
 from eden_memory.settings import Settings
-from processors.tailer import Tailer
-from schemas.documents import InboxAddedText, InboxFactCommand, InboxForget, InboxFormNow, InboxSessionEnded
 
 MongoClient = AsyncMongoClient[dict[str, Any]]
 
@@ -39,7 +56,14 @@ INBOX = "inbox"
 INBOX_FIELDS = sorted(
     {
         field.alias or name
-        for document in (InboxAddedText, InboxFactCommand, InboxForget, InboxFormNow, InboxSessionEnded)
+        for document in (
+            InboxAddedText,
+            InboxFactCommand,
+            InboxForget,
+            InboxFormNow,
+            InboxReread,
+            InboxSessionEnded,
+        )
         for name, field in document.model_fields.items()
     }
 )
@@ -62,9 +86,15 @@ def message_mapping(settings: Settings) -> MessageMapping:
     )
 
 
+async def misread_of(settings: Settings, client: MongoClient) -> Misread:
+    """What another field mapping than the one set read, or read when memory was formed."""
+    database, version = client[settings.mongodb.database], message_mapping(settings).version
+    return await misread(database, settings.names, source_name(settings), version)
+
+
 def source_name(settings: Settings) -> str:
     """Names the source: in `ce_source`, the lease, the position and the transactional id."""
-    return f"tailer/{settings.source_database}.{settings.messages.collection}"
+    return settings.source_name
 
 
 def tailer(settings: Settings) -> Tailer:
@@ -86,8 +116,11 @@ def to_json(document: Document) -> bytes:
 
 
 @asynccontextmanager
-async def tailing(settings: Settings) -> AsyncGenerator[Tailing, None]:
-    """The tailer of the application's messages, ready to run."""
+async def tailing(settings: Settings, *, new_source: bool = False) -> AsyncGenerator[Tailing, None]:
+    """The tailer of the application's messages, ready to run.
+
+    `new_source`: these messages take the place of those of another collection.
+    """
     servers = endpoints(settings)
     name = source_name(settings)
     async with (
@@ -96,18 +129,17 @@ async def tailing(settings: Settings) -> AsyncGenerator[Tailing, None]:
     ):
         # The lease has a client, and so connections, of its own: it is renewed however busy the stream is.
         lease = MongoLease(_collection(own, settings, "leases"), name, settings.tailer.lease_seconds)
-        yield Tailing(lease, _leadership(settings, servers.kafka, client).run)
+        yield Tailing(lease, _leadership(settings, servers.kafka, client, new_source=new_source).run)
 
 
-def _leadership(settings: Settings, bootstrap: str, client: MongoClient) -> Leadership:
+def _leadership(settings: Settings, bootstrap: str, client: MongoClient, *, new_source: bool) -> Leadership:
     kafka, topics = client_kwargs(settings.kafka, bootstrap), load_topics(settings.kafka, settings.placement)
-    mapping = tailer(settings)
+    mapping, limits = tailer(settings), dict[str, int]()
 
     def leading(epoch: int, stopping: asyncio.Event) -> Leading:
-        publisher = TransactionalPublisher(kafka, topics.prefix + source_name(settings), topics)
-        return Leading(
-            epoch, _source(settings, client), mapping, publisher, settings.tailer.commit_seconds, stopping
-        )
+        publisher = TransactionalPublisher(kafka, topics.prefix + source_name(settings), topics, limits)
+        source = _source(settings, client, new_source=new_source)
+        return Leading(epoch, source, mapping, publisher, settings.tailer.commit_seconds, stopping)
 
     def consumers(isolation: str) -> AIOKafkaConsumer:
         return AIOKafkaConsumer(
@@ -115,10 +147,43 @@ def _leadership(settings: Settings, bootstrap: str, client: MongoClient) -> Lead
         )
 
     window = MongoOplog(client).window if settings.metrics.oplog else None
-    return Leadership(leading, consumers, settings.tailer.watermark_seconds, window)
+    return Leadership(
+        leading,
+        consumers,
+        settings.tailer.watermark_seconds,
+        source_name(settings),
+        window,
+        new_source=new_source,
+        rereading=partial(_rereading, settings, client, kafka, consumers),
+        misread=partial(_misread_lines, settings, client),
+    )
 
 
-def _source(settings: Settings, client: MongoClient) -> Source:
+async def _misread_lines(settings: Settings, client: MongoClient) -> Sequence[str]:
+    try:
+        return (await misread_of(settings, client)).lines()
+    except PyMongoError as error:
+        raise SourceFailed(f"counting what was read by another mapping: {describe(error)}") from error
+
+
+def _rereading(
+    settings: Settings, client: MongoClient, kafka: dict[str, Any], consumers: Consumers
+) -> Rereading:
+    topics = load_topics(settings.kafka, settings.placement)
+    database = client[settings.mongodb.database]
+    controls = MongoControls(database, settings.names)
+    refused = RefusedDocuments(
+        kafka,
+        topics.dead_of(topics.name(TOPIC)),
+        settings.messages.collection,
+        controls.dead_states,
+        lambda letter: controls.drop_dead(letter, state="published"),
+    )
+    messages = database[settings.names[Message.COLLECTION]]
+    return Rereading(consumers, refused, reading_alike(messages, message_mapping(settings).version))
+
+
+def _source(settings: Settings, client: MongoClient, *, new_source: bool) -> Source:
     paths = ["_id", *message_paths(settings)]
     messages, inbox = settings.messages.collection, inbox_name(settings)
     changes = ChangeStream(
@@ -134,10 +199,17 @@ def _source(settings: Settings, client: MongoClient) -> Source:
         messages,
         paths,
         settings.messages.created_at,
+        session=settings.messages.session_id,
         since=_since(settings),
         page=settings.tailer.batch_messages,
     )
-    positions = MongoPositions(_collection(client, settings, "positions"), source_name(settings))
+    positions = MongoPositions(
+        _collection(client, settings, "positions"),
+        source_name(settings),
+        _collection(client, settings, "leases"),
+        mapping=message_mapping(settings).version,
+        new_source=new_source,
+    )
     return Source(changes, reader, MongoInbox(client, settings.source_database, inbox), positions)
 
 

@@ -10,14 +10,15 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
+from eden_memory.domain.buffers import last_formed
 from eden_memory.domain.forgetting.forgotten import Marks
 from eden_memory.domain.projection.memory_batch import MemoryBatch, erased_since, memory_batch, named_by
 from eden_memory.domain.projection.stored_memory import Applied
 from eden_memory.domain.stage import Decision, Delivery, Emit
 from eden_memory.ports import Forgetting, MemoryStore
-from schemas.documents import Fact, Snapshot
-from schemas.events import FactCommanded, Forgotten, ReflectionFormed, ScopeChanged
-from schemas.scopes import Scope
+from eden_memory.schemas.documents import Fact, Snapshot
+from eden_memory.schemas.events import FactChanged, FactCommanded, Forgotten, ReflectionFormed, ScopeChanged
+from eden_memory.schemas.scopes import Scope
 
 ANNOUNCED_EVERY = 0.05
 """Seconds between two records about one scope."""
@@ -50,7 +51,8 @@ class AtlasWriter:
             event for key, one in written.items() for event in _events(one, batch.last[key], self._memory)
         ]
         await self._space_out(key for key, one in written.items() if one.snapshot is not None)
-        return Decision([*late, *batch.erased, *events], covers=covers)
+        lost = [_lost(one.cause) for one in batch.erased if one.cause is not None and _contradicts(one.cause)]
+        return Decision([*late, *batch.erased, *lost, *events], covers=covers)
 
     async def _write(
         self, deliveries: Sequence[Delivery]
@@ -122,6 +124,26 @@ def _shown(delivery: Delivery) -> Emit:
     return Emit(forgotten, delivery, identity=f"derived/reflection/{event.reflection_id}/late")
 
 
+def _contradicts(delivery: Delivery) -> bool:
+    return isinstance(delivery.event, FactChanged) and delivery.event.replaces is not None
+
+
+def _lost(delivery: Delivery) -> Emit:
+    """A fact never stood that contradicted another: what it contradicted is to be found."""
+    event = delivery.event
+    assert isinstance(event, FactChanged)
+    forgotten = Forgotten(
+        kind="fact",
+        id=event.fact_id,
+        reach="for_ever",
+        because="derived",
+        scope=event.scope.key,
+        asked_by=None,
+        forgotten_at=delivery.envelope.time,
+    )
+    return Emit(forgotten, delivery, identity=f"derived/fact/{event.fact_id}/late")
+
+
 def _events(applied: Applied, last: Delivery, memory: str) -> list[Emit]:
     """What is said of a scope, and what is asked of facts that say what an older one says."""
     asked = [_retire(fact, applied.snapshot) for fact in applied.duplicates if applied.snapshot]
@@ -138,7 +160,7 @@ def _changed(applied: Applied, snapshot: Snapshot, last: Delivery, memory: str) 
         applied=snapshot.applied,
         active_facts=snapshot.active_facts,
         buffered=len(snapshot.buffer),
-        newest_buffered_at=snapshot.buffer[-1].formed_at if snapshot.buffer else None,
+        newest_buffered_at=last_formed(snapshot.buffer),
         blob_version=snapshot.blob_version,
         consolidated_at=snapshot.consolidated_at,
         closed=snapshot.closed,
@@ -160,7 +182,7 @@ def _retire(fact: Fact, snapshot: Snapshot | None) -> FactCommanded:
         by="duplicate",
         asked_by=None,
         reason="an older fact says the same",
-        asked_at=fact.valid_from,
+        asked_at=max(fact.formed_at, fact.valid_from),
     )
 
 

@@ -13,24 +13,27 @@ from eden_memory.domain.asking import Answered, Asking, unit_of
 from eden_memory.domain.consolidating import (
     ConsolidationWatch,
     Merge,
+    TierOf,
     as_shown,
     asked_of_forgetting,
     material_of,
     may_be_due,
     merge_of,
     shortcoming,
+    users_of,
     within_limit,
 )
+from eden_memory.domain.failures import QuestionSpent
 from eden_memory.domain.fence import Fence
 from eden_memory.domain.forgetting.forgotten import Marks
-from eden_memory.domain.limits import ScopeLimits, limits_of
+from eden_memory.domain.limits import STANDARD, FormationLimits, ScopeLimits, limits_of
 from eden_memory.domain.stage import Dead, Decision, Delivery, Result, Retry
 from eden_memory.domain.words import words_of
 from eden_memory.ports import BlobsDecided, Forgetting, LanguageModel, Snapshots, Streams
-from schemas.answers import ConsolidatedText
-from schemas.documents import Snapshot
-from schemas.events import ScopeChanged, ScopeConsolidated
-from schemas.scopes import Scope
+from eden_memory.schemas.answers import ConsolidatedText
+from eden_memory.schemas.documents import Snapshot
+from eden_memory.schemas.events import ScopeChanged, ScopeConsolidated
+from eden_memory.schemas.scopes import Scope
 
 STAGE = "consolidation"
 
@@ -73,10 +76,14 @@ class Consolidation:
         fence: Fence,
         settings_version: str,
         watch: ConsolidationWatch,
+        tier_of: TierOf,
+        *,
+        limits: FormationLimits = STANDARD,
     ) -> None:
         self._snapshots, self._decided, self._streams = snapshots, decided, streams
         self._model, self._forgetting, self._fence = model, forgetting, fence
-        self._settings_version, self._watch = settings_version, watch
+        self._settings_version, self._watch, self._tier_of = settings_version, watch, tier_of
+        self._limits = limits
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Result:
         """The changes of one scope that wait together."""
@@ -84,7 +91,7 @@ class Consolidation:
         if not changes:
             return ()
         scope = changes[-1].scope
-        limits = limits_of(scope, await self._streams.of(scope.agent_id))
+        limits = limits_of(scope, await self._streams.of(scope.agent_id), self._limits)
         if not may_be_due(changes, limits):
             return ()
         case = await self._case(deliveries[-1], scope, limits)
@@ -103,7 +110,13 @@ class Consolidation:
     async def _decide(self, case: Case) -> Result:
         first = 1
         while (question := await self._question(case, first)) is not None:
-            answered = await self._ask(case, question)
+            try:
+                answered = await self._ask(case, question)
+            except QuestionSpent:
+                if case.delivery.attempt > 1:
+                    raise
+                first = question.attempt + 1  # an earlier change has left its dead letter
+                continue
             text, cut = within_limit(answered.value, case.limits.blob_words)
             if text:
                 return await self._consolidated(case, question.merge, answered, text, cut=cut)
@@ -131,10 +144,11 @@ class Consolidation:
         merge, limits = question.merge, case.limits
         fence = self._fence.around(f"{STAGE}/{merge.scope.key}@{merge.version}")
         prompt = prompts.consolidation(material_of(merge, limits), fence)
+        tier = await self._tier_of(users_of(merge.scope))
         return await self._model.ask(
             prompt,
             ConsolidatedText,
-            _asking(case, question),
+            _asking(case, question, tier),
             lambda answer: shortcoming(answer, limits.blob_words),
         )
 
@@ -162,14 +176,14 @@ class Consolidation:
             because=merge.because,
             call=answered.call,
             consolidated_at=merge.consolidated_at,
+            said_at=merge.said_at,
             settings_version=self._settings_version,
         )
         name = f"{scope.key}@{version}"
         return Decision((event,), writes=(f"blob:{name}",), key=name)
 
 
-def _asking(case: Case, question: Question) -> Asking:
-    """Tier unknown here: the free model, unless the stream names one."""
+def _asking(case: Case, question: Question, tier: int) -> Asking:
     delivery, scope = case.delivery, case.merge.scope
     return Asking(
         stage=STAGE,
@@ -180,6 +194,7 @@ def _asking(case: Case, question: Question) -> Asking:
         user_id=scope.user_id,
         session_id=scope.session_id,
         scope=scope.key,
+        tier=tier,
         attempt=delivery.attempt,
         anew=question.attempt - 1 + delivery.sent_again,
         shown=question.merge.shown,

@@ -1,31 +1,38 @@
 """memory.changes → `memory_contexts`: contexts of active sessions are built anew; batch form, nothing is published.
 
 At once where up to a hundred sessions are concerned, every few seconds where there are more. A session's own
-change makes it active. Whoever builds reads first which building it replaces, so an older state never takes the
-place of a newer one; a redelivery builds the same again.
+change makes it active, unless it has more than MOST_READY_USERS: each of as many contexts would name as many users.
+Whoever builds reads first which building it replaces, so an older state never takes the place of a newer one; a
+redelivery builds the same again. Who was in the session is looked up once more behind the write: a context that was
+built beside a new author's first message is built again.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import islice
 
 import structlog
 
-from eden_memory.domain.context.context import Showing, context_xml
-from eden_memory.domain.context.ready_contexts import Built, Ready
+from eden_memory.domain.constants import MOST_READY_USERS
+from eden_memory.domain.context.context import Showing, context_xml, next_expiry
+from eden_memory.domain.context.ready_contexts import Built, Ready, holds_for
 from eden_memory.domain.context.visible import Asked, View
+from eden_memory.domain.error_text import describe
 from eden_memory.domain.stage import Delivery, Outgoing
 from eden_memory.ports import ContextSource, FreshnessWatch, ReadyContexts
-from schemas.events import ScopeChanged
+from eden_memory.schemas.events import ScopeChanged
 
 log = structlog.get_logger()
 
 AT_ONCE = 100
-"""Contexts of a scope that are built with the change; more wait for the next round."""
+"""Contexts of a scope, and users of a session, that are built with the change; more wait for the next round."""
 ROUND_SECONDS = 3.0
 BREATH_SECONDS = 0.2
 """Between two batches of a partition: what changes meanwhile is built once."""
 MOST_CONFLICTS = 10
+TOGETHER = 200
+"""Contexts of which what they hold is in memory at the same time."""
 
 
 class ContextCache:
@@ -47,6 +54,8 @@ class ContextCache:
         self._round_seconds, self._breath_seconds = round_seconds, breath_seconds
         self._watch = watch
         self._later: set[str] = set()
+        self._sessions_later: dict[str, datetime] = {}
+        """Sessions of many, and how long they are active."""
         self._rounds: asyncio.Task[None] | None = None
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Outgoing]:
@@ -56,7 +65,8 @@ class ContextCache:
         keys = dict.fromkeys(_key(one) for one in deliveries)
         for key, concerned in (await self._contexts.concerned(keys, now, AT_ONCE + 1)).items():
             if len(concerned) > AT_ONCE:
-                self._put_off(key)
+                if not (key.startswith("session:") and concerned[0].asked.session_id in self._sessions_later):
+                    self._put_off(key)
             else:
                 wanted |= {one.asked: max(one.active_until, wanted.get(one.asked, now)) for one in concerned}
                 known += concerned
@@ -71,10 +81,23 @@ class ContextCache:
         async for page in self._contexts.active(None, self._clock()):
             await self._build(_until(page), page)
 
+    async def refresh_stale(self) -> None:
+        """Build anew what shows a fact that has expired."""
+        async for page in self._contexts.stale(self._clock()):
+            await self._build(_until(page), page)
+
     async def sessions_changed(self, session_ids: Iterable[str]) -> None:
         """Who is in these sessions may have changed."""
-        found = await self._contexts.of_sessions(session_ids, self._clock())
-        await self._build(_until(found), found)
+        async for page in self._contexts.of_sessions(session_ids, self._clock()):
+            await self._build(_until(page), page)
+
+    async def written(self, authors: Iterable[tuple[str, str]]) -> None:
+        """Messages of these (session, author) were committed: contexts that do not hold for them are withdrawn."""
+        found = {one.asked: one for one in await self._contexts.lacking(authors, self._clock())}
+        users = await self._source.users(list(found))
+        gone = [one for asked, one in found.items() if holds_for(users[asked]) != one.users]
+        await self._contexts.withdraw(gone)
+        await self._build(_until(gone), ())
 
     async def close(self) -> None:
         """Build what was put off."""
@@ -95,34 +118,63 @@ class ContextCache:
                 continue
             scope, active_until = event.scope, one.envelope.time + self._active
             if active_until > now:
-                until[event.scope.session_id] = active_until
-                for user in scope.audience or (None,):
-                    wanted[Asked(scope.agent_id, scope.session_id, user)] = active_until
-        known = list(await self._contexts.of_sessions(until, now)) if until else []
+                kept = scope.audience if len(scope.audience) <= MOST_READY_USERS else ()
+                asked = (Asked(scope.agent_id, scope.session_id, user) for user in kept or (None,))
+                if len(scope.audience) > len(kept):
+                    await self._open_later(event.scope.session_id, (), active_until)
+                elif len(kept) > AT_ONCE:
+                    await self._open_later(event.scope.session_id, asked, active_until)
+                else:
+                    until[event.scope.session_id] = active_until
+                    wanted |= dict.fromkeys(asked, active_until)
+        known = (
+            [one async for page in self._contexts.of_sessions(until, now) for one in page] if until else []
+        )
         for ready in known:
             wanted[ready.asked] = max(ready.active_until, until[ready.asked.session_id or ""])
         return wanted, known
 
+    async def _open_later(self, session_id: str, asked: Iterable[Asked], until: datetime) -> None:
+        """A session of many: what is to be built stands in the store, and is built in rounds, page by page."""
+        await self._contexts.open((Ready(one, until) for one in asked), self._clock())
+        self._sessions_later[session_id] = max(until, self._sessions_later.get(session_id, until))
+        self._in_the_next_round()
+
     async def _build(self, wanted: dict[Asked, datetime], read: Iterable[Ready]) -> None:
-        """Build these contexts from what is stored now; `read`: those of them that were read before it."""
+        """Build these contexts from what is stored now, so many together that memory stays bounded.
+
+        `read`: those of them that were read before what is stored.
+        """
         known = {one.asked: one for one in read}
+        left = iter(wanted.items())
+        while some := dict(islice(left, TOGETHER)):
+            await self._build_together(some, {one: known[one] for one in some if one in known})
+
+    async def _build_together(self, wanted: dict[Asked, datetime], known: dict[Asked, Ready]) -> None:
         for _ in range(MOST_CONFLICTS):
             if not wanted:
                 return
             known |= await self._contexts.known(one for one in wanted if one not in known)
             views = await self._source.look_up(list(wanted))
             before = {one: known.get(one) or Ready(one, until) for one, until in wanted.items()}
-            await self._contexts.remove(
-                [known[one] for one in wanted if one in known and not views[one].present]
-            )
-            present = [one for one in wanted if views[one].present]
+            kept = {one for one in wanted if _is_kept(views[one])}
+            await self._contexts.remove([known[one] for one in wanted if one in known and one not in kept])
+            present = [one for one in wanted if one in kept]
             again = await self._contexts.put(
                 [self._built(before[one], views[one], wanted[one]) for one in present]
             )
             if self._watch is not None:
                 self._watch.built(len(present) - len(again))
-            wanted, known = {one.asked: wanted[one.asked] for one in again}, {}
+            lost = {one.asked for one in again}
+            lost |= await self._joined({one: views[one] for one in present if one not in lost})
+            wanted, known = {one: wanted[one] for one in lost}, {}
         log.warning("contexts were built elsewhere, again and again", contexts=len(wanted))
+
+    async def _joined(self, stored: Mapping[Asked, View]) -> set[Asked]:
+        """Those whose session has gained or lost a user since it was read for them."""
+        personal = [one for one, view in stored.items() if view.personal]
+        users = await self._source.users(personal)
+        return {one for one in personal if users[one] != stored[one].users}
 
     def _built(self, before: Ready, view: View, until: datetime) -> Built:
         now = self._clock()
@@ -131,33 +183,47 @@ class ContextCache:
             xml=context_xml(view.shown, now, self._showing),
             revisions=view.revisions,
             scope_keys=view.scope_keys,
+            users=holds_for(view.users),
             built_at=now,
             active_until=max(until, before.active_until),
+            stale_at=next_expiry(view.shown, now),
         )
 
     def _put_off(self, key: str) -> None:
         self._later.add(key)
+        self._in_the_next_round()
+
+    def _in_the_next_round(self) -> None:
         if self._rounds is None or self._rounds.done():
             self._rounds = asyncio.create_task(self._in_rounds(), name="contexts put off")
 
     async def _in_rounds(self) -> None:
-        while self._later:
+        while self._later or self._sessions_later:
             await asyncio.sleep(self._round_seconds)
             try:
                 await self._round()
             except Exception as error:  # noqa: BLE001 - the edge of a task of its own: the next round tries again
-                log.warning("contexts not built", reason=f"{type(error).__name__}: {error}")
+                log.warning("contexts not built", reason=describe(error))
 
     async def _round(self) -> None:
         keys, self._later = self._later, set()
-        if not keys:
-            return
+        sessions, self._sessions_later = self._sessions_later, {}
         try:
-            async for page in self._contexts.active(keys, self._clock()):
-                await self._build(_until(page), page)
+            for session_id, until in sessions.items():
+                async for page in self._contexts.of_sessions([session_id], self._clock()):
+                    await self._build({one.asked: max(until, one.active_until) for one in page}, page)
+            if keys:
+                async for page in self._contexts.active(keys, self._clock()):
+                    await self._build(_until(page), page)
         except BaseException:
             self._later |= keys
+            self._sessions_later = sessions | self._sessions_later
             raise
+
+
+def _is_kept(view: View) -> bool:
+    """Whether a context is kept ready: for who is in a session that is not too large."""
+    return view.present and len(view.users or ()) <= MOST_READY_USERS
 
 
 def _until(page: Iterable[Ready]) -> dict[Asked, datetime]:

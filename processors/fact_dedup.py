@@ -5,28 +5,36 @@ one question to a model at most. Commands are carried out one by one, without a 
 """
 
 from asyncio import gather
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
+from itertools import accumulate, takewhile
 
 from eden_memory.domain.asking import Asking, Earlier
-from eden_memory.domain.facts.decision_plan import MOST_NEAR, Plan, merged_near, plan
-from eden_memory.domain.facts.decisions import Compared, NoVector, Resolving, Retention, compared
+from eden_memory.domain.facts.decision_plan import Plan, merged_near, plan
+from eden_memory.domain.facts.decisions import Compared, NoVector, Resolving, compared
 from eden_memory.domain.facts.fact_commands import Commanding
 from eden_memory.domain.facts.fact_hash import fact_hash
 from eden_memory.domain.facts.known_facts import KnownFact
 from eden_memory.domain.facts.scope_facts import ScopeFacts
-from eden_memory.domain.facts.statements import Stated, firsts, remembered, stated_by, stated_in
+from eden_memory.domain.facts.statements import (
+    Stated,
+    remembered,
+    repeatable,
+    stated_by,
+    stated_in,
+    unsettled,
+)
 from eden_memory.domain.fence import Fence
 from eden_memory.domain.forgetting.forgotten import Marks, ids_of
-from eden_memory.domain.limits import FACT_WORDS, limits_of
+from eden_memory.domain.limits import STANDARD, FormationLimits, limits_of
 from eden_memory.domain.stage import Decision, Delivery, Emit
 from eden_memory.ports import Decided, DedupWatch, Embedder, FactSearch, Forgetting, LanguageModel, Streams
 from eden_memory.prompts import fact_decisions
-from schemas.answers import FactDecisions
-from schemas.events import FactChanged, FactCommanded, FactsProposed
-from schemas.provenance import Embedding
-from schemas.scopes import Scope
+from eden_memory.schemas.answers import FactDecisions
+from eden_memory.schemas.events import FactChanged, FactCommanded, FactsProposed
+from eden_memory.schemas.provenance import Embedding
+from eden_memory.schemas.scopes import Scope
 
 STAGE = "fact-dedup"
 MOST_BYTES = 3_000_000
@@ -73,7 +81,8 @@ class Work:
     def touched(self) -> list[KnownFact]:
         """The facts that may change: those that say the same, were compared with, or are named by a command."""
         first = self.deliveries[0].event
-        names = {*self.compared.as_shown, first.fact_id if isinstance(first, FactCommanded) else None}
+        named = (first.fact_id, first.replaced_by) if isinstance(first, FactCommanded) else ()
+        names = {*self.compared.as_shown, *named}
         known = [*self.stored, *self.decided.values()]
         return [one for one in known if one.hash in self.hashes or one.fact_id in names]
 
@@ -91,10 +100,11 @@ class FactDedup:
         *,
         similar: float = 0.7,
         dedup: bool = True,
+        limits: FormationLimits = STANDARD,
     ) -> None:
         self._stores, self._model, self._embedder = stores, model, embedder
         self._fence, self._watch = fence, watch
-        self._similar, self._dedup = similar, dedup
+        self._similar, self._dedup, self._limits = similar, dedup, limits
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Decision:
         """Waiting proposals of one scope, or one command."""
@@ -118,13 +128,13 @@ class FactDedup:
             marks = await self._marks(work)
         facts = work.facts(marks)
         asked = remembered(work.stated, work.scope, marks)
-        new = [one for one in asked if facts.with_hash(one.hash) is None]
+        new = repeatable(asked, {one.hash for one in asked if facts.with_hash(one.hash) is not None})
         compares = bool(new) and self._dedup and isinstance(work.deliveries[0].event, FactsProposed)
         texts = [one.text for one in new]
         if compares:
             asking = self._asking(work)
             earlier, _ = await gather(self._model.earlier(asking.unit), self._embed(work, texts))
-            await self._compare(work, firsts(new), marks, asking, earlier)
+            await self._compare(work, new, marks, asking, earlier)
         else:
             await self._embed(work, texts)
         return await self._resolve(work)
@@ -146,12 +156,13 @@ class FactDedup:
             return
         if earlier is not None and earlier.shown != asked.shown():
             asking = replace(asking, unit=f"{asking.unit}/{asked.digest()}")
-        await self._ask(work, asked, {one.fact_id: one.text for one in new}, asking)
+        await self._ask(work, asked, {one.fact_id: one for one in new}, asking)
 
     async def _planned(self, work: Work, new: Sequence[Stated], marks: Marks) -> Plan:
-        """What is near the new facts now."""
+        """What is near the new facts now; a fact that says the same means nothing for them."""
         vectors, model = [work.vectors[one.text].vector for one in new], self._embedder.model
-        stored = await self._stores.search.nearest(work.scope.key, vectors, MOST_NEAR, self._similar)
+        most = self._limits.similar_facts
+        stored = await self._stores.search.nearest(work.scope.key, vectors, most, self._similar)
         work.stored += [one.fact for found in stored for one in found]
         facts = work.facts(marks)
         decided = {name: facts.active(name) for name in work.decided}
@@ -159,9 +170,22 @@ class FactDedup:
             name: None if one is None or one.embedding_model != model else one
             for name, one in decided.items()
         }
-        known = [[one for one in found if facts.active(one.fact.fact_id) is not None] for found in stored]
-        near = merged_near(known, usable, vectors, self._similar)
-        return plan([one.id for one in work.deliveries], new, vectors, near, self._similar)
+        active = [[one for one in found if facts.active(one.fact.fact_id) is not None] for found in stored]
+        merged = merged_near(active, usable, vectors, self._similar, most)
+        near = [
+            [other for other in found if other.fact.hash != one.hash]
+            for one, found in zip(new, merged, strict=True)
+        ]
+        known = {one.hash for one in new if facts.with_hash(one.hash) is not None}
+        left = unsettled(new, vectors, near, known, self._similar)
+        return plan(
+            [one.id for one in work.deliveries],
+            [new[index] for index in left],
+            [vectors[index] for index in left],
+            [near[index] for index in left],
+            self._similar,
+            most,
+        )
 
     async def _revived(self, work: Work, earlier: Earlier | None, marks: Marks) -> Plan | None:
         """What an answer that has arrived was asked about; None if there is none, or it no longer stands."""
@@ -174,15 +198,20 @@ class FactDedup:
         versions = [None if one is None else one.version for one in current]
         return old if versions == [version for _, version in old.known] else None
 
-    async def _ask(self, work: Work, asked: Plan, texts: Mapping[str, str], asking: Asking) -> None:
-        known = work.facts(Marks())
-        shown = {name: fact.text for name, _ in asked.known if (fact := known.active(name)) is not None}
-        shown |= {one.fact_id: texts.get(one.fact_id, "") for one in asked.new}
+    async def _ask(self, work: Work, asked: Plan, stated: Mapping[str, Stated], asking: Asking) -> None:
+        facts = work.facts(Marks())
+        known = {name: fact for name, _ in asked.known if (fact := facts.active(name)) is not None}
+        new = {one.fact_id: stated.get(one.fact_id) for one in asked.new}
+        shown = {name: one.text for name, one in known.items()}
+        shown |= {name: one.text if one else "" for name, one in new.items()}
+        times = {name: one.valid_from for name, one in known.items()}
+        times |= {name: one.said_at for name, one in new.items() if one}
         prompt = fact_decisions(
-            asked.material(shown, FACT_WORDS), self._fence.around(f"{STAGE}/{work.deliveries[0].id}")
+            asked.material(shown, self._limits.fact_words, times),
+            self._fence.around(f"{STAGE}/{work.deliveries[0].id}"),
         )
         answer = await self._model.ask(prompt, FactDecisions, replace(asking, shown=asked.shown()))
-        work.compared = compared(asked, answer.value.decisions, shown, FACT_WORDS, answer.call)
+        work.compared = compared(asked, answer.value.decisions, shown, self._limits.fact_words, answer.call)
         merged = work.compared.merged_texts()
         hashes = [fact_hash(one) for one in merged]
         work.hashes.update(hashes)
@@ -195,18 +224,21 @@ class FactDedup:
         marks, work.given, of_agent = await gather(
             self._marks(work), self._given(work), streams.of(work.scope.agent_id)
         )
-        covered = {one.id for one in work.deliveries[: work.covers]}
-        stated = [one for one in work.stated if one.delivery.id in covered]
-        left = remembered(stated, work.scope, marks)
-        limits = limits_of(work.scope, of_agent)
+        limits = limits_of(work.scope, of_agent, self._limits)
         while True:
+            covered = {one.id for one in work.deliveries[: work.covers]}
+            stated = [one for one in work.stated if one.delivery.id in covered]
+            left = remembered(stated, work.scope, marks)
             facts = work.facts(marks)
-            resolving = Resolving(facts, work.compared, work.vectors, Retention(limits.retention_days))
+            resolving = Resolving(facts, work.compared, work.vectors, limits)
             try:
                 for one in left:
                     resolving.resolve(one)
             except NoVector as missing:
                 await self._embed(work, [missing.text])
+                continue
+            if (fitting := _fitting(work, facts)) is not None:
+                work.covers = fitting
                 continue
             resolving.counts.update({"void": work.compared.void, "forgotten": len(stated) - len(left)})
             for what, number in (+resolving.counts).items():
@@ -216,8 +248,8 @@ class FactDedup:
     async def _command(self, work: Work, command: FactCommanded) -> Decision:
         assert command.fact_id is not None
         hashes = [fact_hash(command.text)] if command.text is not None else []
-        await self._read(work, hashes, [command.fact_id])
-        if command.by == "duplicate":
+        await self._read(work, hashes, [one for one in (command.fact_id, command.replaced_by) if one])
+        if command.by == "duplicate" or command.action == "unmerge":
             said = {one.hash for one in work.touched() if one.fact_id == command.fact_id}
             await self._read(work, sorted(said), [])
         marks, work.given = await gather(self._marks(work), self._given(work))
@@ -286,21 +318,26 @@ class FactDedup:
 
 
 def _decision(work: Work, facts: ScopeFacts) -> Decision:
-    """The changes as events, up to a bound of bytes; each takes its version, and all one number of the scope."""
-    place = {one.id: index for index, one in enumerate(work.deliveries)}
-    covers, size, kept = work.covers, 0, list[tuple[Delivery, FactChanged]]()
-    for delivery, event in facts.changes:
-        size += _size(event)
-        if size > MOST_BYTES and place[delivery.id] > 0:
-            covers = place[delivery.id]
-            break
-        kept.append((delivery, event))
-    kept = [one for one in kept if covers is None or place[one[0].id] < covers]
-    writes = [f"fact:{event.fact_id}@{event.version}" for _, event in kept]
-    number = (f"{facts.scope.key}#{facts.outcome}",) if kept else ()
+    """The changes as events; each takes its version, and all one number of the scope."""
+    writes = [f"fact:{event.fact_id}@{event.version}" for _, event in facts.changes]
+    number = (f"{facts.scope.key}#{facts.outcome}",) if writes else ()
     return Decision(
-        [Emit(event, cause=delivery) for delivery, event in kept], writes=(*writes, *number), covers=covers
+        [Emit(event, cause=delivery) for delivery, event in facts.changes],
+        writes=(*writes, *number),
+        covers=work.covers,
     )
+
+
+def _fitting(work: Work, facts: ScopeFacts) -> int | None:
+    """How many of the first deliveries to decide anew without the others, if the events are too large; else None."""
+    covered = work.deliveries[: work.covers]
+    sizes = Counter[str]()
+    for delivery, event in facts.changes:
+        sizes[delivery.id] += _size(event)
+    if len(covered) == 1 or sizes.total() <= MOST_BYTES:
+        return None
+    up_to = accumulate(sizes[one.id] for one in covered)
+    return min(max(1, sum(1 for _ in takewhile(lambda size: size <= MOST_BYTES, up_to))), len(covered) - 1)
 
 
 def _size(event: FactChanged) -> int:

@@ -4,26 +4,36 @@ It sees the conversation alone, no memory: facts must stand alone. Every formati
 """
 
 from asyncio import gather
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from eden_memory import prompts
 from eden_memory.domain.asking import Answered, Asking
-from eden_memory.domain.extraction.briefs import Scopes, asking_about, fact_scopes, participants_named
+from eden_memory.domain.extraction.briefs import (
+    Scopes,
+    asking_about,
+    fact_scopes,
+    of_authors,
+    participants_named,
+)
 from eden_memory.domain.extraction.placing import Placed, Placing, Rules
+from eden_memory.domain.extraction.proposals import proposals_of
 from eden_memory.domain.extraction.transcript import Transcript, named_by, transcript
 from eden_memory.domain.failures import PermanentError
 from eden_memory.domain.fence import Fence
-from eden_memory.domain.limits import FACT_WORDS, FACTS_OF_A_WINDOW
+from eden_memory.domain.limits import STANDARD, FormationLimits
 from eden_memory.domain.material import FactMaterial
 from eden_memory.domain.stage import Delivery, Outgoing
 from eden_memory.ports import ExtractionWatch, Forgetting, LanguageModel, Streams, Windows
-from schemas.answers import ExtractedFacts
-from schemas.events import FactsExtracted, FactsProposed, FormationRequested
-from schemas.events.formation import ExtractedFact, Window
-from schemas.provenance import Call, Statement
+from eden_memory.schemas.answers import ExtractedFacts
+from eden_memory.schemas.events import FactsExtracted, FormationRequested
+from eden_memory.schemas.events.formation import ExtractedFact, Window
+from eden_memory.schemas.provenance import Call
+from eden_memory.schemas.scopes import Scope
 
 STAGE = "fact-extraction"
+PAST_RETENTION = "every scope's facts of so long ago have expired"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +46,8 @@ class Case:
     scopes: Scopes
     transcript: Transcript
     names: tuple[str, ...]
+    past: frozenset[Scope]
+    """Scopes whose facts are not kept for so long."""
 
 
 class FactExtraction:
@@ -51,10 +63,13 @@ class FactExtraction:
         watch: ExtractionWatch,
         *,
         demote_names: bool = False,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        limits: FormationLimits = STANDARD,
     ) -> None:
+        """`clock` (the wall's) tells what is past its retention already: decided once, as all that is decided."""
         self._windows, self._streams, self._model = windows, streams, model
         self._forgetting, self._fence, self._watch = forgetting, fence, watch
-        self._demote_names = demote_names
+        self._demote_names, self._clock, self._limits = demote_names, clock, limits
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Outgoing]:
         """One window."""
@@ -65,6 +80,9 @@ class FactExtraction:
         case = await self._case(delivery, window) if window.messages and fact_scopes(window) else None
         if case is None or not case.transcript.lines:
             return [_extracted(delivery, window, ())]
+        if case.past >= set(case.scopes.all):
+            self._watch.extracted(STAGE, 0, {"past_retention": 1})
+            return [_extracted(delivery, window, (), reason=PAST_RETENTION)]
         fence = self._fence.around(f"{STAGE}/{window.formation_id}")
         return await self._formed(case, await self._ask(case, fence), fence)
 
@@ -80,32 +98,38 @@ class FactExtraction:
         if stored is None:
             raise PermanentError("the texts of the window are kept no longer")
         told = transcript(stored, window, marks, earlier.shown if earlier else ())
-        scopes = Scopes.of(fact_scopes(window), streams)
+        scopes = Scopes.of(fact_scopes(window), streams, self._limits, of_authors=of_authors(window))
         asking = replace(asking, shown=told.shown, model=scopes.model)
         names = participants_named(stored, window) if self._demote_names else ()
-        return Case(delivery, window, asking, scopes, told, names)
+        return Case(delivery, window, asking, scopes, told, names, scopes.past(window, self._clock()))
 
     async def _ask(self, case: Case, fence: str) -> Answered[ExtractedFacts]:
-        material = FactMaterial(case.transcript.lines, case.scopes.for_facts(), FACTS_OF_A_WINDOW, FACT_WORDS)
+        limits = self._limits
+        material = FactMaterial(
+            case.transcript.lines, case.scopes.for_facts(), limits.facts, limits.fact_words
+        )
         return await self._model.ask(prompts.fact_extraction(material, fence), ExtractedFacts, case.asking)
 
     async def _formed(self, case: Case, answered: Answered[ExtractedFacts], fence: str) -> Sequence[Outgoing]:
         """What stands of the answer, by what is forgotten now that it is here."""
         marks = await self._forgetting.among(named_by(case.window))
-        rules = Rules(case.scopes.all, case.scopes.words(FACT_WORDS), {}, FACTS_OF_A_WINDOW, case.names)
+        words = case.scopes.words(self._limits.fact_words)
+        rules = Rules(case.scopes.all, words, {}, self._limits.facts, case.names)
         placing = Placing(case.window, case.transcript, rules, fence)
-        placed = placing.place(answered.value.facts, marks)
+        stated = placing.place(answered.value.facts, marks)
+        placed = [one for one in stated if one.scope not in case.past]
+        placing.counts["expired"] += len(stated) - len(placed)
         self._watch.extracted(STAGE, len(placed), placing.counts)
         call = answered.call and answered.call.model_copy(update={"items": max(len(placed), 1)})
         facts = tuple(_fact(one, number, case.window, call) for number, one in enumerate(placed, 1))
         extracted = _extracted(case.delivery, case.window, facts).model_copy(
             update={
                 "cut": placing.counts["beyond"],
-                "dropped": placing.counts["no_scope"] + placing.counts["personal"],
+                "dropped": sum(placing.counts[how] for how in ("no_scope", "personal", "expired")),
                 "call": call,
             }
         )
-        return [extracted, *_proposed(case, facts)]
+        return [extracted, *proposals_of(extracted)]
 
 
 def _fact(placed: Placed, number: int, window: Window, call: Call | None) -> ExtractedFact:
@@ -121,34 +145,14 @@ def _fact(placed: Placed, number: int, window: Window, call: Call | None) -> Ext
     )
 
 
-def _extracted(delivery: Delivery, window: Window, facts: tuple[ExtractedFact, ...]) -> FactsExtracted:
+def _extracted(
+    delivery: Delivery, window: Window, facts: tuple[ExtractedFact, ...], reason: str | None = None
+) -> FactsExtracted:
     return FactsExtracted(
         cause=delivery.id,
         attempt=delivery.sent_again + 1,
         window=window,
         outcome="extracted" if facts else "empty",
+        reason=reason,
         facts=facts,
     )
-
-
-def _proposed(case: Case, facts: Sequence[ExtractedFact]) -> list[FactsProposed]:
-    """One for each scope that has facts, from broad to narrow."""
-    by_scope = {scope: tuple(one for one in facts if one.scope == scope) for scope in case.scopes.all}
-    return [
-        FactsProposed(
-            cause=case.delivery.id,
-            attempt=case.delivery.sent_again + 1,
-            formation_id=case.window.formation_id,
-            session_id=case.window.session_id,
-            scope=scope,
-            facts=tuple(map(_statement, stated)),
-            formed_at=case.window.closed_at,
-            settings_version=case.window.settings_version,
-        )
-        for scope, stated in by_scope.items()
-        if stated
-    ]
-
-
-def _statement(fact: ExtractedFact) -> Statement:
-    return Statement(**{name: getattr(fact, name) for name in Statement.model_fields})

@@ -7,12 +7,25 @@ what the sessions' outboxes then hold is published and cleared. A redelivered ba
 from asyncio import gather
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
 from eden_memory.domain.budgets.budgets import Admitted, Held
+from eden_memory.domain.failures import PermanentError
+from eden_memory.domain.forgetting.forgotten import Marks
 from eden_memory.domain.stage import Decision, Delivery, Emit, Erase, Retry
 from eden_memory.domain.windows.participants import Missing, SessionFacts
 from eden_memory.domain.windows.trigger import Messages, Session
-from eden_memory.domain.windows.trigger_batch import Batch, authors, erased, messages_named, sessions_named
+from eden_memory.domain.windows.trigger_batch import (
+    Batch,
+    asked_again,
+    authors,
+    erased,
+    forgettable,
+    is_reread,
+    messages_named,
+    misnamed,
+    sessions_named,
+)
 from eden_memory.domain.windows.trigger_kept import Kept
 from eden_memory.domain.windows.window_request import (
     BatchWrite,
@@ -25,8 +38,8 @@ from eden_memory.domain.windows.window_request import (
     request,
     stored_window,
 )
-from eden_memory.ports import Directory, TriggerStore, TriggerWatch, WindowBudgets
-from schemas.events import Watermark
+from eden_memory.ports import Directory, Forgetting, TriggerStore, TriggerWatch, WindowBudgets
+from eden_memory.schemas.events import Watermark
 
 MOST_DUE = 1_000
 """Sessions that one watermark closes, and as many that it looks up again; the next one takes the rest."""
@@ -34,6 +47,10 @@ MOST_CONFLICTS = 10
 """How often a batch is read anew because somebody else wrote first, before it is tried again later."""
 FREE = Admitted()
 NOT_ASKED: Mapping[str, Admitted | Held] = {}
+AGAIN = timedelta(minutes=10)
+"""After so long a Watermark looks again at a session that could not be read or stored."""
+LARGEST_REQUEST = 3_900_000
+"""Bytes; of 4,000,000 that a record may have."""
 ELSEWHERE = -1
 """The partition of a session that is not known to be of this one."""
 
@@ -55,34 +72,46 @@ class FormationTrigger:
         directory: Directory,
         settings_version: str,
         watch: TriggerWatch,
+        forgotten: Forgetting,
         *,
         forgets: bool = True,
         budgets: WindowBudgets | None = None,
     ) -> None:
         self._store, self._directory, self._watch = store, directory, watch
-        self._budgets = budgets
+        self._forgotten, self._budgets = forgotten, budgets
         self._settings_version, self._forgets = settings_version, forgets
         self._kept: dict[int, Kept] = {}
         self._confirmed: dict[int, list[tuple[str, str]]] = {}
         self._looked_at: dict[int, str] = {}
+        self._aside: dict[str, datetime] = {}
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Decision | Retry:
-        """One batch of one partition, cut where it must be."""
+        """One batch of one partition, cut where it must be.
+
+        Forgetting stores its marks before it looks for messages, and this stores messages before it looks for
+        marks again: so one of the two finds what the other has stored. Marks that came meanwhile have the batch
+        applied once more, which leaves the forgotten messages without a text.
+        """
         partition = deliveries[0].partition
-        left, conflicts = list(deliveries), 0
+        left, conflicts = deliveries, 0
         sent: list[Emit | Erase] = []
         ready: dict[str, StoredWindow] = {}
+        marks = await self._marks(deliveries)
         while left:
             kept = await self._take(partition)
-            batch = await self._read(kept, left)
+            batch = await self._read(kept, left, marks)
             taken = await self._apply(batch, kept, left, {one.session_id for one in ready.values()})
             closing = await self._close(batch)
             if await self._write(batch, kept, closing):
                 self._kept[partition] = kept
+                _demand(set(sessions_named(left[:taken])) - set(batch.sessions), "stored")
                 left = left[taken:]
                 sent += batch.sent
                 ready |= await self._ready(batch, closing)
-            elif (conflicts := conflicts + 1) > MOST_CONFLICTS:
+                if left or (now := await self._marks(deliveries)) == marks:
+                    continue
+                marks, left = now, deliveries
+            if (conflicts := conflicts + 1) > MOST_CONFLICTS:
                 return Retry("a session was changed meanwhile, again and again", after=1.0)
         names = [(window.session_id, name) for name, window in ready.items()]
         events = [*sent, *(one for window in ready.values() for one in _outgoing(window))]
@@ -97,18 +126,32 @@ class FormationTrigger:
                 kept.published(confirmed)
         return kept if kept is not None else Kept(await self._store.place(partition))
 
-    async def _read(self, kept: Kept, deliveries: Sequence[Delivery]) -> Batch:
+    async def _marks(self, deliveries: Sequence[Delivery]) -> Marks:
+        named = forgettable(deliveries)
+        return (await self._forgotten.among(named)).asked() if named else Marks()
+
+    async def _read(self, kept: Kept, deliveries: Sequence[Delivery], marks: Marks) -> Batch:
         partition = deliveries[0].partition
         named = dict.fromkeys(sessions_named(deliveries))
         known, sessions = await gather(
             self._store.messages(messages_named(deliveries)), self._sessions(kept, named, partition)
         )
+        _demand(set(named) - set(sessions), "read")
         held = {one.session_id for one in known.values() if one.session_id is not None}
         if unread := held - set(named):
             sessions |= await self._sessions(kept, unread, ELSEWHERE)
-        batch = Batch(partition, sessions, Messages(known), self._forgets, kept.place)
+        batch = Batch(partition, sessions, Messages(known), self._forgets, kept.place, marks=marks)
+        batch.asked_again = asked_again(deliveries)
+        await self._take_back_authors(batch, deliveries)
         await self._look_who_is_off(batch, deliveries)
         return batch
+
+    async def _take_back_authors(self, batch: Batch, deliveries: Sequence[Delivery]) -> None:
+        """Who was named by a wrong field mapping alone is no author of the session any more."""
+        corrected = [one.key for one in deliveries if is_reread(one)]
+        for name, users in misnamed(deliveries, batch.messages.known).items():
+            if (session := batch.sessions.get(name)) is not None and session.partition == batch.partition:
+                session.unsee(users - await self._store.authors_among(name, users, corrected))
 
     async def _sessions(self, kept: Kept, ids: Iterable[str], partition: int) -> dict[str, Session]:
         """Sessions as stored; one that has no document is of `partition`."""
@@ -148,8 +191,10 @@ class FormationTrigger:
         )
         self._looked_at[partition] = left[-1] if len(left) == MOST_DUE else ""
         named = dict.fromkeys([*due, *(one for one in left if one not in ready)])
-        unread = [one for one in named if one not in batch.sessions]
-        batch.add(await self._sessions(kept, unread, partition))
+        unread = [one for one in named if one not in batch.sessions and not self._is_aside(one, event.time)]
+        found = await self._sessions(kept, unread, partition)
+        self._set_aside((one for one in unread if one not in found), event.time)
+        batch.add(found)
         self._watch.waiting(partition, waiting)
         return len(due) == MOST_DUE
 
@@ -217,6 +262,9 @@ class FormationTrigger:
             else:
                 session = batch.sessions[window.session_id]
                 request(window, session, known, self._settings_version, result.estimate)
+                if (size := len(window.value or b"")) > LARGEST_REQUEST:
+                    window.requested, window.value, window.settled = None, None, False
+                    held.setdefault(window.session_id, f"its request has {size} bytes: too many users")
         return held
 
     async def _admit(
@@ -230,6 +278,7 @@ class FormationTrigger:
         """Store what the batch did; False: somebody else was first, read anew."""
         own = batch.own()
         write = BatchWrite(batch.partition, kept.place, batch.place, closing=list(closing.writes.values()))
+        write.forgotten = batch.forgotten
         write.sessions = [one for one in own if one.needs_writing() and one.session_id not in closing.writes]
         for message in batch.messages.touched.values():
             of = closing.writes.get(message.session_id or "")
@@ -239,11 +288,33 @@ class FormationTrigger:
             if place is None:
                 return False
             kept.place = place
+        if write.failed:
+            self._take_out(write.failed, batch, kept, closing)
+            own = batch.own()
         for session in own:
             session.written()
         kept.keep(own)
         self._watch.wrote(batch.counts)
         return True
+
+    def _take_out(self, failed: Sequence[str], batch: Batch, kept: Kept, closing: Closing) -> None:
+        """Leave sessions that could not be stored as they were; the others go on."""
+        for name in failed:
+            kept.drop(name)
+            del batch.sessions[name]
+        for window in [one for one in closing.windows.values() if one.session_id in failed]:
+            del closing.windows[window.formation_id]
+        if batch.passed is not None:
+            self._set_aside(failed, batch.passed)
+
+    def _set_aside(self, sessions: Iterable[str], time: datetime) -> None:
+        self._aside |= dict.fromkeys(sessions, time + AGAIN)
+
+    def _is_aside(self, session: str, time: datetime) -> bool:
+        if self._aside.get(session, time) > time:
+            return True
+        self._aside.pop(session, None)
+        return False
 
     async def _ready(self, batch: Batch, closing: Closing) -> dict[str, StoredWindow]:
         """What can be published of the sessions at hand, in order: the new, and what an earlier attempt left."""
@@ -257,6 +328,12 @@ class FormationTrigger:
 
     def _remember(self, partition: int, sent: Iterable[tuple[str, str]]) -> Callable[[], None]:
         return lambda: self._confirmed.setdefault(partition, []).extend(sent)
+
+
+def _demand(lost: Set[str], what: str) -> None:
+    """Give up a record whose session is lost; the worker finds it among its batch."""
+    if lost:
+        raise PermanentError(f"session {min(lost)} cannot be {what}: the log says why")
 
 
 def _waits(session: Session, found: SessionFacts | Missing, batch: Batch) -> bool:

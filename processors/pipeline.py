@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from eden_memory.domain.extraction.in_place import closed_all_the_same, failed_extraction
 from eden_memory.domain.facts.proposals import proposals_together
 from eden_memory.domain.stage import Delivery, Handler, Outgoing, Stage
-from schemas.events import (
+from eden_memory.schemas.events import (
     FactChanged,
     FactCommanded,
     FactsExtracted,
@@ -74,7 +74,7 @@ def stages(handlers: Mapping[str, Handler]) -> tuple[Stage, ...]:
             FACT_DEDUP,
             _of(handlers, FACT_DEDUP),
             reads=(FactsProposed, FactCommanded),
-            writes=(FactChanged, ModelCalled),
+            writes=(FactChanged, FactCommanded, ModelCalled),
             together=40,
             together_first=proposals_together,
         ),
@@ -91,13 +91,14 @@ def stages(handlers: Mapping[str, Handler]) -> tuple[Stage, ...]:
             reads=(ScopeChanged,),
             writes=(ScopeConsolidated, ScopeChanged, ModelCalled),
             together=100,
+            one_question=True,
             keeps_empty=False,
         ),
         Stage(
             FORGETTING,
             _of(handlers, FORGETTING),
             reads=(Forgotten,),
-            writes=(Forgotten,),
+            writes=(Forgotten, FactCommanded),
             in_parts=True,
         ),
         Stage(

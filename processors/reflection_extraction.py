@@ -17,6 +17,7 @@ from eden_memory.domain.extraction.briefs import (
     asking_about,
     is_private,
     known_of,
+    of_authors,
     participants_named,
 )
 from eden_memory.domain.extraction.in_place import session_closed
@@ -25,15 +26,16 @@ from eden_memory.domain.extraction.transcript import Transcript, named_by, trans
 from eden_memory.domain.failures import PermanentError
 from eden_memory.domain.fence import Fence
 from eden_memory.domain.forgetting.forgotten import Marks
-from eden_memory.domain.limits import REFLECTION_WORDS
+from eden_memory.domain.limits import STANDARD, FormationLimits
 from eden_memory.domain.material import ReflectionMaterial
+from eden_memory.domain.sharing import private_keys
 from eden_memory.domain.stage import Delivery, Outgoing
 from eden_memory.ports import ExtractionWatch, Forgetting, LanguageModel, Snapshots, Streams, Windows
-from schemas.answers import StatedReflections
-from schemas.documents import Snapshot
-from schemas.events import FactsExtracted, ReflectionFormed
-from schemas.events.formation import Window
-from schemas.provenance import Call
+from eden_memory.schemas.answers import StatedReflections
+from eden_memory.schemas.documents import Snapshot
+from eden_memory.schemas.events import FactsExtracted, ReflectionFormed
+from eden_memory.schemas.events.formation import Window
+from eden_memory.schemas.provenance import Call, newest_said
 
 STAGE = "reflection-extraction"
 
@@ -71,10 +73,11 @@ class ReflectionExtraction:
         watch: ExtractionWatch,
         *,
         demote_names: bool = False,
+        limits: FormationLimits = STANDARD,
     ) -> None:
         self._windows, self._streams, self._snapshots = windows, streams, snapshots
         self._model, self._forgetting, self._fence = model, forgetting, fence
-        self._watch, self._demote_names = watch, demote_names
+        self._watch, self._demote_names, self._limits = watch, demote_names, limits
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Outgoing]:
         """One window, whether facts were found in it or not."""
@@ -96,7 +99,7 @@ class ReflectionExtraction:
         windows, streams, known, earlier = await gather(
             self._windows.windows([window.formation_id]),
             self._streams.of(window.agent_id),
-            self._snapshots.snapshots([scope.key for scope in window.scopes]),
+            self._known(window),
             self._model.earlier(asking.unit),
         )
         stored = windows.get(window.formation_id)
@@ -104,10 +107,18 @@ class ReflectionExtraction:
             raise PermanentError("the texts of the window are kept no longer")
         marks = await self._forgetting.among(named_by(window) | known_of(known))
         told = transcript(stored, window, marks, earlier.shown if earlier else ())
-        scopes = Scopes.of(window.scopes, streams)
+        scopes = Scopes.of(window.scopes, streams, self._limits, of_authors=of_authors(window))
         asking = replace(asking, shown=told.shown, model=scopes.model)
         names = participants_named(stored, window) if self._demote_names else ()
         return Case(delivery, extracted, asking, scopes, known, marks, told, names)
+
+    async def _known(self, window: Window) -> dict[str, Snapshot]:
+        """What is remembered, as far as all who take part may hear of it."""
+        streams = await self._streams.of(window.agent_id)
+        shards = {name: one for name, one in streams.items() if one.shard is not None}
+        private = private_keys(window.scopes, shards, window.sharing)
+        told = (one for one in window.scopes if one.kind != "user" or not of_authors(window))
+        return await self._snapshots.without_users([one.key for one in told], private)
 
     async def _ask(self, case: Case, fence: str) -> Answered[StatedReflections]:
         facts = (one for one in case.extracted.facts if not case.marks.all_gone(one.sources))
@@ -115,7 +126,7 @@ class ReflectionExtraction:
             lines=case.transcript.lines,
             scopes=case.scopes.for_reflections(case.known, case.marks),
             facts=tuple(one.text for one in facts),
-            words=REFLECTION_WORDS,
+            words=self._limits.reflection_words,
         )
         prompt = prompts.reflection_extraction(material, fence)
         return await self._model.ask(prompt, StatedReflections, case.asking)
@@ -126,7 +137,8 @@ class ReflectionExtraction:
         """What stands of the answer, by what is forgotten now that it is here."""
         marks = await self._forgetting.among(named_by(case.window))
         most = {scope.key: limits.most for scope, limits in case.scopes.limits.items()}
-        rules = Rules(case.scopes.all, case.scopes.words(REFLECTION_WORDS), most, names=case.names)
+        words = case.scopes.words(self._limits.reflection_words)
+        rules = Rules(case.scopes.all, words, most, names=case.names)
         placing = Placing(case.window, case.transcript, rules, fence)
         placed = placing.place(answered.value.reflections, marks)
         by_scope = Counter(one.scope.key for one in placed)
@@ -158,6 +170,7 @@ def _reflection(case: Case, placed: Placed, position: int, call: Call | None) ->
         whole_window=placed.whole_window,
         call=call,
         formed_at=window.closed_at,
+        said_at=newest_said(placed.sources) or window.closed_at,
         private=is_private(placed.scope, placed.sources, window),
         demoted_from=placed.demoted_from,
         asked_by=None,

@@ -18,12 +18,12 @@ from eden_memory.domain.source.changes import (
     Document,
     Page,
 )
-from eden_memory.domain.source.inbox_mapping import InboxMapping
+from eden_memory.domain.source.inbox_mapping import REREAD, InboxMapping
 from eden_memory.domain.source.mapped import Mapped, Unmapped
 from eden_memory.domain.source.message_fields import Unusable
 from eden_memory.domain.source.message_mapping import TOPIC, MessageMapping, Origin, Reason, watermark
-from eden_memory.domain.source.records import DEAD_HEADERS, Outgoing
-from schemas.envelope import rfc3339
+from eden_memory.domain.source.records import CUT, DEAD, Outgoing, why_dead
+from eden_memory.schemas.envelope import rfc3339
 
 LONGEST_ORIGINAL = 3_500_000
 LONGEST_KEY = 1_024
@@ -66,22 +66,31 @@ class Tailer:
         for document in page.documents:
             time = self._map.written_at(document, page.time)
             self._record(mapped, document, page.version, time, origin)
-            if origin == "merge":
-                self._emptied(mapped, document, page.version, time)
+            if origin != "backfill":
+                self._emptied(mapped, document, page.version, time, origin)
         return mapped
 
-    def _emptied(self, mapped: Mapped, document: Document, version: str, time: bytes) -> None:
+    def created_since(self, page: Page, since: datetime) -> Page:
+        """The documents of a page that were created then or later, and those that name no time."""
+        latest = rfc3339(since)
+        kept = [one for one in page.documents if (self._map.created_at(one) or latest) >= latest]
+        return page._replace(documents=kept)
+
+    def _emptied(self, mapped: Mapped, document: Document, version: str, time: bytes, origin: Origin) -> None:
         with suppress(Unusable):
             if not self._map.has_text(document):
-                mapped.emptied.append(self._map.record(document, version, time, "merge"))
+                mapped.emptied.append(self._map.record(document, version, time, origin))
 
     def carry(self, mapped: Mapped, document: Document, version: str, time: datetime) -> None:
         """Add what an inbox document asks for."""
-        mapped.carried.append(document["_id"])
         try:
+            if document.get("kind") == REREAD:
+                mapped.rereads.append(self._ask.reread(document))
+                return
             mapped.records.append(self._ask.record(document, version, time))
         except Unusable as error:
             mapped.unmapped.append(Unmapped(self._inbox, document, str(error), version))
+        mapped.carried.append(document["_id"])
 
     def dead(self, mapped: Mapped, originals: Sequence[Document], time: datetime) -> list[Outgoing]:
         """Dead letters of what could not be mapped; `originals` are the whole messages that still exist."""
@@ -93,22 +102,16 @@ class Tailer:
 
     def _dead(self, one: Unmapped, document: Document, time: datetime) -> Outgoing:
         original = self._to_json(document)
-        headers = {
-            "topic": TOPIC,
-            "partition": "-1",
-            "offset": "-1",
-            "stage": "tailer",
-            "collection": one.collection,
-            "exception.class.name": "Unusable",
-            "exception.message": one.reason,
-            "attempts": "1",
-            "time": rfc3339(time),
-            "version": one.version,
-            **({"cut": str(len(original))} if len(original) > LONGEST_ORIGINAL else {}),
-        }
-        key = self._to_json({"_id": document["_id"]})[:LONGEST_KEY]
-        pairs = [(DEAD_HEADERS + name, value.encode()) for name, value in headers.items()]
-        return Outgoing(TOPIC + ".dead", key, original[:LONGEST_ORIGINAL], pairs, key)
+        place = {"collection": one.collection, "version": one.version}
+        key = self.dead_key(document)
+        headers = why_dead(TOPIC, "Unusable", one.reason, time, place)
+        if len(original) > LONGEST_ORIGINAL:
+            headers.append((CUT, str(len(original)).encode()))
+        return Outgoing(TOPIC + DEAD, key, original[:LONGEST_ORIGINAL], headers, key)
+
+    def dead_key(self, document: Document) -> bytes:
+        """The Kafka key of a document's dead letter."""
+        return self._to_json({"_id": document["_id"]})[:LONGEST_KEY]
 
     def key(self, document: Document) -> bytes | None:
         """The Kafka key of a message's document; None if its id can be none."""
@@ -134,7 +137,10 @@ class Tailer:
         elif change.operation == REPLACE or self._matters(change):
             self._moved(mapped, change)
             time = self._map.second(change.time)
-            self._record(mapped, change.document, change.version, time, "stream", even_empty=True)
+            edited = change.operation == REPLACE or self._touches(change, self._map.paths.content)
+            self._record(
+                mapped, change.document, change.version, time, "stream", even_empty=True, edited=edited
+            )
 
     def _record(
         self,
@@ -145,10 +151,12 @@ class Tailer:
         origin: Origin,
         *,
         even_empty: bool = False,
+        edited: bool = False,
     ) -> None:
         try:
             if even_empty or self._map.has_text(document):
-                mapped.records.append(self._map.record(document, version, time, origin))
+                mapped.records.append(self._map.record(document, version, time, origin, edited=edited))
+                mapped.authorless += self._map.lacks_author(document)
             else:
                 mapped.empty += 1
         except Unusable as error:
@@ -192,6 +200,11 @@ class Tailer:
     def _touches(change: Change, path: str) -> bool:
         return change.touched is None or any(_overlap(name, path) for name in change.touched)
 
+    def _repeats(self, later: Change, earlier: Change) -> bool:
+        """Whether the record of `later` says all that the one of `earlier` would: also that the text changed."""
+        content = self._map.paths.content
+        return self._touches(later, content) or not self._touches(earlier, content)
+
     def _superseded(self, changes: Sequence[Change]) -> set[int]:
         """Updates that a later one of the same message repeats; one that may move it stays."""
         waiting: dict[str, int] = {}
@@ -203,7 +216,7 @@ class Tailer:
             name = f"{change.collection}/{change.id!r}"
             if update and not self._touches(change, self._map.paths.session_id):
                 if self._matters(change):
-                    if name in waiting:
+                    if name in waiting and self._repeats(change, changes[waiting[name]]):
                         superseded.add(waiting[name])
                     waiting[name] = index
             else:

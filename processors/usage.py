@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from eden_memory.domain.stage import Delivery, Outgoing
 from eden_memory.ports import UsageStore, UsageWatch
-from schemas.events import ModelCalled
+from eden_memory.schemas.events import ModelCalled
 
 
 class Usage:

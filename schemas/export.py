@@ -14,10 +14,10 @@ from typing import Any, Literal, NamedTuple, cast
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 
-from schemas.documents import DOCUMENTS, Document
-from schemas.envelope import SCHEMA_PREFIX, data_schema
-from schemas.events import REGISTRY
-from schemas.events.base import Event
+from eden_memory.schemas.documents import DOCUMENTS, Document
+from eden_memory.schemas.envelope import SCHEMA_PREFIX, data_schema
+from eden_memory.schemas.events import REGISTRY
+from eden_memory.schemas.events.base import Event
 
 FOLDER = Path(__file__).parent
 LOCK = "released.lock"

@@ -21,13 +21,14 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from schemas.envelope import rfc3339
+from eden_memory.schemas.envelope import rfc3339
 
 
 class Part(BaseModel):
     """A value inside an event or document: closed when written, immutable, no coercion between types."""
 
     model_config = ConfigDict(
+        defer_build=True,  # a command builds only the types that it meets
         frozen=True,
         extra="forbid",
         strict=True,

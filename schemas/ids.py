@@ -13,19 +13,27 @@ from pydantic import StringConstraints
 EntityId = Annotated[str, StringConstraints(pattern=r"^[siuo]\.[A-Za-z0-9_.~%-]*$", max_length=1_024)]
 """An id with its type, as :func:`encode` writes it."""
 
-Version = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
+ClusterTime = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
 """A cluster time as 16 hexadecimal digits (8 of seconds, 8 of the counter): compares as text does."""
+
+Version = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}(\.[0-9a-f]{8})?$")]
+"""The cluster time of a change; a change in a transaction has a dot and its position there, in 8 hexadecimal digits,
+behind it. Compares as text does."""
+
+
+class NoId(TypeError):  # noqa: N818 - a verdict on a value, not a fault of the program
+    """A value of a type that no id has."""
 
 
 def encode(value: object) -> str:
-    """The typed form of an id that is text, an integer or a UUID; a TypeError for anything else."""
+    """The typed form of an id that is text, an integer or a UUID; NoId for anything else."""
     if isinstance(value, str):
         return "s." + quote(value, safe="")
     if isinstance(value, UUID):
         return "u." + str(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return f"i.{value:d}"
-    raise TypeError(f"an id is text, an integer, a UUID or an ObjectId, not {type(value).__name__}")
+    raise NoId(f"an id is text, an integer, a UUID or an ObjectId, not {type(value).__name__}")
 
 
 def encode_object_id(hexadecimal: str) -> str:
@@ -37,5 +45,5 @@ def split(encoded: str) -> tuple[str, str]:
     """The type letter and the decoded text of a typed id: `("s", "a b")` for `s.a%20b`."""
     kind, dot, rest = encoded.partition(".")
     if not dot or kind not in ("s", "i", "u", "o"):
-        raise ValueError(f"not a typed id: {encoded!r}")
+        raise ValueError("not a typed id")
     return kind, unquote(rest)

@@ -1,7 +1,13 @@
 """Where a memory comes from: the messages it rests on, the call that was paid, the words that caused it."""
 
-from schemas.fields import KeyText, Moment, Ordinal, Part, Usd, Vector
-from schemas.ids import EntityId, Version
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from pydantic import Field
+
+from eden_memory.schemas.fields import Count, KeyText, Moment, Ordinal, Part, Usd, Vector
+from eden_memory.schemas.ids import EntityId, Version
 
 
 class MessageRef(Part):
@@ -11,6 +17,10 @@ class MessageRef(Part):
     version: Version
 
 
+def _time_of(fields: dict[str, Any]) -> datetime:
+    return fields["time"]
+
+
 class SourceMessage(MessageRef):
     """A message that a memory rests on, with what forgetting must know of it."""
 
@@ -18,7 +28,22 @@ class SourceMessage(MessageRef):
     user_id: EntityId | None = None
     """Its author, if a user."""
     time: Moment
-    """When it was written (`ce_time` of its record)."""
+    """When it was written (`ce_time` of its record): by it forgetting knows what came before it."""
+    said_at: Moment = Field(default_factory=_time_of)
+    """When it was said: the earlier of the application's time and `time`; of an edited text, when it was edited.
+    Equal to `time` where an earlier version recorded none."""
+    participants: Count | None = None
+    """How many users took part in the window that it was read in (one whom nobody names counts); null where an
+    earlier version recorded it."""
+
+
+def newest_said(sources: Iterable[SourceMessage]) -> datetime | None:
+    """When the newest of the messages was said; None without any."""
+    return max((source.said_at for source in sources), default=None)
+
+
+def _newest_of(fields: dict[str, Any]) -> datetime | None:
+    return newest_said(fields["sources"])
 
 
 class Call(Part):
@@ -55,3 +80,5 @@ class Statement(Part):
     whole_window: bool = False
     """True where the model named no valid message, so all of the window count."""
     call: Call | None = None
+    said_at: Moment | None = Field(default_factory=_newest_of)
+    """When it was said: the newest of its sources, or as a command says; null where neither tells."""

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 
-from schemas.events.base import Event
+from eden_memory.schemas.events.base import Event
+from eden_memory.schemas.reasons import reasons
 
 Payload = dict[str, Any]
 Upcast = Callable[[Payload], Payload]
@@ -38,14 +38,14 @@ class Registry:
         """The event in its newest version; a SchemaViolation if `value` is not what `name` promises."""
         event = self.events.get(name)
         if event is None:
-            raise SchemaViolation(f"unknown event type {name}")
+            raise SchemaViolation("the event type in ce_type is unknown")
         if not 1 <= version <= event.VERSION:
             raise SchemaViolation(f"{name} v{version} is not known here, only v1 to v{event.VERSION}")
         newest = value if version == event.VERSION else self._upcast(event, version, value)
         try:
             return event.model_validate_json(newest, extra="ignore")
         except ValidationError as error:
-            raise SchemaViolation(f"{name} v{version}: {_reasons(error)}") from None
+            raise SchemaViolation(f"{name} v{version}: {reasons(error)}") from None
 
     def _upcast(self, event: type[Event], version: int, value: bytes) -> bytes:
         payload = _object(event.NAME, version, value)
@@ -65,16 +65,5 @@ def _object(name: str, version: int, value: bytes) -> Payload:
     except ValueError:
         raise SchemaViolation(f"{name} v{version}: not JSON") from None
     if not isinstance(payload, dict):
-        raise SchemaViolation(f"{name} v{version}: not a JSON object")
+        raise SchemaViolation(f"{name} v{version}: not a JSON object") from None
     return cast(Payload, payload)
-
-
-def _reasons(error: ValidationError) -> str:
-    """Where and which rule, at most five; field names, list indexes and our own rules' words only."""
-    found = error.errors(include_url=False, include_context=False, include_input=False)
-    said = [f"{'.'.join(map(str, one['loc'])) or 'value'}: {_rule(one)}" for one in found[:5]]
-    return "; ".join(said) + ("; …" if len(found) > 5 else "")
-
-
-def _rule(one: ErrorDetails) -> str:
-    return one["msg"].removeprefix("Value error, ") if one["type"] == "value_error" else one["type"]

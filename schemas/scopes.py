@@ -5,11 +5,16 @@ from urllib.parse import quote, unquote
 
 from pydantic import StringConstraints, model_validator
 
-from schemas.fields import Ordinal, Part
-from schemas.ids import EntityId
+from eden_memory.schemas.fields import Ordinal, Part
+from eden_memory.schemas.ids import EntityId
 
 ScopeKind = Literal["session", "user", "group", "agent", "shard"]
 """From narrow to broad; a shard is a named part of an agent's memory."""
+Sharing = Literal["private", "team"]
+"""Whether memory from sessions with users reaches beyond them (`team`), or stays theirs (`private`)."""
+
+SharedSessions = Literal["session", "authors"]
+"""What a session of several users leaves: memory of the session and its group, or each author's own as well."""
 
 _ID = r"[siuo]\.[A-Za-z0-9_.~%-]*"
 ScopeKey = Annotated[
@@ -97,7 +102,7 @@ class Scope(Part):
             case "agent", [agent]:
                 return cls.of_agent(agent)
             case _:
-                raise ValueError(f"not a scope key: {key!r}")
+                raise ValueError("not a scope key")
 
 
 def _key(scope: Scope) -> str | None:

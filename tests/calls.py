@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from schemas.events import ModelCalled
+from eden_memory.schemas.events import ModelCalled
 
 
 def called(call_id: str, **fields: Any) -> ModelCalled:

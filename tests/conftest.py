@@ -14,8 +14,10 @@ from pydantic import SecretStr
 from pymongo import MongoClient
 from pytest_socket import socket_allow_hosts
 
+from eden_memory.own_process import claim_process
 from eden_memory.runtime.kafka import admin_config
 from eden_memory.settings import KafkaSettings, LocalSettings, MongoSettings, Settings
+from tests.left_transports import ignored_transports
 from tests.servers import Namespace, TestServers, running_servers, wait_until
 
 KEYS = ("OPENAI_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY", "ANTHROPIC_API_KEY", "AZURE_OPENAI_API_KEY")
@@ -28,15 +30,20 @@ GIVEN: dict[str, str] = {}
 
 def pytest_configure() -> None:
     """Keep the addresses of given servers, then clear the settings of the machine; no example has to be quick."""
+    claim_process()
     given = {name: os.environ.get(name) for name in SERVERS}
     GIVEN.update({name: value for name, value in given.items() if value})
     for name in list(os.environ):
         if name in KEYS or (name.startswith("EDEN_") and not name.startswith("EDEN_TEST_")):
             del os.environ[name]
+    os.environ["EDEN_MEMORY_SHARING"] = "team"  # as the earlier systems; tests of `private` say so
     Settings.model_config["toml_file"] = None
     hypothesis.settings.register_profile("any machine", deadline=None, suppress_health_check=[SLOW])
     hypothesis.settings.load_profile("any machine")
     signal.signal(signal.SIGTERM, _as_interrupt)
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # of a run behind a shell children inherit SIG_IGN
 
 
 def _as_interrupt(number: int, frame: object) -> None:
@@ -49,6 +56,13 @@ def _as_interrupt(number: int, frame: object) -> None:
 def only_loopback() -> None:
     """Sockets reach this machine only (pytest-socket lifts it after each test)."""
     socket_allow_hosts(LOOPBACK, allow_unix_socket=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def without_transports_of_pymongo() -> Generator[None]:
+    """What PyMongo leaves unclosed fails no test; what anything else leaves does."""
+    with ignored_transports():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """Batches of records as no client of ours writes them: a header's name is not UTF-8."""
 
 import gzip
+import time
 from collections.abc import Sequence
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
@@ -13,7 +14,11 @@ _LENGTH, _CRC, _ATTRIBUTES, _RECORDS = slice(8, 12), slice(17, 21), slice(21, 23
 
 
 def batch(records: Sequence[tuple[bytes, bytes, Sequence[Header]]], *, zipped: bool = False) -> bytes:
-    """Records of key, value and headers in one batch; each header named PLACE is named BAD."""
+    """Records of key, value and headers in one batch; each header named PLACE is named BAD.
+
+    They are of now: the broker's retention, which looks every few seconds, deletes older ones before they are read.
+    """
+    now = int(time.time() * 1_000)
     builder = DefaultRecordBatchBuilder(
         magic=2,
         compression_type=0,
@@ -24,7 +29,7 @@ def batch(records: Sequence[tuple[bytes, bytes, Sequence[Header]]], *, zipped: b
         batch_size=1_000_000,
     )
     for offset, (key, value, headers) in enumerate(records):
-        assert builder.append(offset, 1_000, key, value, list(headers)) is not None
+        assert builder.append(offset, now, key, value, list(headers)) is not None
     return _sealed(bytes(builder.build()).replace(GOOD, BAD), zipped=zipped)
 
 

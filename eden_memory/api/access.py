@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.domain.errors import EdenError
+from eden_memory.domain.errors import EdenError, NotFound
 from eden_memory.domain.names import Names
 from eden_memory.mongo.api_keys import MongoApiKeys
-from schemas.documents import ApiKey
+from eden_memory.schemas.documents import ApiKey
 
 Right = Literal["read", "write", "admin"]
 RIGHTS: tuple[Right, ...] = ("read", "write", "admin")
@@ -50,9 +50,12 @@ class Caller:
         return self.agents is not None or self.users is not None
 
     @property
-    def changes_shared(self) -> bool:
-        """Whether it may edit, retire and forget what an agent, group or shard remembers, which others see too."""
-        return self.users is None or self.may("admin")
+    def changes_shared(self) -> bool | None:
+        """Whether it may edit, retire and forget what an agent, group or shard remembers, which others see too.
+
+        None: as the operator, where it names no user; for a user that it names, what rests on that user alone.
+        """
+        return None if self.users is None else self.may("admin")
 
     def may(self, right: Right) -> bool:
         """Whether it has the right at all."""
@@ -146,7 +149,7 @@ class ApiKeys:
             one for one in live if len(named) >= SHORTEST and one.id.startswith(named)
         ]
         if len(meant) != 1:
-            raise EdenError(f"no valid key is named {named!r}", "`eden keys list` shows them.")
+            raise NotFound(f"no valid key is named {named!r}", "`eden keys list` shows them.")
         now = self._clock()
         await self._stored.revoke(meant[0].id, now)
         self._kept.pop(meant[0].id, None)

@@ -3,8 +3,9 @@
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
+from eden_memory.domain.context.context import next_expiry
 from eden_memory.domain.context.visible import Asked, View
 
 KEPT_FOR = timedelta(minutes=5)
@@ -52,7 +53,7 @@ class ContextCache:
             self._drop(asked)
             return None
         if now >= kept.render_again:
-            kept.xml, kept.render_again = render(kept.view, now), now + RENDERED_FOR
+            kept.xml, kept.render_again = render(kept.view, now), _render_again(kept.view, now)
         self._kept.move_to_end(asked)
         return kept
 
@@ -74,7 +75,7 @@ class ContextCache:
         tags = _tags(reading.asked, view)
         if self.live and not reading.everything and not reading.changed & tags:
             self._drop(reading.asked)
-            self._kept[reading.asked] = Kept(view, xml, now + KEPT_FOR, now + RENDERED_FOR)
+            self._kept[reading.asked] = Kept(view, xml, now + KEPT_FOR, _render_again(view, now))
             for tag in tags:
                 self._by_tag.setdefault(tag, set()).add(reading.asked)
             if len(self._kept) > MOST:
@@ -102,6 +103,11 @@ class ContextCache:
             having.discard(asked)
             if not having:
                 self._by_tag.pop(tag, None)
+
+
+def _render_again(view: View, now: datetime) -> datetime:
+    """When its ages have moved on, or a fact of it has expired."""
+    return min(now + RENDERED_FOR, next_expiry(view.shown, now) or datetime.max.replace(tzinfo=UTC))
 
 
 def _tags(asked: Asked, view: View) -> set[str]:

@@ -10,7 +10,8 @@ from eden_memory.api.context_cache import ContextCache, tags_of_scope
 from eden_memory.domain.context.context import FactLine, context_xml
 from eden_memory.domain.context.visible import Asked, View
 from eden_memory.mongo.context.context_source import Database, MongoContextSource
-from eden_memory.mongo.context.context_watch import Changed, Client, ContextWatch
+from eden_memory.mongo.context.context_watch import Client, ContextWatch
+from eden_memory.mongo.context.feeds import Changed
 from eden_memory.mongo.context.showing import showing_of
 from eden_memory.mongo.memory.streams import MongoStreams
 from eden_memory.runtime.metrics import CONTEXT_READS
@@ -60,8 +61,14 @@ class Contexts:
     async def get(self, asked: Asked) -> tuple[View, str]:
         """What may be seen, and its XML."""
         kept = self.cache.get(asked, self.render)
+        if kept is not None and not await self._still_holds(asked, kept.view):
+            kept = None
         CONTEXT_READS.labels("stored" if kept is None else "kept").inc()
         return (kept.view, kept.xml) if kept is not None else await self._read(asked)
+
+    async def _still_holds(self, asked: Asked, view: View) -> bool:
+        """Where authors say who is in a session, the next message may add one: that is asked each time."""
+        return not view.by_authors or (await self._source.users([asked]))[asked] == view.users
 
     async def view(self, asked: Asked) -> View:
         """What may be seen, as MongoDB has it now."""

@@ -1,14 +1,8 @@
 """What the doors answer when they cannot do what is asked: each door has a form of its own for these."""
 
-from eden_memory.domain.errors import EdenError
+from eden_memory.domain.errors import EdenError, Invalid, NotFound
 
-
-class NotFound(EdenError):  # noqa: N818 - an answer
-    """There is nothing of that id, or nothing that may be seen here: both look the same."""
-
-
-class Invalid(EdenError, ValueError):  # noqa: N818
-    """What was given is not what it should be."""
+__all__ = ["Conflict", "Invalid", "NotAnId", "NotFound", "OverBudget"]
 
 
 class NotAnId(Invalid, TypeError):  # noqa: N818
@@ -17,3 +11,13 @@ class NotAnId(Invalid, TypeError):  # noqa: N818
 
 class Conflict(EdenError):  # noqa: N818 - an answer
     """It has changed since the caller saw it."""
+
+
+class OverBudget(EdenError):  # noqa: N818 - an answer
+    """A budget that concerns a search has no room left."""
+
+    def __init__(self, budget: str) -> None:
+        super().__init__(
+            f"budget {budget} has no room left: facts are found by words alone",
+            "`eden budget list` shows it; search by `text` or `hybrid`.",
+        )

@@ -15,11 +15,16 @@ class Memory(SharedMemory):
     """
 
     def agent(
-        self, agent_id: Any = "default", *, asked_by: str = "MemoryService", changes_shared: bool = True
+        self,
+        agent_id: Any = "default",
+        *,
+        asked_by: str = "MemoryService",
+        changes_shared: bool | None = None,
     ) -> MemoryService:
         """An agent's memory; cheap, nothing of its own to close. `asked_by` is noted in what it asks for.
 
-        `changes_shared` False: what is not one user's or session's is seen, and not edited, retired or forgotten.
+        `changes_shared` False: what is not one user's or session's is seen, and not edited, retired or forgotten;
+        None: so for calls that name a user, unless it rests on that user alone; True: never so.
         """
         service = MemoryService(agent_id, memory=self, asked_by=asked_by)
         service.changes_shared = changes_shared

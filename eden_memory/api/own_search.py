@@ -6,14 +6,9 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.api.search.access import AccessCounting
 from eden_memory.api.search.engine import SearchEngine
+from eden_memory.api.search.models import SearchModels
 from eden_memory.domain.search.ranking import Ranking
 from eden_memory.domain.search.thresholds import unrelated
-from eden_memory.models.factory import Models
-from eden_memory.models.providers.prices import Prices
-from eden_memory.models.reranking.choosing import reranker_of
-from eden_memory.models.reranking.http_reranker import HttpReranker
-from eden_memory.models.reranking.onnx_reranker import OnnxReranker
-from eden_memory.mongo.answers import MongoAnswers
 from eden_memory.mongo.memory.access import MongoAccesses
 from eden_memory.mongo.search.chosen_lists import ChosenFactLists
 from eden_memory.runtime.metrics import SearchMetrics
@@ -27,14 +22,12 @@ class OwnSearch:
         self,
         settings: Settings,
         database: AsyncDatabase[dict[str, Any]],
-        models: Models | None = None,
-        reranker: HttpReranker | OnnxReranker | None = None,
+        models: SearchModels | None = None,
     ) -> None:
         """EdenError if the embedder is a provider that has no key, or the reranker's folder holds no model."""
         names, watch = settings.names, SearchMetrics()
         self._database, self._owns_models = database, True
-        self._reranker = reranker_of(settings.search) if models is None else reranker
-        self._models = models or Models(settings, MongoAnswers(database, names), Prices().cost)
+        self._models = models or SearchModels(settings, database)
         embedder = self._models.embedder
         # kept fresh by the change stream of the contexts (Contexts.follow)
         self.lists = ChosenFactLists(settings, database, embedder, kept=watch.kept)
@@ -43,7 +36,7 @@ class OwnSearch:
             self.lists,
             embedder,
             ranking_of(settings.search, embedder.model),
-            reranker=self._reranker,
+            reranker=self._models.reranker,
             watch=watch,
             found=self._counting.found if settings.search.count_access else lambda _: None,
         )
@@ -51,17 +44,14 @@ class OwnSearch:
     def moved(self, settings: Settings) -> "OwnSearch":
         """The search of another namespace, with these models, which are its own from now on."""
         self._owns_models = False
-        return OwnSearch(settings, self._database, self._models, self._reranker)
+        return OwnSearch(settings, self._database, self._models)
 
     async def close(self) -> None:
         """Write what was counted; let go of threads, connections and the change stream."""
         await self._counting.close()
         await self.lists.close()
-        if not self._owns_models:
-            return
-        if self._reranker is not None:
-            await self._reranker.close()
-        await self._models.close()
+        if self._owns_models:
+            await self._models.close()
 
 
 def ranking_of(settings: SearchSettings, model: str) -> Ranking:

@@ -3,18 +3,14 @@
 from dataclasses import dataclass
 from typing import Any, cast
 
-from pymongo.errors import ExecutionTimeout
-
 from eden_memory.api.access import Caller, Refused, Right
 from eden_memory.api.shared_memory import SharedMemory
 from eden_memory.domain.source.message_fields import getter
 from eden_memory.domain.windows.own_sessions import whose
 from eden_memory.domain.windows.participants import DEFAULT_AGENT
 from eden_memory.mongo.ids import decode_id, encode_id
-from schemas.documents import SessionState
-
-MOST_MILLISECONDS = 2_000
-"""Of asking the application's messages: without an index on the session, many messages take longer."""
+from eden_memory.mongo.source.authors import MessageAuthors
+from eden_memory.schemas.documents import SessionState
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +29,8 @@ class SessionReach:
     def __init__(self, memory: SharedMemory) -> None:
         settings = memory.settings
         self._memory, self._source = memory, memory.source
-        self._mapped, self._said = settings.sessions, settings.messages
+        self._mapped = settings.sessions
+        self._written = MessageAuthors(memory.source, memory.database, settings)
 
     async def demand(
         self,
@@ -88,17 +85,12 @@ class SessionReach:
 
     async def _demand_no_other_author(self, session_id: str, users: frozenset[str]) -> None:
         """What was written a moment ago is in no state yet: the application's own messages say whose it is."""
-        paths, own = self._said, [decode_id(one) for one in users]
-        theirs = {paths.session_id: decode_id(session_id), paths.user_id: {"$nin": [*own, None]}}
-        messages = self._source[paths.collection]
-        try:
-            other = await messages.find_one(theirs, {"_id": 1}, max_time_ms=MOST_MILLISECONDS)
-        except ExecutionTimeout:
+        authors = (await self._written.of([session_id]))[session_id]
+        if authors is None:
             raise Refused(
-                "it cannot be told in time whose this session is",
-                f"Index {paths.collection} by {paths.session_id}.",
-            ) from None
-        if other is not None:
+                "it cannot be told whose this session is", "The log says why; so does `eden doctor`."
+            )
+        if not authors <= users:
             raise _refused()
 
 

@@ -5,9 +5,9 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Generic, Literal, TypeVar
 
-from schemas.events.facts import Action, By, Decision
-from schemas.provenance import SourceMessage
-from schemas.scopes import Scope
+from eden_memory.schemas.events.facts import Action, By, Decision
+from eden_memory.schemas.provenance import SourceMessage
+from eden_memory.schemas.scopes import Scope
 
 T = TypeVar("T")
 
@@ -43,7 +43,11 @@ class FactView:
     decision: Decision
     reason: str | None
     formed_at: datetime
+    """When it was formed: of history read in, long after it was said."""
+    said_at: datetime
+    """When what began it was said."""
     valid_from: datetime
+    """Since when this version holds."""
     expires_at: datetime | None
     retired_at: datetime | None
     retired_because: str | None
@@ -85,9 +89,11 @@ class FactHistory:
     last_found_at: datetime | None = None
 
     @property
-    def cost_usd(self) -> Decimal:
-        """Of the versions whose cost is known."""
-        return sum((one.cost_usd for one in self.versions if one.cost_usd is not None), Decimal(0))
+    def cost_usd(self) -> Decimal | None:
+        """Of the versions whose cost is known; None where models were asked and no price is known."""
+        known = [one.cost_usd for one in self.versions if one.cost_usd is not None]
+        asked = any(one.model is not None for one in self.versions)
+        return sum(known, Decimal(0)) if known or not asked else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +104,9 @@ class ReflectionView:
     scope: Scope
     content: str
     formed_at: datetime
+    """The end of the window that it was formed from: lists and their filters go by it."""
+    said_at: datetime
+    """When it was said: the newest of its messages, which decides what is newer."""
     absorbed: bool
     absorbed_at: datetime | None
     absorbed_into: int | None
@@ -127,6 +136,8 @@ class BlobView:
     words: int
     word_limit: int
     consolidated_at: datetime
+    said_at: datetime
+    """When the newest of what it holds was said."""
     earlier: tuple[BlobVersionView, ...]
     """Newest first, the last 20."""
 

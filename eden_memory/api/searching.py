@@ -9,8 +9,8 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.api.contexts import Follower
 from eden_memory.api.search.requests import SearchReport, SearchRequest
+from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
-from schemas.scopes import Scope
 
 if TYPE_CHECKING:
     from eden_memory.api.own_search import OwnSearch

@@ -21,7 +21,6 @@ from eden_memory.domain.placement import Placement
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.replay.live import MongoLive
-from eden_memory.mongo.trigger.waits import let_waits_be_cancelled
 from eden_memory.settings import Settings
 
 Client = AsyncMongoClient[dict[str, Any]]
@@ -49,7 +48,6 @@ class SharedMemory:
         engine: Engine | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        let_waits_be_cancelled()
         given, self.clock = settings or Settings(), clock
         self.client = _connected(given) if client is None else client
         self._owns_client, self._engine = client is None, engine

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from decimal import Decimal, InvalidOperation
 from getpass import getuser
@@ -10,13 +10,13 @@ from typing import Annotated, Any
 
 import typer
 from pymongo import AsyncMongoClient
-from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
+from eden_memory.cli.memory.terminal import show_table
 from eden_memory.cli.replay.live import live_settings
 from eden_memory.cli.soon import soon
 from eden_memory.domain.budgets.budgets import Per, Spending, budget_id
-from eden_memory.domain.errors import EdenError
+from eden_memory.domain.errors import Invalid, NotFound
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.ids_given import typed
@@ -35,7 +35,7 @@ Monthly = Annotated[bool, typer.Option("--per-month", help="a month's limit; wit
 LARGEST = Decimal(1_000_000_000)
 
 
-@app.command("set")
+@app.command("set", context_settings={"ignore_unknown_options": True})  # -1 is an amount
 def set_(
     limit: Annotated[str, typer.Argument(help="US dollars: 5, 0.25")],
     agent: Agent = None,
@@ -56,16 +56,17 @@ def list_(as_json: AsJson = False) -> None:
         told = {"budgets": [_told(one) for one in budgets], "windows_held_back": waiting}
         typer.echo(json.dumps(told, indent=2))
         return
-    console = Console(highlight=False)
     if not budgets:
-        console.print("no budgets: formation spends what it needs")
+        typer.echo("no budgets: formation spends what it needs")
         return
-    table = Table("budget", "period", "limit", "spent", "reserved", "left", box=None, pad_edge=False)
-    for one in budgets:
-        left = f"[red]{one.room:.4f}[/red]" if one.full else f"{one.room:.4f}"
-        table.add_row(one.id, one.period, f"{one.limit:.4f}", f"{one.spent:.4f}", f"{one.reserved:.4f}", left)
-    console.print(table)
-    console.print(f"{waiting} windows wait for room")
+    columns = ("budget", "period", "limit", "spent", "reserved", "left")
+    show_table(columns, map(_row, budgets), "", whole=columns)
+    typer.echo(f"{waiting} windows wait for room")
+
+
+def _row(one: Spending) -> Sequence[str | Text]:
+    amounts = (f"{amount:.4f}" for amount in (one.limit, one.spent, one.reserved))
+    return one.id, one.period, *amounts, Text(f"{one.room:.4f}", style="red" if one.full else "")
 
 
 @app.command()
@@ -79,9 +80,9 @@ def _amount(text: str) -> Decimal:
     try:
         amount = Decimal(text)
     except InvalidOperation:
-        raise EdenError(f"{text!r} is no amount", "Give US dollars: 5, 0.25.") from None
+        raise Invalid(f"{text!r} is no amount", "Give US dollars: 5, 0.25.") from None
     if not amount.is_finite() or not 0 <= amount <= LARGEST:
-        raise EdenError(f"a limit of {text} USD", "Give an amount from 0 (nothing is formed) up.")
+        raise Invalid(f"a limit cannot be {text} USD", "Give an amount from 0 (nothing is formed) up.")
     return amount.quantize(Decimal("0.000001")).normalize()
 
 
@@ -105,7 +106,7 @@ async def _remove(settings: Settings, agent: str | None, user: str | None, per: 
     name = budget_id(_id(agent), _id(user), per)
     async with stores(settings) as (_, budgets):
         if not await budgets.remove(name):
-            raise EdenError(f"there is no budget {name}", "See `eden budget list`.")
+            raise NotFound(f"there is no budget {name}", "See `eden budget list`.")
     return name
 
 

@@ -7,7 +7,10 @@ import typer
 
 from eden_memory.api.results import ScopeStats
 from eden_memory.cli.memory import terminal
-from eden_memory.cli.memory.who import AS_ID, Agent, AsJson, who
+from eden_memory.cli.memory.who import AS_ID, Agent, AsJson, nothing, who
+from eden_memory.cli.sessions import named_session
+from eden_memory.local.servers import endpoints
+from eden_memory.mongo.client import connect
 from eden_memory.settings import Settings
 
 SessionId = Annotated[str, typer.Argument(help=AS_ID)]
@@ -40,7 +43,7 @@ def context(
     elif found:
         typer.echo(terminal.plain(found))
     else:
-        typer.echo("nothing is remembered that could be shown here", err=True)
+        typer.echo(nothing("nothing is remembered that could be shown here", user), err=True)
 
 
 async def _context(
@@ -49,4 +52,13 @@ async def _context(
     async with who(Settings(), agent, session, user, alone=True) as one:
         if stats:
             return await one.memory.get_memory_stats(one.session, one.user)
-        return await one.memory.get_memory_context(one.session, one.user, message)
+        found = await one.memory.get_memory_context(one.session, one.user, message)
+        if not found:
+            await _demand(Settings(), session)
+        return found
+
+
+async def _demand(settings: Settings, session: str) -> None:
+    """NotFound where nothing names the session; a typed id is taken as it is."""
+    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
+        await named_session(settings, client, session)

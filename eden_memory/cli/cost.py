@@ -10,25 +10,24 @@ from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from eden_memory.cli.memory.terminal import show_table
 from eden_memory.cli.replay.live import live_settings, settings_of
 from eden_memory.domain.budgets.budgets import period_of
 from eden_memory.domain.budgets.memory_cost import Share, of_blob, of_fact, total
-from eden_memory.domain.errors import EdenError
+from eden_memory.domain.errors import EdenError, Invalid, NotFound
 from eden_memory.domain.placement import ORIGINAL
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.ids_given import typed
-from eden_memory.mongo.usage.totals import Asked, MongoTotals, Sum
+from eden_memory.mongo.usage.totals import Asked, MongoTotals, Sum, together
 from eden_memory.mongo.usage.usage_store import LIVE, newest
 from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.kafka import client_kwargs
 from eden_memory.runtime.scope_records import Held, scope_records
+from eden_memory.schemas.documents import Fact
+from eden_memory.schemas.events import FactChanged, ReflectionFormed, ScopeConsolidated
 from eden_memory.settings import Settings
-from schemas.documents import Fact
-from schemas.events import FactChanged, ReflectionFormed, ScopeConsolidated
 
 app = typer.Typer(help="What models cost: today, this month, or of one memory.", no_args_is_help=True)
 By = Literal["agent", "user", "stage", "model", "day"]
@@ -49,6 +48,7 @@ FIELDS: dict[By, str] = {
     "model": "model",
     "day": "day",
 }
+COUNTS = ("calls", "failed_calls", "input_tokens", "cached_tokens", "output_tokens", "unpriced_calls")
 FACTS, BLOBS = ("memory.facts",), ("memory.consolidations", "memory.reflections")
 
 
@@ -91,21 +91,26 @@ def memory(
     shares = asyncio.run(shares_of(Settings(), name))
     usd, unknown = total(shares)
     if as_json:
-        told = {"id": name, "cost_usd": f"{usd:f}", "unpriced": unknown, "shares": [*map(_told, shares)]}
+        told = {"id": name, "cost_usd": _plain(usd), "unpriced": unknown, "shares": [*map(_told, shares)]}
         typer.echo(json.dumps(told, indent=2))
         return
-    console = Console(highlight=False)
-    table = Table(
-        "for", "of", "call", "model", "prompt", "call USD", "among", "USD", box=None, pad_edge=False
-    )
-    for one in shares:
-        table.add_row(
-            one.memory, one.of, one.call_id[:12], one.model, one.prompt or "-", _usd(one.call_usd),
-            str(one.among), _usd(one.usd),
-        )  # fmt: skip
-    console.print(table)
+    columns = ("for", "of", "call", "model", "prompt", "call USD", "among", "USD")
+    show_table(columns, map(_row, shares), "no calls", whole=("call", "call USD", "USD"))
     more = f", and {unknown} calls at an unknown price" if unknown else ""
-    console.print(f"[bold]{usd:.6f} USD[/bold]{more}; calls that gave several items are shared equally")
+    typer.echo(f"{_usd(usd)} USD{more}; calls that gave several items are shared equally")
+
+
+def _row(one: Share) -> Sequence[Any]:
+    return (
+        one.memory,
+        one.of,
+        one.call_id[:12],
+        one.model,
+        one.prompt or "-",
+        _usd(one.call_usd),
+        one.among,
+        _usd(one.usd),
+    )
 
 
 def _asked(first: str, last: str, by: By | None, agent: str | None, user: str | None) -> Asked:
@@ -122,31 +127,31 @@ def _month(named: str) -> tuple[str, str]:
     try:
         first = datetime.fromisoformat(f"{named}-01")
     except ValueError:
-        raise EdenError(f"{named!r} is no month", "Give it as 2026-01.") from None
+        raise Invalid(f"{named!r} is no month", "Give it as 2026-01.") from None
     last = monthrange(first.year, first.month)[1]
     return f"{first:%Y-%m-%d}", f"{first.replace(day=last):%Y-%m-%d}"
 
 
 def _show(asked: Asked, by: By | None, namespace: str | None, *, as_json: bool) -> None:
     sums, facts, messages, counted_to = asyncio.run(_read(Settings(), asked, namespace))
-    usd = sum((one.cost_usd for one in sums), Decimal(0))
-    unknown = sum(one.counts["unpriced_calls"] for one in sums)
+    whole = together(sums)
+    usd = whole.known_usd
     told: dict[str, Any] = {
         "namespace": _account(namespace),
         "from": asked.first,
         "to": asked.last,
-        "cost_usd": f"{usd:f}",
-        "calls": sum(one.counts["calls"] for one in sums),
-        "unpriced_calls": unknown,
+        "cost_usd": _plain(usd),
+        "calls": whole.counts["calls"],
+        "unpriced_calls": whole.counts["unpriced_calls"],
         "facts_formed": facts,
         "messages_formed": messages,
         "usd_per_fact": _rate(usd, facts),
-        "usd_per_1000_messages": _rate(usd * 1_000, messages),
+        "usd_per_1000_messages": _rate(usd, messages, of=1_000),
         "counted_to": counted_to.isoformat() if counted_to else None,
     }
     if by:
         told["by"] = by
-        told["groups"] = [{by: one.of, "cost_usd": f"{one.cost_usd:f}", **one.counts} for one in sums]
+        told["groups"] = [{by: one.of, "cost_usd": _plain(one.known_usd), **one.counts} for one in sums]
     if as_json:
         typer.echo(json.dumps(told, indent=2))
     else:
@@ -154,34 +159,24 @@ def _show(asked: Asked, by: By | None, namespace: str | None, *, as_json: bool) 
 
 
 def _print(told: dict[str, Any], sums: Sequence[Sum], by: By | None, counted_to: datetime | None) -> None:
-    console = Console(highlight=False)
     if by:
-        table = Table(
-            by, "USD", "calls", "failed", "input", "cached", "output", "unpriced", box=None, pad_edge=False
-        )
-        for one in sums:
-            counts = one.counts
-            names = (
-                "calls",
-                "failed_calls",
-                "input_tokens",
-                "cached_tokens",
-                "output_tokens",
-                "unpriced_calls",
-            )
-            table.add_row(one.of or "-", f"{one.cost_usd:.6f}", *(f"{counts[name]:,}" for name in names))
-        console.print(table)
+        names = (by, "USD", "calls", "failed", "input", "cached", "output", "unpriced")
+        rows = [
+            (one.of or "-", _usd(one.known_usd), *(f"{one.counts[name]:,}" for name in COUNTS))
+            for one in sums
+        ]
+        show_table(names, rows, "no calls", whole=names)
     days = told["from"] if told["from"] == told["to"] else f"{told['from']} to {told['to']}"
     whose = "" if told["namespace"] == LIVE else f", re-forming {told['namespace']}"
-    console.print(
-        f"[bold]{Decimal(told['cost_usd']):.6f} USD[/bold] for {told['calls']:,} calls, {days} (UTC){whose}"
-    )
+    usd = None if told["cost_usd"] is None else Decimal(told["cost_usd"])
+    typer.echo(f"{_usd(usd)} USD for {told['calls']:,} calls, {days} (UTC){whose}")
     if told["unpriced_calls"]:
-        console.print(f"[yellow]{told['unpriced_calls']:,} calls more have no known price[/yellow]")
-    console.print(f"per fact {told['usd_per_fact'] or '-'} USD of {told['facts_formed']:,} formed")
-    per_messages = told["usd_per_1000_messages"] or "-"
-    console.print(f"per 1,000 messages {per_messages} USD of {told['messages_formed']:,} formed")
-    console.print(f"[dim]{newest(counted_to)}[/dim]")
+        typer.secho(_unpriced(told["unpriced_calls"], told["calls"]), fg="yellow")
+    facts, messages = told["facts_formed"], told["messages_formed"]
+    typer.echo(f"per fact {_shown_rate(told, 'usd_per_fact', facts)} USD of {facts:,} formed")
+    per_messages = _shown_rate(told, "usd_per_1000_messages", messages)
+    typer.echo(f"per 1,000 messages {per_messages} USD of {messages:,} formed")
+    typer.secho(newest(counted_to), dim=True)
 
 
 def _account(namespace: str | None) -> str:
@@ -235,7 +230,7 @@ async def _blob(settings: Settings, name: str) -> list[Share]:
 
 
 def _unknown(name: str) -> EdenError:
-    return EdenError(f"there is no fact and no blob {name}", "Give a fact's id, or a scope key as user:A:U.")
+    return NotFound(f"there is no fact and no blob {name}", "Give a fact's id, or a scope key as user:A:U.")
 
 
 async def _records(settings: Settings, short: Sequence[str], scope_key: str) -> list[Held]:
@@ -244,8 +239,25 @@ async def _records(settings: Settings, short: Sequence[str], scope_key: str) -> 
     return await scope_records(client, [topics.name(one) for one in short], [scope_key])
 
 
-def _rate(usd: Decimal, number: int) -> str | None:
-    return f"{usd / number:.6f}" if number else None
+def _unpriced(unpriced: int, calls: int) -> str:
+    if unpriced == calls:
+        return "no call has a known price"
+    return f"{unpriced:,} of these calls have no known price; what they cost is not in the sum"
+
+
+def _rate(usd: Decimal | None, number: int, of: int = 1) -> str | None:
+    return f"{usd * of / number:.6f}" if number and usd is not None else None
+
+
+def _shown_rate(told: dict[str, Any], name: str, number: int) -> str:
+    if not number:
+        return "-"
+    least = "at least " if told["unpriced_calls"] and told[name] is not None else ""
+    return least + (told[name] or "unknown")
+
+
+def _plain(amount: Decimal | None) -> str | None:
+    return None if amount is None else f"{amount:f}"
 
 
 def _usd(amount: Decimal | None) -> str:
@@ -259,7 +271,7 @@ def _told(one: Share) -> dict[str, Any]:
         "call_id": one.call_id,
         "model": one.model,
         "prompt": one.prompt,
-        "call_usd": None if one.call_usd is None else f"{one.call_usd:f}",
+        "call_usd": _plain(one.call_usd),
         "among": one.among,
-        "usd": None if one.usd is None else f"{one.usd:f}",
+        "usd": _plain(one.usd),
     }

@@ -2,25 +2,28 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Column, Table
 
+from eden_memory.cli.memory.terminal import show_table
 from eden_memory.cli.replay.live import live_settings
-from eden_memory.domain.errors import EdenError
+from eden_memory.cli.times import moment
+from eden_memory.domain.control import DeadRetry
+from eden_memory.domain.errors import EdenError, Invalid, NotFound
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.controls import MongoControls
 from eden_memory.mongo.outcomes import MongoLedger
 from eden_memory.runtime.contract.topics import Topics, load_topics
-from eden_memory.runtime.dead.dead_reading import DeadLetter, Wanted, dead_letters
+from eden_memory.runtime.dead.dead_reading import DeadLetter, Wanted, dead_letter_at, dead_letters
 from eden_memory.runtime.kafka import client_kwargs
+from eden_memory.runtime.stages.failures import UNPUBLISHABLE
+from eden_memory.runtime.stages.publishing import Publisher, new_producer
 from eden_memory.settings import Settings
 
 app = typer.Typer(help="Dead letters: what stages have given up.", no_args_is_help=True)
@@ -28,13 +31,24 @@ app = typer.Typer(help="Dead letters: what stages have given up.", no_args_is_he
 Topic = Annotated[str | None, typer.Option(help="only those of this topic, without prefix")]
 Stage = Annotated[str | None, typer.Option(help="only those that this stage gave up")]
 Reason = Annotated[str | None, typer.Option(help="only those whose reason holds this text")]
-Since = Annotated[datetime | None, typer.Option(help="only those given up at this time (UTC) or later")]
-Until = Annotated[datetime | None, typer.Option(help="only those given up before this time (UTC)")]
+Since = Annotated[
+    datetime | None,
+    typer.Option(parser=moment, metavar="TIME", help="only those given up at this time (UTC) or later"),
+]
+Until = Annotated[
+    datetime | None,
+    typer.Option(parser=moment, metavar="TIME", help="only those given up before this time (UTC)"),
+]
 Everything = Annotated[bool, typer.Option("--all", help="also those that were dropped or tried again since")]
 AsJson = Annotated[bool, typer.Option("--json", help="one JSON object a line on standard output")]
 Ids = Annotated[list[str] | None, typer.Argument(help="ids as `eden dead list` shows them")]
 Yes = Annotated[bool, typer.Option("--yes", help="do not ask")]
 
+REPORTED = 10_000
+"""Dead letters between two lines of progress."""
+AT_ITS_SOURCE = (
+    "did not come from a stage: put its cause right, then change the document (any update publishes it again)"
+)
 SETTLED = ("published", "dropped", "dead again")
 """What failed again has left a dead letter of its own, which stands for both."""
 
@@ -50,11 +64,44 @@ class _Connected:
     async def found(self, wanted: Wanted, *, settled: bool = False) -> AsyncIterator[tuple[DeadLetter, str]]:
         """Dead letters with their state; those that are settled only if asked for."""
         states = await self.controls.dead_states()
-        names = [topic.name for topic in self.topics if topic.dead_of is not None]
-        async for letter in dead_letters(self.client, names, wanted):
+        async for letter in dead_letters(self.client, self._names(wanted.topic), wanted, _report):
             state = states.get(letter.id, "dead")
             if settled or state not in SETTLED:
                 yield letter, state
+
+    async def at(self, name: str) -> tuple[DeadLetter, str]:
+        """One dead letter with its state; an EdenError where there is none of this id."""
+        letter = await dead_letter_at(self.client, self._names(), name)
+        if letter is None:
+            what = f"there is no dead letter {name}"
+            raise NotFound(what, "`eden dead list --all` shows all that are kept.")
+        return letter, (await self.controls.dead_states()).get(name, "dead")
+
+    async def publish(self, letter: DeadLetter, request: DeadRetry) -> bool:
+        """Publish the event that the broker refused, as the stage had decided it; False if it is not whole."""
+        if (event := letter.event()) is None:
+            typer.echo(
+                f"{letter.id} holds only a part of its event; `eden dead drop` takes it away", err=True
+            )
+            return False
+        publisher = Publisher(lambda: new_producer(self.client))
+        try:
+            await publisher.start()
+            await publisher.publish([event])
+        except UNPUBLISHABLE as error:
+            what = f"{event.topic} still takes no event of {event.size:,} bytes"
+            hint = "Raise its `max.message.bytes` (and the broker's `message.max.bytes`), then try again."
+            raise EdenError(what, hint) from error
+        finally:
+            await publisher.stop()
+        await self.controls.ask_dead_retry(request)
+        for asked in await self.controls.dead_retries():
+            if asked.id == letter.id:
+                await self.controls.dead_retry_done(asked, "published")
+        return True
+
+    def _names(self, of: str | None = None) -> list[str]:
+        return [one.name for one in self.topics if one.dead_of is not None and of in (None, one.dead_of)]
 
 
 @app.command("list")
@@ -71,15 +118,17 @@ def list_(
 
     async def work(connected: _Connected) -> None:
         wanted = _wanted(connected.topics, topic, stage, reason, since, until)
-        table = Table(Column("id", no_wrap=True), "stage", "at", "attempts", "state", "reason")
+        rows: list[Sequence[str]] = []
         async for letter, state in connected.found(wanted, settled=everything):
             if as_json:
                 typer.echo(json.dumps(_summary(letter, state)))
             else:
                 attempts, at = letter.why.get("attempts", ""), f"{letter.at:%Y-%m-%d %H:%M:%S}"
-                table.add_row(letter.id, letter.stage, at, attempts, state, letter.reason[:100])
-        if not as_json:
-            Console().print(table if table.row_count else "no dead letters")
+                rows.append((letter.stage, at, attempts, state, letter.reason[:100], letter.id))
+        if not rows and not as_json:
+            typer.echo("no dead letters")
+        elif not as_json:
+            show_table(("stage", "at", "attempts", "state", "reason", "id"), rows, "")
 
     _run(work)
 
@@ -89,15 +138,9 @@ def show(dead_letter: Annotated[str, typer.Argument(help="its id")]) -> None:
     """Show one dead letter whole: why, headers, and its original value."""
 
     async def work(connected: _Connected) -> None:
-        async for letter, state in connected.found(Wanted(), settled=True):
-            if letter.id == dead_letter:
-                typer.echo(
-                    json.dumps({**_summary(letter, state), **_whole(letter)}, indent=2, ensure_ascii=False)
-                )
-                return
-        raise EdenError(
-            f"there is no dead letter {dead_letter}", "`eden dead list --all` shows all that are kept."
-        )
+        letter, state = await connected.at(dead_letter)
+        told = {**_summary(letter, state), **_whole(letter)}
+        typer.echo(json.dumps(told, indent=2, ensure_ascii=False))
 
     _run(work)
 
@@ -114,16 +157,24 @@ def retry(
 ) -> None:
     """Try dead letters again, inside the stage that gave them up; safe to repeat."""
 
+    published: list[str] = []
+
     async def ask(connected: _Connected, letter: DeadLetter) -> bool:
         request = letter.retry()
         if request is None:
-            typer.echo(f"{letter.id} did not come from a stage: correct it at its source instead", err=True)
+            typer.echo(f"{letter.id} {AT_ITS_SOURCE}", err=True)
             return False
-        return await connected.controls.ask_dead_retry(request)
+        if not letter.was_refused:
+            return await connected.controls.ask_dead_retry(request)
+        if await connected.publish(letter, request):
+            published.append(letter.id)
+        return False
 
     async def work(connected: _Connected) -> None:
         wanted = _wanted(connected.topics, topic, stage, reason, since, until)
         count = await _each(connected, wanted, ids, yes, "try again", ask)
+        if published:
+            typer.echo(f"{len(published)} published: events that the broker had refused")
         typer.echo(f"{count} asked for; their stages try them when they run (`eden dead list --all`)")
 
     _run(work)
@@ -166,8 +217,14 @@ async def _each(
     found = [letter async for letter, _ in connected.found(wanted) if not ids or letter.id in ids]
     missing = set(ids or ()) - {letter.id for letter in found}
     if missing:
-        raise EdenError(f"not there, or settled: {', '.join(sorted(missing))}", "See `eden dead list --all`.")
+        raise NotFound(f"not there, or settled: {', '.join(sorted(missing))}", "See `eden dead list --all`.")
     return sum([await do(connected, letter) for letter in found])
+
+
+def _report(done: int, total: int) -> None:
+    """Say how far reading is, where there is much to read."""
+    if total >= 2 * REPORTED and done % REPORTED == 0:
+        typer.echo(f"{done:,} of {total:,} dead letters read", err=True)
 
 
 def _wanted(
@@ -179,15 +236,11 @@ def _wanted(
     until: datetime | None,
 ) -> Wanted:
     if topic is not None and topic not in topics.file.topics:
-        raise EdenError(f"there is no topic {topic}", f"Topics: {', '.join(topics.file.topics)}.")
+        raise Invalid(f"there is no topic {topic}", f"Topics: {', '.join(topics.file.topics)}.")
     if stage is not None and stage not in topics.file.programs:
-        raise EdenError(f"there is no stage {stage}", f"Stages: {', '.join(topics.file.programs)}.")
+        raise Invalid(f"there is no stage {stage}", f"Stages: {', '.join(topics.file.programs)}.")
     name = None if topic is None else topics.name(topic)
-    return Wanted(name, stage, reason, _utc(since), _utc(until))
-
-
-def _utc(moment: datetime | None) -> datetime | None:
-    return None if moment is None else moment.replace(tzinfo=UTC)
+    return Wanted(name, stage, reason, since, until)
 
 
 def _summary(letter: DeadLetter, state: str) -> dict[str, Any]:

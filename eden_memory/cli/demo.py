@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import signal
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +16,7 @@ from eden_memory.demo.conversation import EXAMPLE, read_conversation
 from eden_memory.demo.estimate import estimate
 from eden_memory.demo.play import Outcome, Plan, play, running_servers
 from eden_memory.models.providers.api_keys import VARIABLES, key_of
-from eden_memory.models.providers.catalogue import asked_for, check_url, provider_name
+from eden_memory.models.providers.catalogue import LOCAL, asked_for, check_url, provider_name
 from eden_memory.settings import Settings
 
 
@@ -31,21 +32,22 @@ def demo(
         typer.Option(help="JSON lines of {session, role, content, user, created_at}, or a ChatGPT export"),
     ] = EXAMPLE,
     llm: Annotated[
-        str | None, typer.Option(help="openai, google or a URL; unset: EDEN_LLM, else rules")
+        str | None,
+        typer.Option(
+            help="openai, google, a URL, or local: a model server here; unset: EDEN_LLM, else rules"
+        ),
     ] = None,
     cap: Annotated[float, typer.Option(min=0.0, help="US dollars that the demo may cost at most")] = 0.25,
     yes: Annotated[bool, typer.Option("--yes", help="do not ask before a conversation is sent")] = False,
 ) -> None:
     """Write a conversation as a chat application would, and show the memory that forms of it."""
-    # A shell may have started it with Ctrl-C ignored.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _as_interrupt)
     # What goes wrong is said by the demo itself; a client's retries while topics are made are no news.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     console = Console(highlight=False)
-    settings = Settings() if llm is None else Settings(llm=llm)
     plan = Plan(read_conversation(conversation), conversation != EXAMPLE, rate, keep, cap)
     try:
+        settings = _settings(console, llm)
         _agree(console, settings, plan, yes=yes)
         outcome = _run(console, settings, plan)
     except KeyboardInterrupt:
@@ -54,6 +56,20 @@ def demo(
     print_result(console, outcome, keep)
     if not (outcome.summary.complete and outcome.finished):
         raise typer.Exit(1)
+
+
+def _settings(console: Console, llm: str | None) -> Settings:
+    """The settings with what `--llm` asks for; those that fit a local model reach `eden run` by the environment."""
+    if llm != LOCAL:
+        return Settings() if llm is None else Settings(llm=llm)
+    from eden_memory.demo.local_model import fitted_model  # noqa: PLC0415 - the SDKs import for a second
+
+    console.print("[dim]·[/dim] a model server on this machine is looked for and tried")
+    fitted = asyncio.run(fitted_model(Settings()))
+    for line in fitted.described():
+        console.print(f"  {line}", markup=False)
+    os.environ.update(fitted.variables)
+    return Settings()
 
 
 def _as_interrupt(number: int, frame: object) -> None:

@@ -6,15 +6,13 @@ from dataclasses import asdict
 
 import typer
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
+from eden_memory.cli.doctor_init import init
+from eden_memory.cli.doctor_view import table
 from eden_memory.doctor.examine import Examination, examine
 from eden_memory.doctor.finding import Finding, failed
 from eden_memory.domain.replay.namespaces import checked
 from eden_memory.settings import Settings
-
-MARKS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red")}
 
 
 def doctor(
@@ -23,8 +21,21 @@ def doctor(
     namespace: list[str] | None = typer.Option(
         None, "--namespace", help="one that is to be made: rights on its collections, too; may be repeated"
     ),
+    proposing: bool = typer.Option(
+        False, "--init", help="propose an eden.toml from the newest documents of a messages collection"
+    ),
+    collection: str | None = typer.Option(
+        None, "--collection", help="DATABASE.COLLECTION for --init; unset: the one most like chat messages"
+    ),
+    write: bool = typer.Option(False, "--write", help="write what --init proposes to eden.toml"),
+    force: bool = typer.Option(
+        False, "--force", help="with --write: replace [source] and [messages] of an eden.toml that exists"
+    ),
 ) -> None:
     """Check versions, replica set, permissions, clock, retention, topics, indexes and the field mapping."""
+    if proposing:
+        init(Settings(), collection, write=write, force=force)
+        return
     examination = asyncio.run(examine(Settings(), [checked(one) for one in namespace or ()]))
     if as_json:
         typer.echo(json.dumps(asdict(examination), indent=2, ensure_ascii=False))
@@ -40,26 +51,12 @@ def _about_rights(findings: list[Finding]) -> bool:
 
 def _print(examination: Examination, *, rights: bool) -> None:
     console = Console(highlight=False)
-    console.print(_table(examination.findings))
+    console.print(table(examination.findings))
     if rights:
         plain = Console(soft_wrap=True, highlight=False, markup=False)
         plain.print(f"\nThe least that MongoDB has to allow (mongosh):\n\n{examination.mongodb_role}")
         plain.print(f"\nThe least that Kafka has to allow:\n\n{examination.kafka_acls}")
     console.print(_verdict(examination.findings, rights=rights))
-
-
-def _table(findings: list[Finding]) -> Table:
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(width=1)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for finding in findings:
-        mark, colour = MARKS[finding.state]
-        said = Text(finding.what)
-        if finding.hint and finding.state != "ok":
-            said.append(f"\n→ {finding.hint}", style="dim")
-        table.add_row(Text(mark, style=colour), finding.check, said)
-    return table
 
 
 def _verdict(findings: list[Finding], *, rights: bool) -> str:

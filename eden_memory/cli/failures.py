@@ -1,27 +1,45 @@
 """What goes wrong before or under a command, for people: settings that are not valid, servers that do not answer."""
 
+from collections.abc import Sequence
 from tomllib import TOMLDecodeError
+from typing import cast
 
-from aiokafka.errors import KafkaConnectionError
+from aiokafka.errors import KafkaConnectionError, KafkaError
 from confluent_kafka import KafkaException
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import SettingsError
-from pymongo.errors import ConnectionFailure, OperationFailure
+from pymongo.errors import ConfigurationError, ConnectionFailure, OperationFailure
 
 from eden_memory.api.errors import Invalid
 from eden_memory.cli.setting_names import nearest
+from eden_memory.domain.error_text import describe
 from eden_memory.domain.errors import EdenError
 from eden_memory.runtime.stages.failures import refused
+from eden_memory.settings import Settings
 
 SETTINGS = "Settings come from EDEN_… and eden.toml: docs/reference/settings.md."
 MONGODB = "Check that it runs (`eden status`), and EDEN_MONGODB_URI."
+ADDRESS = "Check the host name and the options in EDEN_MONGODB_URI."
+ACCOUNT = "Check the user, the password and authSource in EDEN_MONGODB_URI."
+AUTHENTICATION_FAILED = 18
+TOML = "Correct it there; docs/reference/settings.md lists the settings."
 KAFKA = "Check that it runs (`eden status`), and EDEN_KAFKA_BOOTSTRAP."
 
 
 def told(error: Exception) -> EdenError | None:
     """The same for people; None: it is a fault of the program's own. Values are left out: they may be secret."""
-    return _of_settings(error) or _of_servers(error)
+    if isinstance(error, ExceptionGroup):
+        group = cast("Sequence[Exception]", error.exceptions)  # pyright: ignore[reportUnknownMemberType]
+        known = [told(one) for one in group]
+        return known[0] if all(known) else None
+    if isinstance(error, EdenError):
+        return error
+    return _of_settings(error) or _of_mongodb(error) or _of_kafka(error)
+
+
+def _detail(error: Exception) -> str:
+    return describe(error).partition(": ")[2]
 
 
 def _of_settings(error: Exception) -> EdenError | None:
@@ -29,7 +47,11 @@ def _of_settings(error: Exception) -> EdenError | None:
         case ValidationError() if error.title == "Settings":
             wrong = "; ".join(map(_wrong, error.errors(include_url=False, include_input=False)))
             return Invalid(f"settings are not valid: {wrong}", SETTINGS)
-        case SettingsError() | TOMLDecodeError():
+        case TOMLDecodeError():
+            return Invalid(
+                f"settings cannot be read: {Settings.model_config.get('toml_file')}: {error}", TOML
+            )
+        case SettingsError():
             return Invalid(f"settings cannot be read: {error}", SETTINGS)
         case _:
             return None
@@ -43,18 +65,28 @@ def _wrong(one: ErrorDetails) -> str:
     return f"{name}: there is no such setting" + (f" (is it {meant}?)" if meant else "")
 
 
-def _of_servers(error: Exception) -> EdenError | None:
+def _of_mongodb(error: Exception) -> EdenError | None:
     match error:
         case ConnectionFailure():
-            return EdenError(f"MongoDB does not answer: {str(error).partition(' (')[0]}", MONGODB)
+            return EdenError(f"MongoDB does not answer: {_detail(error)}", MONGODB)
+        case ConfigurationError():
+            return EdenError(f"MongoDB's address cannot be used: {_detail(error)}", ADDRESS)
+        case OperationFailure() if error.code == AUTHENTICATION_FAILED:
+            return EdenError("MongoDB does not accept the user name or the password", ACCOUNT)
         case OperationFailure() if refused(error):
             return EdenError(
-                f"MongoDB refuses: {str(error).partition(', full error')[0]}",
-                "`eden doctor` prints the rights that are needed.",
+                f"MongoDB refuses: {_detail(error)}",
+                "Give this user the rights that `eden doctor --rights` prints.",
             )
+        case _:
+            return None
+
+
+def _of_kafka(error: Exception) -> EdenError | None:
+    match error:
         case KafkaConnectionError():
-            return EdenError(f"Kafka does not answer: {error}", KAFKA)
-        case KafkaException():
-            return EdenError(f"Kafka could not do it: {error}", KAFKA)
+            return EdenError(f"Kafka does not answer: {describe(error)}", KAFKA)
+        case KafkaException() | KafkaError():
+            return EdenError(f"Kafka could not do it: {describe(error)}", KAFKA)
         case _:
             return None

@@ -1,4 +1,4 @@
-"""`eden forget message|session|user|fact ID`: what came from it alone leaves memory, for ever."""
+"""`eden forget KIND ID`, `eden forget --missing`: what came from it alone leaves memory, for ever."""
 
 import asyncio
 from typing import Annotated, Any, Literal
@@ -6,31 +6,41 @@ from typing import Annotated, Any, Literal
 import typer
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.api.errors import NotFound
+from eden_memory.api.errors import Invalid, NotFound
 from eden_memory.cli.replay.live import live_settings
+from eden_memory.cli.sessions import named_session
 from eden_memory.domain.replay.namespaces import goes_on
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
+from eden_memory.mongo.ids import decode_id
 from eden_memory.mongo.replay.neglected import neglected
-from eden_memory.mongo.source.requests import ask, message_of, session_of, user_of
+from eden_memory.mongo.source.missing import missing_messages
+from eden_memory.mongo.source.requests import ask, message_of, user_of
+from eden_memory.schemas.documents import Fact, InboxForget, Message, Namespace, Reflection, StoredBlob
 from eden_memory.settings import Settings
-from schemas.documents import Fact, InboxForget, Namespace, Reflection, StoredBlob
 
 Kind = Literal["message", "session", "user", "fact", "reflection", "blob"]
 STORED = {"fact": Fact.COLLECTION, "reflection": Reflection.COLLECTION, "blob": StoredBlob.COLLECTION}
 
 
 def forget(
-    kind: Annotated[Kind, typer.Argument(help="what it is")],
+    kind: Annotated[Kind | None, typer.Argument(help="what it is")] = None,
     name: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="ID",
             help="as the application has it, or typed (s.TEXT, i.5); a blob's: SCOPE_KEY@VERSION",
         ),
-    ],
+    ] = None,
     by: Annotated[str | None, typer.Option("--by", help="who asks, noted in the record")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False,
+    missing: Annotated[
+        bool,
+        typer.Option(
+            "--missing",
+            help="list the messages whose document was missing after a lost position, and forget them",
+        ),
+    ] = False,
 ) -> None:
     """Forget something by hand: what rests on it alone is removed, and blobs that absorbed it are made anew.
 
@@ -39,11 +49,39 @@ def forget(
     eden forget message 65f0…
 
     eden forget user ada --yes --by support
+
+    eden forget --missing
     """
+    settings = Settings()
+    if missing:
+        if kind is not None:
+            raise Invalid("--missing takes no kind and no ID", "It lists what is missing, and asks.")
+        _forget_missing(settings, by, yes=yes)
+        return
+    if kind is None or name is None:
+        raise Invalid("what is to be forgotten is not named", "eden forget message|session|user|fact ID")
     if not yes:
         typer.confirm(f"Forget the {kind} {name}? It cannot be undone.", abort=True)
-    settings = Settings()
-    left = asyncio.run(_forget(settings, kind, name, by))
+    _say_asked(asyncio.run(_forget(settings, kind, name, by)))
+
+
+def _forget_missing(settings: Settings, by: str | None, *, yes: bool) -> None:
+    found = asyncio.run(_missing(settings))
+    for one in found[:SHOWN]:
+        state = "formed" if one.formation_id else "waits for its window"
+        typer.echo(f"{one.id}  session {one.session_id}  {one.time:%Y-%m-%d %H:%M:%S}  {state}")
+    if len(found) > SHOWN:
+        typer.echo(f"… and {len(found) - SHOWN} more")
+    if not found:
+        typer.echo("No message is missing.")
+        return
+    if not yes:
+        question = f"Forget these {len(found)} messages, which the application does not have any more?"
+        typer.confirm(f"{question} It cannot be undone.", abort=True)
+    _say_asked(asyncio.run(_ask_all(settings, found, by)))
+
+
+def _say_asked(left: list[Namespace]) -> None:
     typer.echo(
         f"Asked. A running system removes it from facts, reflections, blobs and contexts within moments; "
         f"what is in topics kept for a time ages out: {', '.join(AGES_OUT)}."
@@ -52,6 +90,8 @@ def forget(
         typer.echo(f"{one.id} keeps what it holds of it until it goes on: {goes_on(one)}.")
 
 
+SHOWN = 50
+"""Missing messages that are listed one by one."""
 AGES_OUT = (
     "memory.extractions and memory.candidates 7 days after they were consumed",
     "dead letters and memory.usage after 30 days",
@@ -66,7 +106,7 @@ async def _forget(settings: Settings, kind: str, name: str, by: str | None) -> l
         paths = settings.messages
         target: Any = name
         if kind == "session":
-            target = await session_of(source, paths.collection, paths.session_id, name)
+            target = await named_session(settings, client, name)
         elif kind == "user":
             target = await user_of(source, paths.collection, paths.user_id, name)
         elif kind == "message":
@@ -75,6 +115,21 @@ async def _forget(settings: Settings, kind: str, name: str, by: str | None) -> l
             await _demand_stored(settings, client[settings.mongodb.database], kind, name)
         document = {"kind": "forget", "what": kind, "target": target, "asked_by": by}
         await ask(source[settings.names[InboxForget.COLLECTION]], document)
+        return await neglected(client[settings.mongodb.database], settings.mongodb.prefix)
+
+
+async def _missing(settings: Settings) -> list[Message]:
+    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
+        memory = client[settings.mongodb.database]
+        messages = client[settings.source_database][settings.messages.collection]
+        return await missing_messages(memory, (await live_settings(settings, memory)).names, messages)
+
+
+async def _ask_all(settings: Settings, messages: list[Message], by: str | None) -> list[Namespace]:
+    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
+        inbox = client[settings.source_database][settings.names[InboxForget.COLLECTION]]
+        asked: dict[str, Any] = {"kind": "forget", "what": "message", "asked_by": by}
+        await inbox.insert_many([{**asked, "target": decode_id(one.id)} for one in messages])
         return await neglected(client[settings.mongodb.database], settings.mongodb.prefix)
 
 

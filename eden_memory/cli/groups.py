@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from eden_memory.domain.errors import EdenError
+from eden_memory.domain.errors import NotFound
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.controls import MongoGroupNotes
@@ -26,7 +26,7 @@ def restart(
     if not yes:
         typer.confirm(f"{group} will read its topics from the beginning; go on?", abort=True)
     if not asyncio.run(_forget(Settings(), group)):
-        raise EdenError(
+        raise NotFound(
             f"no group {group} has ever committed here", "Give its whole name, as the error says it."
         )
     typer.echo(f"{group} starts from the beginning where it has no offset")

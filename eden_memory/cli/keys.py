@@ -4,20 +4,20 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime
 from typing import Annotated, Any, cast
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from eden_memory.api.access import RIGHTS, SHORTEST, ApiKeys, Right
 from eden_memory.api.typed_text import typed_id_of
+from eden_memory.cli.memory.terminal import moment, show_table
 from eden_memory.domain.errors import EdenError
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
+from eden_memory.schemas.documents import ApiKey
 from eden_memory.settings import Settings
-from schemas.documents import ApiKey
+
+COLUMNS = ("hash", "name", "rights", "agents", "users", "per minute", "created", "last used", "revoked")
 
 app = typer.Typer(help="API keys of `eden serve`: only their hashes are kept.", no_args_is_help=True)
 
@@ -73,12 +73,9 @@ def list_(everything: Everything = False, as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps([_shown(one) for one in found]))
         return
-    table = Table(
-        "hash", "name", "rights", "agents", "users", "per minute", "created", "last used", "revoked"
-    )
-    for one in found:
-        table.add_row(*_cells(one))
-    Console().print(table if found else "no keys")
+    columns = COLUMNS if everything else COLUMNS[:-1]
+    cells = [_cells(one)[: len(columns)] for one in found]
+    show_table(columns, cells, "no keys", whole=("hash", "name"), words=columns)
 
 
 @app.command(epilog="eden keys revoke my-app")
@@ -125,9 +122,6 @@ def _cells(key: ApiKey) -> list[str]:
         ", ".join(key.rights),
         "all" if key.agents is None else ", ".join(key.agents),
         "all" if key.users is None else ", ".join(key.users),
-        *map(_time, (key.last_used_at, key.revoked_at)),
+        str(key.requests_per_minute or "-"),
+        *map(moment, (key.created_at, key.last_used_at, key.revoked_at)),
     ]
-
-
-def _time(at: datetime | None) -> str:
-    return "" if at is None else f"{at:%Y-%m-%d %H:%M}"

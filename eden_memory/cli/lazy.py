@@ -1,12 +1,17 @@
 """Commands that are imported when they are called: `eden --help` loads none of what they stand on."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+
+from eden_memory.own_process import answering_within
+
+ANSWER_SECONDS = 2.0
+"""For a server's first answer to a command that a person waits for: with the imports, no more than 3 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +21,8 @@ class Entry:
     where: str
     """`module:attribute` under eden_memory.cli; a function, or a Typer app."""
     help: str
+    patient: bool = False
+    """It waits for servers that do not answer at once: it runs for long, or starts them."""
 
     def load(self, name: str) -> Any:
         """The command itself."""
@@ -57,23 +64,30 @@ def _debug() -> Any:
 class _Standing(TyperCommand):
     """Stands for a command until its arguments are read."""
 
-    def __init__(self, name: str, entry: Entry) -> None:
-        super().__init__(name, help=entry.help)
+    def __init__(self, name: str, entry: Entry, panel: str) -> None:
+        super().__init__(name, help=entry.help, rich_help_panel=panel)
         self._entry = entry
 
     def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
         assert self.name is not None
-        return self._entry.load(self.name).make_context(info_name, args, parent, **extra)
+        context = self._entry.load(self.name).make_context(info_name, args, parent, **extra)
+        if not self._entry.patient:
+            context.with_resource(answering_within(ANSWER_SECONDS))
+        return context
 
 
-def lazy_group(entries: Mapping[str, Entry]) -> type[TyperGroup]:
-    """A group of these commands, in this order, with whatever is registered on its app."""
+def lazy_group(entries: Mapping[str, Entry], panels: Mapping[str, Sequence[str]]) -> type[TyperGroup]:
+    """Return a group of these commands, under their headings and in their order, beside what its app registers."""
 
     class LazyGroup(TyperGroup):
         def __init__(self, **options: Any) -> None:
             super().__init__(**options)
             self.commands = {
-                **{name: _Standing(name, entry) for name, entry in entries.items()},
+                **{
+                    name: _Standing(name, entries[name], panel)
+                    for panel, names in panels.items()
+                    for name in names
+                },
                 **self.commands,
             }
 

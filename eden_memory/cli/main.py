@@ -1,20 +1,26 @@
 """The `eden` command: one line a command family; each family stands in a file of its own, imported when called."""
 
+import signal
 import sys
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from types import TracebackType
+from typing import Annotated
 
 import typer
 
 from eden_memory.api.errors import Conflict, Invalid, NotFound
 from eden_memory.cli.lazy import Entry, lazy_group
 from eden_memory.domain.errors import EdenError
+from eden_memory.own_process import claim_process
 
 COMMANDS: Mapping[str, Entry] = {
     "up": Entry(
         "servers:up",
         "Start MongoDB and Kafka locally, unless EDEN_MONGODB_URI and EDEN_KAFKA_BOOTSTRAP name others.",
+        patient=True,
     ),
-    "down": Entry("servers:down", "Stop the local servers; their data stays."),
+    "down": Entry("servers:down", "Stop the local servers; their data stays.", patient=True),
     "status": Entry(
         "servers:status",
         "Say which servers run and where; of an agent, session or user, how near memory is to consolidation.",
@@ -27,10 +33,16 @@ COMMANDS: Mapping[str, Entry] = {
         "setup:setup",
         "Make the collections, validators and indexes of memory, where they are not there; safe to repeat.",
     ),
-    "run": Entry("run:run", "Run the tailer and the stages until SIGTERM; any number of copies may run."),
-    "serve": Entry("serve:serve", "Answer requests over HTTP until SIGTERM: the API, the gateway and MCP."),
+    "run": Entry(
+        "run:run", "Run the tailer and the stages until SIGTERM; any number of copies may run.", patient=True
+    ),
+    "serve": Entry(
+        "serve:serve", "Answer requests over HTTP until SIGTERM: the API, the gateway and MCP.", patient=True
+    ),
     "demo": Entry(
-        "demo:demo", "Write a conversation as a chat application would, and show the memory that forms of it."
+        "demo:demo",
+        "Write a conversation as a chat application would, and show the memory that forms of it.",
+        patient=True,
     ),
     "context": Entry(
         "context:context", "Print the context of a session's user: the XML for the agent's prompt."
@@ -65,6 +77,7 @@ COMMANDS: Mapping[str, Entry] = {
     "mcp": Entry(
         "mcp:mcp",
         "Serve memory to an MCP host over standard input and output, until the host closes it.",
+        patient=True,
     ),
     "pause": Entry(
         "pause:pause",
@@ -77,25 +90,38 @@ COMMANDS: Mapping[str, Entry] = {
     "reembed": Entry(
         "reembed:reembed",
         "Ask for new vectors of all facts that another model embedded; safe to stop and to repeat.",
+        patient=True,
     ),
     "rebuild": Entry(
         "replay.rebuild:rebuild",
         "Rebuild memory from the memory topics into a namespace, without any model; safe to stop and to repeat.",
+        patient=True,
     ),
     "reform": Entry(
         "replay.reform:app",
         "Form memory anew in a namespace: `eden reform NAME [OPTIONS]` (options: `eden reform run --help`).",
+        patient=True,
     ),
     "namespace": Entry(
         "replay.namespace:app", "Which memory there is, which is live, and another made live."
     ),
-    "tap": Entry("tap:tap", "Show the records of a topic, until Ctrl-C."),
+    "tap": Entry("tap:tap", "Show the records of a topic, until Ctrl-C.", patient=True),
     "watch": Entry(
         "watch:watch",
         "Show windows, facts with their decisions, reflections, blobs, calls, cost and lag, until Ctrl-C.",
+        patient=True,
     ),
     "windows": Entry("sessions:windows", "The windows of a session: what closed them, and what still waits."),
+    "source": Entry("source:app", "The application's messages, as the field mapping reads them."),
     "session": Entry("sessions:app", "Ask something of one session."),
+    "stream": Entry(
+        "streams:app",
+        "How an agent's scopes and shards are formed: guidance, thresholds, limits, and what is switched off.",
+    ),
+    "sharing": Entry(
+        "sharing:app",
+        "What private sharing hides of agents, groups and shards, because it rests on what users said.",
+    ),
     "budget": Entry("budget:app", "Limits of what formation may spend."),
     "cost": Entry("cost:app", "What models cost: today, this month, or of one memory."),
     "trace": Entry(
@@ -109,19 +135,50 @@ COMMANDS: Mapping[str, Entry] = {
     "topics": Entry("topics:app", "The topics of topics.yaml on a broker."),
     "schemas": Entry("schemas:app", "The exported contract: JSON Schemas, AsyncAPI, reference pages."),
 }
-"""In the order of `eden --help`. A command's line is the first sentence of its docstring."""
+"""A command's line is the first sentence of its docstring."""
+PANELS: Mapping[str, Sequence[str]] = {
+    "Start": ("demo", "up", "down", "doctor", "topics", "setup", "models"),
+    "Run and watch": ("run", "serve", "mcp", "status", "watch", "cost", "budget", "keys"),
+    "Read memory": (
+        "context",
+        "search",
+        "facts",
+        "reflections",
+        "blobs",
+        "history",
+        "stats",
+        "trace",
+        "windows",
+    ),
+    "Change memory": ("add", "edit", "retire", "forget", "session", "stream", "sharing", "reembed"),
+    "Replay": ("rebuild", "reform", "namespace"),
+    "Look after the stages": ("source", "pause", "resume", "groups", "dead"),
+    "Build on it": ("tap", "schemas"),
+}
+"""The headings of `eden --help`, and the commands under each, in order."""
 
 app = typer.Typer(
     name="eden",
-    cls=lazy_group(COMMANDS),
+    cls=lazy_group(COMMANDS, PANELS),
     help="Long-term memory for AI agents, formed in the background from chat writes.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"eden {version('eden-memory')}")
+        raise typer.Exit
+
+
 @app.callback()
-def _eden() -> None:
+def _eden(
+    _: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
+    ] = False,
+) -> None:
     """Long-term memory for AI agents, formed in the background from chat writes."""
 
 
@@ -134,7 +191,14 @@ def _refuse_no_text(arguments: Sequence[str]) -> None:
 
 
 def main() -> None:
-    """Entry point: what people can mend becomes a sentence, and a stack trace only with `--debug`."""
+    """Entry point: what people can mend becomes a sentence, and a stack trace only with `--debug`.
+
+    Stack traces hold no content either: what a long-running command prints ends in logs.
+    """
+    sys.excepthook = _print_trace
+    # A shell starts what runs in the background with Ctrl-C ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    claim_process()
     try:
         _refuse_no_text(sys.argv[1:])
         app()
@@ -154,6 +218,12 @@ def _said(error: Exception) -> EdenError | None:
     from eden_memory.cli.failures import told  # noqa: PLC0415 - drivers, of which few commands load all
 
     return told(error)
+
+
+def _print_trace(_: type[BaseException], error: BaseException, __: TracebackType | None) -> None:
+    from eden_memory.domain.error_text import describe_with_trace  # noqa: PLC0415 - pydantic, as above
+
+    typer.echo(describe_with_trace(error), err=True)
 
 
 def exit_code(error: EdenError) -> int:

@@ -7,8 +7,9 @@ from rich.table import Table
 from rich.text import Text
 
 from eden_memory.domain.progress import Item, Progress, Spent
-from schemas.ids import split
-from schemas.scopes import Scope
+from eden_memory.domain.usage import known_cost
+from eden_memory.schemas.ids import split
+from eden_memory.schemas.scopes import Scope
 
 COLOURS = {"fact": "cyan", "reflection": "magenta", "blob": "green"}
 
@@ -78,8 +79,9 @@ def _spent(progress: Progress) -> Table:
 
 
 def _figures(spent: Spent) -> tuple[str, ...]:
-    cost = f"{spent.cost:.4f}" if spent.unpriced < spent.calls else "unknown"
-    if 0 < spent.unpriced < spent.calls:
+    known = known_cost(spent.cost, spent.calls, spent.unpriced, spent.tokens_in + spent.tokens_out)
+    cost = "unknown" if known is None else f"{known:.4f}"
+    if known is not None and spent.unpriced:
         cost += f" + {spent.unpriced} unknown"
     figures = spent.calls, spent.failed or "", f"{spent.tokens_in:,}", f"{spent.tokens_out:,}"
     return (*map(str, figures), cost)

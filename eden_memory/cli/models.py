@@ -2,14 +2,14 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from eden_memory.cli.memory.terminal import plain, show_table
 from eden_memory.models.providers.api_keys import unused_keys
 from eden_memory.models.providers.catalogue import LOCAL, OFFLINE, Choice, asked_for, embedder_of, used_for
 from eden_memory.settings import Settings
@@ -66,27 +66,22 @@ def _unused(settings: Settings) -> list[str]:
 
 
 def _print(found: "list[CheckedModel]", notes: list[str]) -> None:
-    console = Console(highlight=False)
     if found:
-        console.print(_table(found))
+        columns = ("", "model", "used for", "supports", "latency", "$ per million tokens")
+        show_table(columns, map(_row, found), "", whole=("model", "latency"))
     for note in notes:
-        console.print(Text(note))
+        typer.echo(note)
 
 
-def _table(found: "list[CheckedModel]") -> Table:
-    table = Table(
-        "", "model", "used for", "supports", "latency", "$ per million tokens", box=None, pad_edge=False
+def _row(one: "CheckedModel") -> Sequence[str | Text]:
+    return (
+        Text("✗", style="red") if one.problem else Text("✓", style="green"),
+        f"{one.provider} {one.model or '-'}",
+        ", ".join(one.used_for),
+        Text(plain(one.problem), style="red") if one.problem else one.supports or "-",
+        "-" if one.seconds is None else f"{one.seconds:.2f} s",
+        _price(one),
     )
-    for one in found:
-        table.add_row(
-            Text("✗", style="red") if one.problem else Text("✓", style="green"),
-            f"{one.provider} {one.model or '-'}",
-            ", ".join(one.used_for),
-            Text(one.problem, style="red") if one.problem else one.supports or "-",
-            "-" if one.seconds is None else f"{one.seconds:.2f} s",
-            _price(one),
-        )
-    return table
 
 
 def _price(one: "CheckedModel") -> str:

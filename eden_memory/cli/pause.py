@@ -1,7 +1,7 @@
 """`eden pause` and `eden resume`: let a stage stand still, in all its copies, and go on."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Annotated
@@ -11,12 +11,12 @@ import typer
 from eden_memory.cli.replay.live import live_settings
 from eden_memory.cli.soon import soon
 from eden_memory.domain.control import Pause
-from eden_memory.domain.errors import EdenError
+from eden_memory.domain.errors import Invalid
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.controls import MongoControls
+from eden_memory.processors.pipeline import NAMES
 from eden_memory.settings import Settings
-from processors.pipeline import NAMES
 
 Stage = Annotated[str, typer.Argument(help=f"one of: {', '.join(NAMES)}")]
 Reason = Annotated[str, typer.Option(help="shown wherever the stage's state is shown")]
@@ -37,19 +37,22 @@ def resume(stage: Stage) -> None:
 
 
 def standing(settings: Settings) -> list[str]:
-    """The pauses in force, a line each; nothing where there are none or MongoDB does not answer at once."""
-    pauses = asyncio.run(soon(_pauses(settings)))
-    return [f"{one.stage} stands still ({one.kind}): {one.reason}" for one in pauses or ()]
+    """Pauses in force and what stages report, a line each; nothing where MongoDB does not answer at once."""
+    return asyncio.run(soon(_standing(settings))) or []
 
 
 def _check(stage: str) -> None:
     if stage not in NAMES:
-        raise EdenError(f"there is no stage {stage}", f"Stages: {', '.join(NAMES)}.")
+        raise Invalid(f"there is no stage {stage}", f"Stages: {', '.join(NAMES)}.")
 
 
-async def _pauses(settings: Settings) -> Sequence[Pause]:
+async def _standing(settings: Settings) -> list[str]:
     async with _controls(settings) as controls:
-        return await controls.pauses()
+        pauses, troubles = await controls.pauses(), await controls.troubles()
+    return [
+        *(f"{one.stage} stands still ({one.kind}): {one.reason}" for one in pauses),
+        *(f"{stage} {reason}" for stage, reason in troubles),
+    ]
 
 
 async def _pause(settings: Settings, asked: Pause) -> None:

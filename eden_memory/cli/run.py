@@ -16,7 +16,15 @@ def run(
         list[str] | None, typer.Argument(help="tailer, stages, janitor, lag; none named: all")
     ] = None,
     debug: Annotated[bool, typer.Option(help="a log line per finished event, and stack traces")] = False,
+    new_source: Annotated[
+        bool,
+        typer.Option(
+            "--new-source",
+            help="form memory from another messages collection than before, or from one that is empty now: "
+            "ends the records of messages that are not in it",
+        ),
+    ] = False,
 ) -> None:
     """Run the tailer and the stages until SIGTERM; any number of copies may run."""
     configure(debug=debug)
-    process.run_until_signal(partial(app.run, Settings(), parts or []))
+    process.run_until_signal(partial(app.run, Settings(), parts or [], new_source=new_source))

@@ -9,7 +9,7 @@ import typer
 from eden_memory.api.http import document as openapi_document
 from eden_memory.domain.errors import EdenError
 from eden_memory.runtime.contract import contract_files
-from schemas import export as exported
+from eden_memory.schemas import export as exported
 
 app = typer.Typer(
     help="The exported contract: JSON Schemas, AsyncAPI, reference pages.", no_args_is_help=True

@@ -70,10 +70,10 @@ def _say_standing(reports: Sequence[ServerReport]) -> None:
     """Where MongoDB is there: which namespace is live, how budgets stand, which stages stand still and why."""
     if any(one.name.startswith("MongoDB") and one.running is False for one in reports):
         return
-    from eden_memory.cli import budget, pause  # noqa: PLC0415 - `eden up` needs none of it
+    from eden_memory.cli import budget, pause, source  # noqa: PLC0415 - `eden up` needs none of it
     from eden_memory.cli.replay import live  # noqa: PLC0415 - the same
 
-    for told in (live.told, budget.standing, pause.standing):
+    for told in (live.told, source.standing, budget.standing, pause.standing):
         for line in told(Settings()):
             _say(line)
 

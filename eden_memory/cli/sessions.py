@@ -9,9 +9,8 @@ from typing import Annotated, Any
 
 import typer
 from pymongo import AsyncMongoClient
-from rich.console import Console
-from rich.table import Column, Table
 
+from eden_memory.cli.memory.terminal import moment, show_table
 from eden_memory.cli.replay.live import live_settings
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
@@ -19,6 +18,9 @@ from eden_memory.mongo.ids import encode_id
 from eden_memory.mongo.source.requests import ask, session_of
 from eden_memory.settings import Settings
 from eden_memory.source_tailing import inbox_name
+
+COLUMNS = ("window", "messages", "closed because", "closed at", "requested")
+REQUESTED = {True: "yes", False: "waits"}
 
 app = typer.Typer(help="Ask something of one session.", no_args_is_help=True)
 
@@ -35,9 +37,13 @@ def end(session: SessionId) -> None:
 
 
 @app.command()
-def form(session: SessionId) -> None:
+def form(
+    session: SessionId,
+    if_due: Annotated[bool, typer.Option("--if-due", help="only if a window is due")] = False,
+) -> None:
     """Form what is pending in the session now, however little."""
-    _ask("form_now", session, "what is pending is formed now")
+    what = "what is pending is formed if a window is due" if if_due else "what is pending is formed now"
+    _ask("form_now", session, what, if_due=if_due)
 
 
 def windows(session: SessionId, as_json: AsJson = False) -> None:
@@ -46,35 +52,35 @@ def windows(session: SessionId, as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps(found, indent=2, default=str))
         return
-    console = Console(highlight=False)
-    table = Table(Column("window", no_wrap=True), "messages", "closed because", "closed at", "requested")
-    for one in found["windows"]:
-        requested = "yes" if one["requested"] else "[yellow]waits[/yellow]"
-        table.add_row(one["formation_id"], str(one["messages"]), one["because"], str(one["at"]), requested)
-    console.print(table)
-    console.print(f"{found['pending']} messages wait for their window")
+    rows = [
+        (one["formation_id"], one["messages"], one["because"], moment(one["at"]), REQUESTED[one["requested"]])
+        for one in found["windows"]
+    ]
+    show_table(COLUMNS, rows, "no window of this session has closed", whole=("window",), words=COLUMNS)
+    typer.echo(f"{found['pending']} messages wait for their window")
     if found["waits_for"]:
-        console.print(f"[yellow]the session waits: {found['waits_for']}[/yellow]")
+        typer.echo(f"the session waits: {found['waits_for']}")
 
 
-def _ask(kind: str, session: str, what: str) -> None:
-    request = asyncio.run(_asked(Settings(), kind, session))
+def _ask(kind: str, session: str, what: str, **fields: bool) -> None:
+    request = asyncio.run(_asked(Settings(), kind, session, fields))
     typer.echo(f"asked: {what} (request {request}; the tailer carries it)")
 
 
-async def _asked(settings: Settings, kind: str, session: str) -> str:
+async def _asked(settings: Settings, kind: str, session: str, fields: dict[str, bool]) -> str:
     async with _client(settings) as client:
-        identity = await _session(settings, client, session)
+        identity = await named_session(settings, client, session)
         inbox = client[settings.source_database][inbox_name(settings)]
         request = await ask(
-            inbox, {"kind": kind, "session_id": identity, "asked_by": f"eden session, {getuser()}"}
+            inbox,
+            {"kind": kind, "session_id": identity, "asked_by": f"eden session, {getuser()}", **fields},
         )
         return encode_id(request)
 
 
 async def _windows(settings: Settings, session: str) -> dict[str, Any]:
     async with _client(settings) as client:
-        name = encode_id(await _session(settings, client, session))
+        name = encode_id(await named_session(settings, client, session))
         database = client[settings.mongodb.database]
         names = (await live_settings(settings, database)).names
         state = await database[names["sessions"]].find_one({"_id": name}) or {}
@@ -104,6 +110,19 @@ async def _client(settings: Settings) -> AsyncGenerator[AsyncMongoClient[dict[st
         yield client
 
 
-async def _session(settings: Settings, client: AsyncMongoClient[dict[str, Any]], text: str) -> Any:
-    fields = settings.messages
-    return await session_of(client[settings.source_database], fields.collection, fields.session_id, text)
+async def named_session(settings: Settings, client: AsyncMongoClient[dict[str, Any]], text: str) -> Any:
+    """Return the session that a person means, as the application has its id."""
+    fields, source, memory = (
+        settings.messages,
+        client[settings.source_database],
+        client[settings.mongodb.database],
+    )
+    names = (await live_settings(settings, memory)).names
+    return await session_of(
+        source,
+        fields.collection,
+        fields.session_id,
+        text,
+        inbox=source[inbox_name(settings)],
+        recorded=memory[names["messages"]],
+    )

@@ -10,6 +10,7 @@ from eden_memory.local.servers import endpoints
 from eden_memory.models.providers.catalogue import embedding_model
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.setup.setup import check, set_up
+from eden_memory.mongo.versions import SHARING_MEANS, settle_sharing, stored_sharing
 from eden_memory.settings import Settings
 
 LOCAL, UNKNOWN = 384, 1_536
@@ -42,7 +43,14 @@ async def _work(settings: Settings, dimensions: int, wait: float, *, only_check:
         names = (await live_settings(settings, database)).names
         if only_check:
             return await check(database, names)
-        return await set_up(database, names, dimensions, wait)
+        made = await set_up(database, names, dimensions, wait)
+        before = await stored_sharing(database, names)
+        sharing = await settle_sharing(database, names, settings.memory.sharing)
+        if sharing != before:
+            typer.echo(
+                f"memory of sessions with users is {sharing}: {SHARING_MEANS[sharing]} (memory.sharing)"
+            )
+        return made
 
 
 def dimensions_of(settings: Settings) -> int:

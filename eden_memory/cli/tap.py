@@ -2,16 +2,19 @@
 
 import asyncio
 import json
+import logging
 from contextlib import aclosing, suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated
 
 import typer
 
 from eden_memory.cli.replay.live import live_if_there
-from eden_memory.domain.errors import EdenError
+from eden_memory.cli.times import moment
+from eden_memory.domain.errors import NotFound
 from eden_memory.domain.tap import Filter, Tapped, as_json, line
 from eden_memory.local.servers import endpoints
+from eden_memory.logs import warnings_only
 from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.ending import heeding
 from eden_memory.runtime.kafka import client_kwargs
@@ -26,8 +29,14 @@ Scope = Annotated[
 Type = Annotated[
     list[str] | None, typer.Option("--type", help="only these events: FactChanged, FactChanged.v1, tombstone")
 ]
-Since = Annotated[str | None, typer.Option(help="only records of this time (ISO, UTC) or later")]
-Until = Annotated[str | None, typer.Option(help="only records before this time (ISO, UTC)")]
+Since = Annotated[
+    datetime | None,
+    typer.Option(parser=moment, metavar="TIME", help="only records of this time (ISO, UTC) or later"),
+]
+Until = Annotated[
+    datetime | None,
+    typer.Option(parser=moment, metavar="TIME", help="only records before this time (ISO, UTC)"),
+]
 From = Annotated[
     str, typer.Option("--from", help="where to begin: start, end, or when the broker got it (ISO)")
 ]
@@ -55,9 +64,10 @@ def tap(
 
       eden tap chat.messages --type tombstone --since 2026-01-31
     """
-    wanted = Filter(tuple(scope or ()), tuple(kind or ()), _moment(since), _moment(until))
-    start: Start = begin if begin in ("start", "end") else _time(begin)
-    with suppress(KeyboardInterrupt):
+    wanted = Filter(tuple(scope or ()), tuple(kind or ()), since, until)
+    start: Start = begin if begin in ("start", "end") else moment(begin)
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it says the same at every attempt
+    with suppress(KeyboardInterrupt), warnings_only():
         asyncio.run(heeding(_tap(Settings(), topic, start, wanted, until_end=until_end, json_lines=as_json)))
 
 
@@ -87,18 +97,6 @@ def _full_name(settings: Settings, topic: str) -> str:
         if name in names:
             return name
     short = ", ".join(topics.file.topics)
-    raise EdenError(
+    raise NotFound(
         f"topics.yaml declares no topic {topic}", f"There are: {short}; each with `.dead` behind it."
     )
-
-
-def _moment(text: str | None) -> datetime | None:
-    return None if text is None else _time(text)
-
-
-def _time(text: str) -> datetime:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise EdenError(f"{text!r} is no time", "Give an ISO date or time, as 2026-01-31T09:00.") from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -2,17 +2,18 @@
 
 import asyncio
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
+from eden_memory.cli.memory.terminal import show_table
 from eden_memory.cli.replay.live import live_if_there
-from eden_memory.domain.errors import EdenError
+from eden_memory.domain.errors import EdenError, NotFound
 from eden_memory.local.servers import endpoints
 from eden_memory.runtime.contract.contract_files import ASYNCAPI, checkout, generated
 from eden_memory.runtime.contract.topic_admin import Report, TopicAdmin
@@ -20,6 +21,9 @@ from eden_memory.runtime.contract.topic_diff import Difference, Found
 from eden_memory.runtime.contract.topics import Topic, Topics, load_topics
 from eden_memory.runtime.kafka import admin_config
 from eden_memory.settings import Settings
+
+OVERVIEW = ("topic", "records", "groups", "kept")
+DETAILS = ("setting", "declared", "on the broker")
 
 app = typer.Typer(help="The topics of topics.yaml on a broker.", no_args_is_help=True)
 
@@ -67,9 +71,11 @@ def describe(topic: Name = None, as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps([_described(one, found.get(one.name)) for one in wanted], indent=2))
     elif topic:
-        Console().print(_details(wanted[0], found.get(wanted[0].name)))
+        typer.echo(f"{wanted[0].name}:")
+        details = _details(wanted[0], found.get(wanted[0].name))
+        show_table(DETAILS, details, "", whole=("setting",), words=DETAILS)
     else:
-        Console().print(_overview(wanted, found))
+        show_table(OVERVIEW, _overview(wanted, found), "", whole=("topic",), words=OVERVIEW)
 
 
 @app.command()
@@ -98,7 +104,7 @@ def _chosen(topics: Topics, name: str | None) -> list[Topic]:
     chosen = [topic for topic in topics if topic.name in (name, topics.prefix + name)]
     if not chosen:
         declared = ", ".join(topics.file.topics)
-        raise EdenError(
+        raise NotFound(
             f"{name} is not in topics.yaml", f"Declared are {declared}, each with .dead beside it."
         )
     return chosen
@@ -151,28 +157,22 @@ def _on_broker(topic: Topic, found: Found) -> dict[str, Any]:
     return {"partitions": found.partitions, "replication_factor": found.replication_factor, "config": config}
 
 
-def _overview(topics: Iterable[Topic], found: dict[str, Found]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("topic", no_wrap=True)
-    for name in ("records", "kept", "groups", "partitions"):
-        table.add_column(name, overflow="fold")
+def _overview(topics: Iterable[Topic], found: dict[str, Found]) -> Iterator[Sequence[str | Text]]:
     for topic in topics:
         if topic.declaration:
             declared, now = topic.declaration, found.get(topic.name)
-            row = ("\n".join(declared.events), declared.kept, "\n".join(declared.groups))
-            table.add_row(topic.name, *row, str(now.partitions) if now else "[red]missing[/]")
-    return table
+            there = f"{now.partitions} partitions" if now else Text("missing", style="red")
+            kept = Text.assemble(f"{declared.kept}, ", there)
+            yield topic.name, ", ".join(declared.events), ", ".join(declared.groups), kept
 
 
-def _details(topic: Topic, found: Found | None) -> Table:
-    table = Table("", "declared", "on the broker", box=None, pad_edge=False, title=topic.name)
+def _details(topic: Topic, found: Found | None) -> Iterator[Sequence[str]]:
     if topic.declaration:
         for name, value in topic.declaration.model_dump(exclude={"tombstones"}).items():
-            table.add_row(name.replace("_", " "), _text(value))
-    table.add_row("partitions", str(topic.partitions), str(found.partitions) if found else "missing")
+            yield name.replace("_", " "), _text(value), ""
+    yield "partitions", str(topic.partitions), str(found.partitions) if found else "missing"
     for name, value in topic.config.items():
-        table.add_row(name, value, found.config.get(name) if found else "missing")
-    return table
+        yield name, value, (found.config.get(name) or "") if found else "missing"
 
 
 def _text(value: Any) -> str:

@@ -23,7 +23,7 @@ from eden_memory.domain.chain import (
     from_reflection,
     window_forward,
 )
-from eden_memory.domain.errors import EdenError
+from eden_memory.domain.errors import NotFound
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.chain import MongoChain
 from eden_memory.mongo.client import connect
@@ -32,10 +32,16 @@ from eden_memory.mongo.ids_given import readings
 from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.kafka import client_kwargs
 from eden_memory.runtime.scope_records import scope_records
+from eden_memory.schemas.documents import Fact, Message, Reflection, WindowTexts
+from eden_memory.schemas.events import (
+    Event,
+    FactChanged,
+    FormationRequested,
+    ReflectionFormed,
+    ScopeConsolidated,
+)
+from eden_memory.schemas.provenance import Call
 from eden_memory.settings import Settings
-from schemas.documents import Fact, Message, Reflection, WindowTexts
-from schemas.events import Event, FactChanged, FormationRequested, ReflectionFormed, ScopeConsolidated
-from schemas.provenance import Call
 
 TOPICS = ("memory.facts", "memory.reflections", "memory.consolidations")
 BLOB = re.compile(r"^((?:session|user|group|agent|shard):[^@]+?)(?:@(\d+))?$")
@@ -116,7 +122,7 @@ class Reading:
                 return from_message(await self._forward(message["formation_id"], given), given)
         if await self._mongo.one(WindowTexts, name) is not None:
             return window_forward(await self._forward(name, None), name)
-        raise EdenError(
+        raise NotFound(
             f"nothing is known under {name!r}",
             "Give a message's id, or that of a fact, reflection or formation, or a blob's scope key.",
         )
@@ -124,7 +130,7 @@ class Reading:
     async def _blob(self, scope_key: str, version: int | None) -> Node:
         stored = await self._back([scope_key])
         if not any(one.scope.key == scope_key and version in (None, one.version) for one in stored.blobs):
-            raise EdenError(
+            raise NotFound(
                 f"{scope_key} has no blob of that version", "See `eden context` for what is there."
             )
         return from_blob(stored, scope_key, version)
@@ -208,4 +214,4 @@ def _the(events: Iterable[Event], name: str) -> ReflectionFormed:
     for one in events:
         if isinstance(one, ReflectionFormed) and one.reflection_id == name:
             return one
-    raise EdenError(f"the record of reflection {name} is gone", "It was forgotten, or its topic was emptied.")
+    raise NotFound(f"the record of reflection {name} is gone", "It was forgotten, or its topic was emptied.")

@@ -8,10 +8,10 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord
 
 from eden_memory.demo.journey import Arrival
 from eden_memory.runtime.kafka import client_kwargs
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import MessageRecorded, Watermark, decode
+from eden_memory.schemas.ids import split
 from eden_memory.settings import KafkaSettings
-from schemas.envelope import Envelope
-from schemas.events import MessageRecorded, Watermark, decode
-from schemas.ids import split
 
 Record = ConsumerRecord[bytes, bytes]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from eden_memory.domain.error_text import describe
 from eden_memory.domain.errors import EdenError
 
 OWNER = "me"
@@ -26,7 +27,7 @@ def read_export(path: Path) -> list[Row]:
         chats: Any = orjson.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         raise EdenError(
-            f"{path} cannot be read: {error}", "Give the conversations.json of an export."
+            f"{path} cannot be read: {describe(error)}", "Give the conversations.json of an export."
         ) from None
     if not isinstance(chats, list):
         raise EdenError(f"{path} is no list of conversations", "Give the conversations.json of an export.")

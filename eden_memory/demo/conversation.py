@@ -15,7 +15,9 @@ from eden_memory.demo.chatgpt_export import is_export, read_export
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.source.message_fields import text_of
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "demo.jsonl"
+INSTALLED = Path(__file__).parent / "example"
+EXAMPLE = (INSTALLED if INSTALLED.exists() else Path(__file__).parents[2] / "examples") / "demo.jsonl"
+"""Beside this module when installed from a wheel, in a checkout among the examples."""
 PEOPLE = ("agents", "users", "groups", "sessions")
 
 Content = str | list[dict[str, Any]]

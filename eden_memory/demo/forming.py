@@ -7,7 +7,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.domain.names import Names
 from eden_memory.domain.progress import Progress
-from processors.pipeline import FACT_EXTRACTION, FORMATION_TRIGGER, REFLECTION_EXTRACTION
+from eden_memory.processors.pipeline import FACT_EXTRACTION, FORMATION_TRIGGER, REFLECTION_EXTRACTION
 
 QUIET_SECONDS = 120.0
 """Without anything new for so long, the demo shows what there is."""
@@ -16,10 +16,21 @@ SETTLED_SECONDS = 2.5
 Database = AsyncDatabase[dict[str, object]]
 
 
-async def formed(database: Database, names: Names, sessions: int, progress: Progress, cap_usd: float) -> bool:
-    """Whether it all is, once it is; False once nothing has come for long, or the calls cost more than the cap."""
+async def formed(
+    database: Database,
+    names: Names,
+    sessions: int,
+    progress: Progress,
+    cap_usd: float,
+    call_seconds: float = 0.0,
+) -> bool:
+    """Whether it all is, once it is; False once nothing has come for long, or the calls cost more than the cap.
+
+    `call_seconds`: what one call to a model may take, during which nothing comes.
+    """
+    quiet = max(QUIET_SECONDS, call_seconds)
     moved, settled_since, before = time.monotonic(), 0.0, ""
-    while time.monotonic() - moved < QUIET_SECONDS:
+    while time.monotonic() - moved < quiet:
         if float(progress.total.cost) > cap_usd:
             return False
         now = _state(progress)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
@@ -11,9 +12,9 @@ from eden_memory.api.service import MemoryService
 from eden_memory.demo.conversation import Conversation, plain_text
 from eden_memory.demo.judgement import Formed, Verdict, judged, read_expectations
 from eden_memory.domain.names import Names
+from eden_memory.schemas.ids import split
+from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
-from schemas.ids import split
-from schemas.scopes import Scope
 
 QUESTION = "When will Kittiwake be launched?"
 KINDS: Mapping[str, str] = {"facts": "fact", "reflections": "reflection", "consolidated": "blob"}
@@ -31,8 +32,8 @@ class Example:
 
 
 async def example(settings: Settings, conversation: Conversation, question: str | None) -> Example:
-    """The context of the longest one-person session, and a search in it."""
-    session, user = _longest(conversation)
+    """Return the context of the latest session of one user, and a search in it."""
+    session, user = _latest(conversation)
     agent = next((one["agent_id"] for one in conversation.people["sessions"] if one["_id"] == session), None)
     async with MemoryService(agent or "default", settings=settings) as memory:
         context = await memory.get_memory_context(session, user)
@@ -64,16 +65,15 @@ def _scope(key: str) -> str:
     return f"{scope.kind}:{split(named)[1]}" if named else scope.kind
 
 
-def _longest(conversation: Conversation) -> tuple[str, str | None]:
+def _latest(conversation: Conversation) -> tuple[str, str | None]:
+    """The session with the newest message among those of one user, so that earlier sessions show in its context."""
     users: dict[str, set[str]] = {}
-    lengths: dict[str, int] = {}
     for message in conversation.messages:
-        lengths[message.session] = lengths.get(message.session, 0) + 1
-        if message.user is not None:
-            users.setdefault(message.session, set()).add(message.user)
-    alone = [session for session in lengths if len(users.get(session, ())) == 1] or list(lengths)
-    session = max(alone, key=lambda one: lengths[one])
-    return session, next(iter(users.get(session, ())), None)
+        users.setdefault(message.session, set()).update({message.user} if message.user is not None else ())
+    by_time = sorted(conversation.messages, key=attrgetter("created_at"), reverse=True)
+    newest = list(dict.fromkeys(message.session for message in by_time))
+    session = next((name for name in newest if len(users[name]) == 1), newest[0])
+    return session, next(iter(users[session]), None)
 
 
 def _last_question(conversation: Conversation, session: str) -> str:

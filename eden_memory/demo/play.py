@@ -18,11 +18,12 @@ from eden_memory.demo.forming import formed
 from eden_memory.demo.journey import Arrival, Journey, Summary, Written
 from eden_memory.demo.judgement import Verdict
 from eden_memory.demo.memory import QUESTION, Example, example, verdict
-from eden_memory.demo.system_process import SystemProcess, environment, running_system
+from eden_memory.demo.system_process import SHOWN_DAYS, SystemProcess, environment, running_system
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.progress import Progress
 from eden_memory.local import servers
 from eden_memory.local.servers import Endpoints
+from eden_memory.models.providers.catalogue import asked_for
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.setup.setup import set_up
 from eden_memory.runtime.contract.topic_admin import TopicAdmin
@@ -64,7 +65,7 @@ def running_servers(settings: Settings, *, keep: bool) -> Generator[Endpoints]:
         if not named and not server(settings).running
     ]
     try:
-        servers.up(settings)
+        servers.up(settings, stays=keep)
         yield servers.endpoints(settings)
     finally:
         for server in ours if not keep else ():
@@ -162,6 +163,7 @@ def of_demo(settings: Settings, found: Endpoints, mapped: Sequence[str]) -> Sett
             "kafka": settings.kafka.model_copy(update=kafka),
             "mongodb": settings.mongodb.model_copy(update=mongodb),
             "source": SourceSettings(database=DATABASE),
+            "memory": settings.memory.model_copy(update={"context_days": float(SHOWN_DAYS)}),
             **groups,
         }
     )
@@ -178,7 +180,8 @@ async def _formed(here: Settings, plan: Plan, progress: Progress, system: System
     async with connect(here.mongodb, endpoints_of(here)) as client, TaskGroup() as tasks:
         watch = tasks.create_task(system.watch())
         database = client[DATABASE]
-        finished = await formed(database, here.names, sessions, progress, plan.cap_usd)
+        call_seconds = here.models.timeout_seconds if asked_for(here) else 0.0
+        finished = await formed(database, here.names, sessions, progress, plan.cap_usd, call_seconds)
         watch.cancel()
     return finished
 
@@ -272,8 +275,11 @@ async def _applied(
     settings: Settings, found: Endpoints, topics: Topics, view: View, *, keep: bool
 ) -> AsyncGenerator[None]:
     admin = TopicAdmin(admin_config(settings.kafka, found.kafka))
+    if kept := await asyncio.to_thread(admin.names, PREFIX):
+        view.note(f"what an earlier demo left is removed: its database and {len(kept)} topics")
+        await asyncio.to_thread(admin.delete, kept)
     report = await asyncio.to_thread(admin.apply, topics)
-    view.note(f"{len(report.changeable)} topics made" if report.changeable else "the topics are there")
+    view.note(f"{len(report.changeable)} topics made")
     try:
         yield
     finally:

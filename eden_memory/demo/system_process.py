@@ -10,8 +10,11 @@ from pathlib import Path
 from eden_memory.domain.errors import EdenError
 from eden_memory.local.servers import Endpoints
 
-COMMAND = (sys.executable, "-m", "eden_memory.cli.main", "run")
+COMMAND = (sys.executable, "-m", "eden_memory.cli.main", "run", "--new-source")
+"""The demo begins with an empty collection; the topics may hold the messages of a demo that was kept."""
 STOP_SECONDS, LINES = 15.0, 8
+SHOWN_DAYS = "36500"
+"""Age of the facts in contexts, at most: a demo shows what was said long before it is played."""
 
 
 class SystemProcess:
@@ -85,5 +88,8 @@ def environment(
         "EDEN_MESSAGES_USER_ID": "user_id",
         "EDEN_MESSAGES_CREATED_AT": "created_at",
         "EDEN_TAILER_WATERMARK_SECONDS": "1",
+        # one workshop whose people trust each other: the agent shows what it learned from all of them
+        "EDEN_MEMORY_SHARING": "team",
+        "EDEN_MEMORY_CONTEXT_DAYS": SHOWN_DAYS,
         "EDEN_LLM": llm,
     }

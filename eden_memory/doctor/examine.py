@@ -8,17 +8,20 @@ from typing import Any
 from aiokafka.errors import KafkaError
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
 from eden_memory.doctor import kafka, mapping, mongodb, source, topics
 from eden_memory.doctor.finding import Finding
 from eden_memory.doctor.libraries import libraries
 from eden_memory.doctor.privileges import kafka_commands, mongodb_commands, needed
+from eden_memory.domain.error_text import describe
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.placement import ORIGINAL
 from eden_memory.local.servers import endpoints, without_password
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.replay.namespaces import MongoNamespaces
+from eden_memory.own_process import patience
 from eden_memory.runtime.contract.topic_admin import TopicAdmin
 from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.kafka import admin_config, client_kwargs
@@ -51,17 +54,16 @@ async def examine(settings: Settings, namespaces: Sequence[str] = ()) -> Examina
         return _examination(
             settings, [libraries(), Finding("servers", "fail", error.what, error.hint)], "HOST:9092"
         )
-    named = sorted({*namespaces, *await _namespaces(settings, found.mongodb)})
-    of_mongodb, of_kafka = await asyncio.gather(
-        _mongodb(settings, found.mongodb, named), _kafka(settings, found.kafka)
+    (of_mongodb, named), of_kafka = await asyncio.gather(
+        _mongodb(settings, found.mongodb, namespaces), _kafka(settings, found.kafka)
     )
     return _examination(settings, [libraries(), *of_mongodb, *of_kafka], found.kafka, named)
 
 
-async def _namespaces(settings: Settings, uri: str) -> list[str]:
+async def _namespaces(settings: Settings, client: AsyncMongoClient[dict[str, Any]]) -> list[str]:
     """Those that there are; none where they cannot be read, which other checks say."""
     try:
-        async with asyncio.timeout(SECONDS), connect(settings.mongodb, uri) as client:
+        async with asyncio.timeout(SECONDS):
             known = MongoNamespaces(client[settings.mongodb.database], settings.mongodb.prefix)
             return [one.id for one in await known.all() if one.kind != ORIGINAL]
     except (PyMongoError, EdenError, TimeoutError):
@@ -77,32 +79,50 @@ def _examination(
     return Examination(findings, mongodb_commands(needed(settings, namespaces)), acls)
 
 
-async def _mongodb(settings: Settings, uri: str, namespaces: Sequence[str]) -> list[Finding]:
-    client = connect(settings.mongodb, uri)
+async def _mongodb(
+    settings: Settings, uri: str, namespaces: Sequence[str]
+) -> tuple[list[Finding], list[str]]:
+    """What was found, and the namespaces that rights were looked at for: those given and those that there are."""
+    try:
+        async with connect(settings.mongodb, uri) as client:
+            async with asyncio.timeout(SECONDS):
+                await client.admin.command("ping")
+            named = sorted({*namespaces, *await _namespaces(settings, client)})
+            return await _all(_mongodb_checks(settings, client, named)), named
+    except (PyMongoError, TimeoutError) as error:
+        hint = "Is it running, is EDEN_MONGODB_URI right, may this machine reach it?"
+        what = f"{without_password(uri)}: {describe(error)}"
+        return [Finding("MongoDB", "fail", what, hint)], sorted(namespaces)
+
+
+def _mongodb_checks(
+    settings: Settings, client: AsyncMongoClient[dict[str, Any]], namespaces: Sequence[str]
+) -> list[Check]:
     database, messages = client[settings.source_database], settings.messages
-    checks: list[Check] = [
+    return [
         ("MongoDB version", lambda: mongodb.server_version(client)),
         ("replica set", lambda: mongodb.replica_set(client)),
         ("clock", lambda: mongodb.clock(client)),
         ("namespace", lambda: mongodb.live_namespace(client, settings)),
+        ("sharing", lambda: mongodb.sharing(client, settings)),
         ("oplog window", lambda: mongodb.oplog_window(client)),
         ("MongoDB permissions", lambda: mongodb.permissions(client, needed(settings, namespaces))),
         ("messages collection", lambda: source.messages_collection(database, messages)),
+        ("source", lambda: source.stored_source(client[settings.mongodb.database], settings)),
         ("field mapping", lambda: mapping.field_mapping(database, settings)),
+        ("mapping version", lambda: mapping.mapping_version(client, settings)),
+        *_gateway_checks(settings, client),
         ("backfill index", lambda: source.backfill_index(database, messages)),
         ("session index", lambda: source.session_index(database, settings)),
         ("TTL index", lambda: source.ttl_index(database, messages)),
         ("pre-images", lambda: source.pre_images(database, messages)),
     ]
-    try:
-        async with asyncio.timeout(SECONDS):
-            await client.admin.command("ping")
-        return await _all(checks)
-    except (PyMongoError, TimeoutError) as error:
-        hint = "Is it running, is EDEN_MONGODB_URI right, may this machine reach it?"
-        return [Finding("MongoDB", "fail", f"{without_password(uri)}: {_short(error)}", hint)]
-    finally:
-        await client.close()
+
+
+def _gateway_checks(settings: Settings, client: AsyncMongoClient[dict[str, Any]]) -> list[Check]:
+    if settings.gateway.upstream is None:
+        return []
+    return [("gateway turns", lambda: source.gateway_turns(client[settings.source_database], settings))]
 
 
 async def _kafka(settings: Settings, bootstrap: str) -> list[Finding]:
@@ -110,12 +130,12 @@ async def _kafka(settings: Settings, bootstrap: str) -> list[Finding]:
         config = admin_config(settings.kafka, bootstrap)
         connection = client_kwargs(settings.kafka, bootstrap)
         admin: Any = AdminClient({**config, "log_level": 0})
-        await asyncio.to_thread(admin.list_topics, timeout=kafka.SECONDS)
+        await asyncio.to_thread(admin.list_topics, timeout=patience(kafka.SECONDS))
     except EdenError as error:
         return [Finding("Kafka", "fail", error.what, error.hint)]
     except KafkaException as error:
         hint = "Is it running, is EDEN_KAFKA_BOOTSTRAP right, may this machine reach it?"
-        return [Finding("Kafka", "fail", f"{bootstrap}: {_short(error)}", hint)]
+        return [Finding("Kafka", "fail", f"{bootstrap}: {describe(error)}", hint)]
     declared = load_topics(settings.kafka, settings.placement)
     names = [topic.name for topic in declared]
     return await _all(
@@ -150,9 +170,4 @@ async def _guarded(name: str, check: Callable[[], Awaitable[Found]]) -> Found:
     except EdenError as error:
         return Finding(name, "warn", f"could not be looked at: {error.what}", error.hint)
     except (PyMongoError, KafkaException, KafkaError, OSError) as error:
-        return Finding(name, "warn", f"could not be looked at: {_short(error)}")
-
-
-def _short(error: BaseException) -> str:
-    """The first sentence; drivers append the whole topology."""
-    return str(error).splitlines()[0].split(", Timeout:")[0][:200] if str(error) else "no answer"
+        return Finding(name, "warn", f"could not be looked at: {describe(error)}")

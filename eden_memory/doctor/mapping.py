@@ -1,19 +1,31 @@
 """The field mapping, tried on the application's own newest documents."""
 
+import json
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, cast
+from uuid import UUID
 
+from bson import ObjectId
+from pymongo import AsyncMongoClient
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.doctor.finding import Finding
+from eden_memory.doctor.roles import meaning
 from eden_memory.domain.source.message_fields import Unusable, getter
 from eden_memory.domain.source.message_mapping import ROLES, MessageMapping
+from eden_memory.mongo.replay.live import MongoLive
 from eden_memory.mongo.source.change_stream import PLAIN
+from eden_memory.mongo.source.misread import Misread
 from eden_memory.settings import MessagesSettings, Settings
-from eden_memory.source_tailing import message_mapping
+from eden_memory.source_tailing import message_mapping, misread_of
 
 SAMPLE = 200
+AUTHOR = re.compile(
+    r"user|author|sender|from|customer|member|person|account|participant|owner", re.IGNORECASE
+)
+ID = (str, int, ObjectId, UUID)
 ANY_VERSION, ANY_TIME = "0" * 16, b"1970-01-01T00:00:00.000Z"
 
 
@@ -30,7 +42,12 @@ def judge_documents(documents: list[dict[str, Any]], settings: Settings) -> list
         return [
             Finding("field mapping", "warn", "no documents to try it on", "Write a message and ask again.")
         ]
-    return [_usable(documents, settings), _texts(documents, settings), _roles(documents, settings.messages)]
+    return [
+        _usable(documents, settings),
+        _texts(documents, settings),
+        _roles(documents, settings.messages),
+        _authors(documents, settings),
+    ]
 
 
 def _usable(documents: list[dict[str, Any]], settings: Settings) -> Finding:
@@ -46,9 +63,9 @@ def _usable(documents: list[dict[str, Any]], settings: Settings) -> Finding:
 
 def _texts(documents: list[dict[str, Any]], settings: Settings) -> Finding:
     """A wrong path for content breaks nothing and remembers nothing, so it is looked at of its own."""
-    mapping, dated = message_mapping(settings), getter(settings.messages.created_at)
+    mapping = message_mapping(settings)
     empty = sum(not _has_text(mapping, one) for one in documents)
-    undated = sum(dated(one) is None for one in documents)
+    undated = sum(mapping.created_at(one) is None for one in documents)
     what = f"{len(documents) - empty} have text, {len(documents) - undated} say when they were written"
     if empty * 2 > len(documents):
         hint = f"Is the text really in `{settings.messages.content}`? Set EDEN_MESSAGES_CONTENT."
@@ -59,16 +76,80 @@ def _texts(documents: list[dict[str, Any]], settings: Settings) -> Finding:
     return Finding("message texts", "ok", what)
 
 
-def _roles(documents: Iterable[Mapping[str, Any]], messages: MessagesSettings) -> Finding:
-    known = {*ROLES, *messages.roles}
-    found = Counter(str(getter(messages.role)(one)) for one in documents)
-    unknown = {name: count for name, count in found.items() if name not in known}
-    if not unknown:
+def _authors(documents: list[dict[str, Any]], settings: Settings) -> Finding:
+    """A wrong path for the author breaks nothing, and makes every user's memory the agent's."""
+    mapping, path = message_mapping(settings), settings.messages.user_id
+    lacking = [one for one in documents if mapping.lacks_author(one)]
+    said = sum(mapping.is_users(one) for one in documents)
+    if not lacking:
+        return Finding("message authors", "ok", f"all {said} messages of the role user name one in `{path}`")
+    what = f"{len(lacking)} of {said} messages of the role user name none in `{path}`: no user remembers them"
+    found = _like_author(lacking, settings.messages)
+    if found is None:
+        hint = "Write the author with each message, or say where it is: EDEN_MESSAGES_USER_ID."
+        return Finding("message authors", "warn", what, hint)
+    name, count = found
+    hint = f"`{name}` looks like the author ({count} of {len(lacking)}): set EDEN_MESSAGES_USER_ID={name}."
+    return Finding("message authors", "fail" if len(lacking) == said else "warn", what, hint)
+
+
+def _like_author(documents: Iterable[Mapping[str, Any]], paths: MessagesSettings) -> tuple[str, int] | None:
+    """The field that most documents have, and how many; of two as frequent the one that is called an id."""
+    mapped = {paths.session_id, paths.role, paths.content, paths.created_at, paths.user_id}
+    found = Counter(name for one in documents for name in _like_authors(one) if name not in mapped)
+    return max(found.items(), key=lambda one: (one[1], one[0].lower().endswith("id")), default=None)
+
+
+def _like_authors(document: Mapping[str, Any], outer: str = "") -> Iterator[str]:
+    """Paths, two deep at most, that sound like an author and hold an id."""
+    for name, value in document.items():
+        if isinstance(value, Mapping) and not outer:
+            yield from _like_authors(cast("Mapping[str, Any]", value), f"{name}.")
+        elif AUTHOR.search(outer + name) and value and isinstance(value, ID) and value is not True:
+            yield outer + name
+
+
+async def mapping_version(client: AsyncMongoClient[dict[str, Any]], settings: Settings) -> Finding:
+    """Whether what is stored was read by the mapping that is set now."""
+    placement = await MongoLive(client[settings.mongodb.database], settings.mongodb.prefix).placement()
+    found = await misread_of(settings.placed(placement), client)
+    return judge_version(found)
+
+
+def judge_version(found: Misread) -> Finding:
+    """Of what another mapping read."""
+    if not found.lines():
+        return Finding("mapping version", "ok", f"{found.mapping}; nothing stored was read by another one")
+    commands = (["eden source reread"] if found.stored else []) + (
+        ["eden reform corrected"] if found.formed else []
+    )
+    return Finding("mapping version", "warn", "; ".join(found.lines()), f"Run: {', then '.join(commands)}.")
+
+
+def _roles(documents: Sequence[Mapping[str, Any]], messages: MessagesSettings) -> Finding:
+    role = getter(messages.role)
+    found = Counter(value for one in documents if isinstance(value := role(one), str))
+    unknown = {name: count for name, count in found.items() if name not in {*ROLES, *messages.roles}}
+    lacking = len(documents) - found.total()
+    if not unknown and not lacking:
         return Finding("roles", "ok", ", ".join(f"{name} {count}" for name, count in found.most_common()))
-    what = ", ".join(f"{name!r} ({count})" for name, count in unknown.items())
-    example = '{"' + next(iter(unknown)) + '": "assistant"}'
-    hint = f"They count as `other`, half a user's weight. Map them: EDEN_MESSAGES_ROLES='{example}'."
-    return Finding("roles", "warn", f"unknown: {what}", hint)
+    what: list[str] = []
+    if unknown:
+        what.append("unknown: " + ", ".join(f"{name!r} ({count})" for name, count in unknown.items()))
+    if lacking:
+        what.append(f"{lacking} of {len(documents)} documents have no text in `{messages.role}`")
+    hint = "They count as `other`, half a user's weight. "
+    return Finding("roles", "warn", "; ".join(what), hint + _roles_to_map(unknown))
+
+
+def _roles_to_map(unknown: Collection[str]) -> str:
+    """What to set; a role is named only where its meaning is clear."""
+    clear = {name: role for name in unknown if (role := meaning(name)) is not None}
+    if clear:
+        return f"Map them: EDEN_MESSAGES_ROLES='{json.dumps(clear, ensure_ascii=False)}'."
+    if unknown:
+        return "Map each to user, assistant, tool, system or other: EDEN_MESSAGES_ROLES."
+    return "Say where the role is: EDEN_MESSAGES_ROLE."
 
 
 def _why_not(mapping: MessageMapping, document: dict[str, Any]) -> str | None:

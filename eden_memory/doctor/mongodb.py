@@ -14,8 +14,10 @@ from eden_memory.domain.placement import Placement
 from eden_memory.domain.replay.namespaces import goes_on
 from eden_memory.mongo.replay.live import MongoLive
 from eden_memory.mongo.replay.neglected import neglected
+from eden_memory.mongo.versions import SHARING_MEANS, stored_sharing
+from eden_memory.schemas.documents import Namespace
+from eden_memory.schemas.scopes import Sharing
 from eden_memory.settings import Settings
-from schemas.documents import Namespace
 
 OLDEST = (6, 0)
 SKEW_WARN, SKEW_FAIL = timedelta(seconds=1), timedelta(seconds=30)
@@ -45,6 +47,23 @@ async def live_namespace(client: Client, settings: Settings) -> Finding:
     database, prefix = client[settings.mongodb.database], settings.mongodb.prefix
     placement = await MongoLive(database, prefix).placement()
     return judge_namespaces(placement, await neglected(database, prefix))
+
+
+async def sharing(client: Client, settings: Settings) -> Finding:
+    """Whether agents learn from what their users say."""
+    stored = await stored_sharing(client[settings.mongodb.database], settings.names)
+    return judge_sharing(settings.memory.sharing, stored)
+
+
+def judge_sharing(chosen: Sharing | None, stored: Sharing | None) -> Finding:
+    """`chosen` by the settings, and what the store says."""
+    holds = stored or chosen
+    if holds is None:
+        return Finding("sharing", "ok", "nothing says yet: `eden setup` decides, private in a new store")
+    what = f"{holds}: {SHARING_MEANS[holds]}"
+    if chosen not in (None, holds):
+        return Finding("sharing", "warn", f"{what}; settings say {chosen}", "Restart every `eden run`.")
+    return Finding("sharing", "ok", what)
 
 
 def judge_namespaces(live: Placement, left: Sequence[Namespace]) -> Finding:

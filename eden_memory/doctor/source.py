@@ -5,9 +5,13 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory.api.gateway.turn_shape import UnknownShape
+from eden_memory.api.gateway.turn_store import turn_shape
 from eden_memory.doctor.finding import Finding
+from eden_memory.domain.source.refusals import another_source, named
+from eden_memory.mongo.source.authors import begins_with, index_hint
+from eden_memory.mongo.source.positions import other_sources
 from eden_memory.settings import MessagesSettings, Settings
-from schemas.documents import ApiKey
 
 Database = AsyncDatabase[dict[str, Any]]
 Indexes = Mapping[str, Mapping[str, Any]]
@@ -21,10 +25,21 @@ async def messages_collection(database: Database, messages: MessagesSettings) ->
             "messages collection",
             "warn",
             f"{name} does not exist (yet)",
-            "If your messages are elsewhere set EDEN_SOURCE_DATABASE and EDEN_MESSAGES_COLLECTION.",
+            "If your messages are elsewhere set EDEN_SOURCE_DATABASE and EDEN_MESSAGES_COLLECTION, or let "
+            "`eden doctor --init` find them.",
         )
     count = await database[messages.collection].estimated_document_count()
     return Finding("messages collection", "ok", f"{name}, about {count:,} messages")
+
+
+async def stored_source(memory: Database, settings: Settings) -> Finding:
+    """Memory is formed from one collection; `eden run` refuses to start on another one."""
+    source = settings.source_name
+    others = await other_sources(memory[settings.names["positions"]], source)
+    if not others:
+        return Finding("source", "ok", f"memory is formed from {named(source)}, and from no other collection")
+    refusal = another_source(source, others)
+    return Finding("source", "fail", refusal.what, refusal.hint)
 
 
 async def pre_images(database: Database, messages: MessagesSettings) -> Finding:
@@ -85,33 +100,38 @@ def judge_index(indexes: Indexes, messages: MessagesSettings) -> Finding:
 
 
 async def session_index(database: Database, settings: Settings) -> Finding:
-    """Where no document lists a session's users, its messages are asked for others than the key's, with each chat."""
+    """Where no document lists a session's users, each context and search looks up the authors of its messages."""
     mapped, messages = settings.sessions.collection, settings.messages
     if mapped is not None:
         return Finding("session index", "ok", f"not needed while {mapped} lists who is in a session")
-    keys = database.client[settings.mongodb.database][settings.names[ApiKey.COLLECTION]]
-    asked = settings.gateway.upstream is not None or await keys.find_one(
-        {"users": {"$type": "array"}, "revoked_at": None}, {"_id": 1}
-    )
-    if not asked:
-        return Finding("session index", "ok", "not needed: no gateway is set up, no key is bound to users")
     return judge_session_index(await database[messages.collection].index_information(), messages)
 
 
 def judge_session_index(indexes: Indexes, messages: MessagesSettings) -> Finding:
     """Of the collection's indexes: one that begins with the session and holds every message."""
-    field = messages.session_id
     for index in indexes.values():
-        first, order = next(iter(index["key"]))
-        if first == field and order in (1, -1, "hashed") and "partialFilterExpression" not in index:
-            return Finding("session index", "ok", f"{{{field}: {order}}}")
+        if begins_with(index, messages.session_id):
+            keys = ", ".join(f"{field}: {order}" for field, order in index["key"])
+            return Finding("session index", "ok", f"{{{keys}}}")
     return Finding(
         "session index",
         "warn",
-        f"none on {{{field}: 1}}: for a key bound to users the gateway and the API search the whole collection, and "
-        "refuse the key after two seconds",
-        f'db.{messages.collection}.createIndex({{"{field}": 1}})',
+        f"none that begins with {messages.session_id}: to learn who is in a session, every context and search reads "
+        "the whole collection, and shows no user's memory if that takes longer than two seconds",
+        index_hint(messages.collection, messages.session_id, messages.user_id),
     )
+
+
+async def gateway_turns(database: Database, settings: Settings) -> Finding:
+    """Where the gateway writes turns, and in which shape."""
+    if not settings.gateway.store:
+        return Finding("gateway turns", "ok", "not stored (EDEN_GATEWAY_STORE=false)")
+    shape, learned = await turn_shape(database, settings)
+    if isinstance(shape, UnknownShape):
+        return Finding("gateway turns", "ok", f"to memory through {settings.names['inbox']}: {shape.reason}")
+    how = "as the application writes its own" if learned else "with text ids and dates: there are none yet"
+    what = f"among the messages, {how}; ids are {shape.ids}"
+    return Finding("gateway turns", "ok", what)
 
 
 async def _options(database: Database, collection: str) -> dict[str, Any]:

@@ -5,8 +5,8 @@ from typing import Generic, Literal, TypeVar
 
 from eden_memory.domain.material import Material
 from eden_memory.domain.stage import Delivery
-from schemas.answers import Answer
-from schemas.provenance import Call
+from eden_memory.schemas.answers import Answer
+from eden_memory.schemas.provenance import Call
 
 A = TypeVar("A", bound=Answer)
 Role = Literal["facts", "decisions", "reflections", "consolidation", "propagation"]

@@ -4,8 +4,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from schemas.events import Event, FactChanged, FormationRequested, ReflectionFormed, ScopeConsolidated
-from schemas.provenance import Call, SourceMessage
+from eden_memory.schemas.events import (
+    Event,
+    FactChanged,
+    FormationRequested,
+    ReflectionFormed,
+    ScopeConsolidated,
+)
+from eden_memory.schemas.provenance import Call, SourceMessage
 
 Kind = Literal["message", "window", "call", "fact", "reflection", "blob", "context"]
 Told = dict[str, Any]

@@ -1,20 +1,26 @@
 """When a scope's buffer is merged into its blob, what of it, and what becomes of the answer. Pure."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal, Protocol
 
+from eden_memory.domain.buffers import last_formed, oldest_first
+from eden_memory.domain.constants import ABSORBED_AT_ONCE, CONSOLIDATION_SECONDS
 from eden_memory.domain.forgetting.forgotten import Marks, ids_of
-from eden_memory.domain.limits import ABSORBED_AT_ONCE, CONSOLIDATION_SECONDS, ScopeLimits, label_of
-from eden_memory.domain.material import ConsolidationMaterial
+from eden_memory.domain.limits import ScopeLimits, label_of
+from eden_memory.domain.material import ConsolidationMaterial, DatedText
 from eden_memory.domain.words import CHARACTERS_OF_A_WORD, cut_at_sentence, words_of
-from schemas.answers import ConsolidatedText
-from schemas.documents import BufferedReflection, Snapshot
-from schemas.events import ScopeChanged
-from schemas.scopes import Scope, ScopeKind
+from eden_memory.schemas.answers import ConsolidatedText
+from eden_memory.schemas.documents import BufferedReflection, Snapshot
+from eden_memory.schemas.events import ScopeChanged
+from eden_memory.schemas.scopes import Scope, ScopeKind
 
 Because = Literal["threshold", "closed", "forgotten"]
+
+
+TierOf = Callable[[Sequence[str]], Awaitable[int]]
+"""Users → the highest of their tiers; 0 where they have none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +32,8 @@ class Merge:
     """The blob's next one."""
     based_on: int
     blob: str | None
+    blob_said_at: datetime | None
+    """The newest `said_at` that the blob holds."""
     reflections: tuple[BufferedReflection, ...]
     """Oldest first."""
     because: Because
@@ -37,20 +45,30 @@ class Merge:
 
     @property
     def consolidated_at(self) -> datetime:
-        """Time of the newest reflection absorbed."""
+        """When the newest of the reflections was formed."""
         return max(one.formed_at for one in self.reflections)
+
+    @property
+    def said_at(self) -> datetime:
+        """The newest time that the new blob holds: of the reflections, and of the blob before it."""
+        said = [one.said_at for one in self.reflections]
+        return max(said if self.blob_said_at is None else [*said, self.blob_said_at])
 
 
 def may_be_due(changes: Sequence[ScopeChanged], limits: ScopeLimits) -> bool:
     """Whether the snapshot is worth reading after these changes; it is the judge (:func:`due`)."""
     last = changes[-1]
     taken_back = any("blob" in one.changed for one in changes)
-    return last.buffered > 0 and (last.closed or taken_back or last.buffered >= limits.threshold)
+    return (
+        limits.active
+        and last.buffered > 0
+        and (last.closed or taken_back or last.buffered >= limits.threshold)
+    )
 
 
 def due(snapshot: Snapshot, limits: ScopeLimits) -> Because | None:
     """Why a scope is to consolidate now, if it is."""
-    if not snapshot.buffer:
+    if not (snapshot.buffer and limits.active):
         return None
     if snapshot.closed:
         return "closed"
@@ -70,8 +88,13 @@ def _too_soon(snapshot: Snapshot) -> bool:
     """Within the windows' time that must lie between two consolidations; older ones that come late count too."""
     if snapshot.consolidated_at is None:
         return False
-    newest = max(one.formed_at for one in snapshot.buffer)
+    newest = last_formed(snapshot.buffer) or snapshot.consolidated_at
     return abs((newest - snapshot.consolidated_at).total_seconds()) < CONSOLIDATION_SECONDS
+
+
+def users_of(scope: Scope) -> tuple[str, ...]:
+    """The users whose tier chooses the model: a user's own, a session's users; nobody's for wider scopes."""
+    return scope.audience if scope.user_id is None else (scope.user_id,)
 
 
 def asked_of_forgetting(scope: Scope, snapshot: Snapshot) -> set[tuple[str, str]]:
@@ -83,7 +106,7 @@ def asked_of_forgetting(scope: Scope, snapshot: Snapshot) -> set[tuple[str, str]
 def merge_of(scope: Scope, snapshot: Snapshot, marks: Marks, limits: ScopeLimits) -> Merge | None:
     """The next merge of a scope; None where nothing is to be done (yet)."""
     because = due(snapshot, limits)
-    stands = tuple(one for one in _oldest_first(snapshot.buffer) if not _gone(one, scope, marks))
+    stands = tuple(one for one in oldest_first(snapshot.buffer) if not _gone(one, scope, marks))
     forgotten_blob = snapshot.blob_version and marks.entity_gone("blob", scope.key, snapshot.blob_version)
     if because is None or not stands or forgotten_blob:
         return None  # a forgotten blob: the writer takes it back first
@@ -92,6 +115,7 @@ def merge_of(scope: Scope, snapshot: Snapshot, marks: Marks, limits: ScopeLimits
         snapshot.highest_blob_version + 1,
         snapshot.blob_version,
         snapshot.blob,
+        snapshot.blob_said_at,
         stands[:ABSORBED_AT_ONCE],
         because,
     )
@@ -101,24 +125,13 @@ def _gone(one: BufferedReflection, scope: Scope, marks: Marks) -> bool:
     return marks.entity_gone("reflection", one.reflection_id, 1) or marks.scope_gone(scope, one.formed_at)
 
 
-def _oldest_first(buffer: Iterable[BufferedReflection]) -> list[BufferedReflection]:
-    return sorted(buffer, key=lambda one: (one.formed_at, one.reflection_id))
-
-
 def as_shown(shown: Sequence[str], merge: Merge, snapshot: Snapshot, marks: Marks) -> Merge | None:
     """The merge that an earlier answer was given for; None where that no longer stands."""
     based_on, *names = shown or ("",)
     by_name = {one.reflection_id: one for one in snapshot.buffer if not _gone(one, merge.scope, marks)}
     if based_on != str(merge.based_on) or not names or not set(names) <= set(by_name):
         return None
-    return Merge(
-        merge.scope,
-        merge.version,
-        merge.based_on,
-        merge.blob,
-        tuple(by_name[name] for name in names),
-        merge.because,
-    )
+    return replace(merge, reflections=tuple(by_name[name] for name in names))
 
 
 def material_of(merge: Merge, limits: ScopeLimits) -> ConsolidationMaterial:
@@ -126,9 +139,10 @@ def material_of(merge: Merge, limits: ScopeLimits) -> ConsolidationMaterial:
     return ConsolidationMaterial(
         label=label_of(merge.scope),
         blob=merge.blob,
-        buffer=tuple(one.content for one in merge.reflections),
+        buffer=tuple(DatedText(one.said_at, one.content) for one in merge.reflections),
         guidance=limits.consolidation_guidance,
         words=limits.blob_words,
+        blob_said_at=merge.blob_said_at,
     )
 
 
@@ -160,7 +174,6 @@ def _fits(text: str, limit: int) -> bool:
 
 def change_of(snapshot: Snapshot) -> ScopeChanged:
     """What the writer would announce of a scope that has not changed: for scopes found without an event."""
-    newest = max((one.formed_at for one in snapshot.buffer), default=None)
     return ScopeChanged(
         scope=Scope.of_key(snapshot.scope_key, snapshot.agent_id, snapshot.audience),
         revision=snapshot.revision,
@@ -168,7 +181,7 @@ def change_of(snapshot: Snapshot) -> ScopeChanged:
         applied=snapshot.applied,
         active_facts=snapshot.active_facts,
         buffered=len(snapshot.buffer),
-        newest_buffered_at=newest,
+        newest_buffered_at=last_formed(snapshot.buffer),
         blob_version=snapshot.blob_version,
         consolidated_at=snapshot.consolidated_at,
         closed=snapshot.closed,

@@ -31,7 +31,7 @@ class DeadRetry:
     dead_partition: int
     dead_offset: int
     times: int
-    """1 at the first retry, then one more each."""
+    """1 at the first retry, then one more each, also of the dead letter that a failed retry leaves."""
 
 
 class Controls(Protocol):
@@ -47,6 +47,10 @@ class Controls(Protocol):
 
     async def resume(self, stage: str, kind: PauseKind | None = None) -> int:
         """Lift the pauses of a stage (of one kind); how many there were."""
+        ...
+
+    async def report(self, stage: str, trouble: str | None) -> None:
+        """Say what keeps a stage, or some of its records, from going on; None: nothing does."""
         ...
 
     async def dead_retries(self) -> Sequence[DeadRetry]:

@@ -11,3 +11,11 @@ class EdenError(Exception):
 
     def __str__(self) -> str:
         return f"{self.what}\n{self.hint}" if self.hint else self.what
+
+
+class NotFound(EdenError):  # noqa: N818 - an answer
+    """There is nothing of that id, or nothing that may be seen here: both look the same."""
+
+
+class Invalid(EdenError, ValueError):  # noqa: N818
+    """What was given is not what it should be."""

@@ -1,10 +1,11 @@
 """How much of each scope is formed and kept: defaults of spec and settings, a stream's own before them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
-from schemas.documents import Stream
-from schemas.scopes import Scope, ScopeKind
+from eden_memory.schemas.documents import Stream
+from eden_memory.schemas.scopes import Scope, ScopeKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +22,15 @@ class ScopeLimits:
     consolidation_guidance: str | None = None
     extraction_model: str | None = None
     consolidation_model: str | None = None
-    fifo_limit: int | None = None
     retention_days: int | None = None
     item_words: int | None = None
-    """Words of one fact or reflection; None: FACT_WORDS, REFLECTION_WORDS."""
+    """Words of one fact or reflection; None: as FormationLimits says."""
+    active: bool = True
+    """False: switched off, nothing of it is formed, consolidated or shown."""
+
+    def until(self, said_at: datetime) -> datetime | None:
+        """When a fact that was said then expires; None: never."""
+        return None if self.retention_days is None else said_at + timedelta(days=self.retention_days)
 
 
 DEFAULTS: Mapping[ScopeKind, ScopeLimits] = {
@@ -34,17 +40,23 @@ DEFAULTS: Mapping[ScopeKind, ScopeLimits] = {
     "group": ScopeLimits(6, 400, 0, 3),
     "shard": ScopeLimits(10, 600, 0, 3),
 }
-FACT_WORDS = 30
-REFLECTION_WORDS = 35
-LONGEST_FACT = 2_000
-LONGEST_REASON = 1_000
-"""Characters of what a command may say: a fact stands in its scope's snapshot, and in prompts and contexts."""
-FACTS_OF_A_WINDOW = 30
-SHOWN_OF_A_BUFFER = 2
-"""A prompt and a context show at most the newest 2 x threshold of a buffer."""
-ABSORBED_AT_ONCE = 200
-CONSOLIDATION_SECONDS = 30.0
-"""Of the windows' time, between two consolidations of a scope."""
+
+
+@dataclass(frozen=True, slots=True)
+class FormationLimits:
+    """What an installation's settings say of all agents (EDEN_LIMITS_…)."""
+
+    scopes: Mapping[ScopeKind, ScopeLimits]
+    facts: int = 30
+    """Of one window, at most."""
+    fact_words: int = 30
+    reflection_words: int = 35
+    similar_facts: int = 5
+    """Known facts that a new one is compared with, at most."""
+
+
+STANDARD = FormationLimits(DEFAULTS)
+"""The settings' defaults."""
 
 
 def label_of(scope: Scope) -> str:
@@ -52,11 +64,13 @@ def label_of(scope: Scope) -> str:
     return f"shard:{scope.shard}" if scope.kind == "shard" else scope.kind
 
 
-def limits_of(scope: Scope, streams: Mapping[str, Stream]) -> ScopeLimits:
-    """The limits of a scope; `streams` are its agent's, by label."""
-    base, own = DEFAULTS[scope.kind], streams.get(label_of(scope))
+def limits_of(scope: Scope, streams: Mapping[str, Stream], limits: FormationLimits = STANDARD) -> ScopeLimits:
+    """The limits of a scope; `streams` are its agent's, by label. A session's memory is always formed."""
+    base, own = limits.scopes[scope.kind], streams.get(label_of(scope))
     if own is None:
         return base
+    if not own.active:
+        return replace(base, active=scope.kind == "session")
     return ScopeLimits(
         threshold=own.threshold or base.threshold,
         blob_words=own.word_limit or base.blob_words,
@@ -66,7 +80,6 @@ def limits_of(scope: Scope, streams: Mapping[str, Stream]) -> ScopeLimits:
         consolidation_guidance=own.consolidation_guidance,
         extraction_model=own.extraction_model,
         consolidation_model=own.consolidation_model,
-        fifo_limit=own.fifo_limit,
         retention_days=own.retention_days,
-        item_words=own.item_word_limit,
+        item_words=own.item_word_limit or base.item_words,
     )

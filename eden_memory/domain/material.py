@@ -20,6 +20,14 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
+class DatedText:
+    """A reflection, with the time when it was said."""
+
+    said_at: datetime
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class ScopeBrief:
     """One scope that memory may go to, as a prompt shows it."""
 
@@ -31,10 +39,12 @@ class ScopeBrief:
     """Items wanted of this scope."""
     blob: str | None = None
     """Reflections only: what is known of it."""
-    buffer: tuple[str, ...] = ()
+    buffer: tuple[DatedText, ...] = ()
     """Reflections only: the newest that no blob has absorbed, oldest first."""
     words: int | None = None
     """Of one item, where the stream has a limit of its own."""
+    blob_said_at: datetime | None = None
+    """When the newest of what the blob holds was said, where that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +65,8 @@ class KnownLine:
     text: str
     similarity: float
     """(1 + cosine) / 2, of the new fact that it is nearest to."""
+    said_at: datetime | None = None
+    """Since when it is true."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +76,7 @@ class NewFact:
     text: str
     candidates: tuple[int, ...]
     similarities: tuple[float, ...]
+    said_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +105,13 @@ class ConsolidationMaterial:
 
     label: str
     blob: str | None
-    buffer: tuple[str, ...]
+    buffer: tuple[DatedText, ...]
     """Oldest first."""
     guidance: str | None
     words: int
     """The limit of the blob."""
+    blob_said_at: datetime | None = None
+    """When the newest of what the blob holds was said, where that is known."""
 
 
 Material = FactMaterial | DecisionMaterial | ReflectionMaterial | ConsolidationMaterial

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from schemas.documents import (
+from eden_memory.schemas.documents import (
     Consolidated,
     Context,
     Fact,
@@ -29,7 +29,7 @@ FORMING = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Maps a collection's name, as `schemas.documents` has it, to the full one.
+    """Maps a collection's name, as `eden_memory.schemas.documents` has it, to the full one.
 
     Every name has the prefix `shared`; behind it, those of MEMORY have `memory` and those of FORMING `forming`.
     Both are empty in the first namespace. `own` are shared collections that this namespace has of its own all the

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from schemas.events import ModelCalled
+from eden_memory.domain.usage import unpriced
+from eden_memory.schemas.events import ModelCalled
 
 NEWEST = 8
 
@@ -89,12 +90,12 @@ class Progress:
     def called(self, call: ModelCalled) -> None:
         """A model was called; each call is to be given once."""
         spent = self.spent.setdefault(call.stage, Spent())
-        spent.calls += 1
-        spent.failed += call.outcome != "answered"
+        spent.calls += call.requests
+        spent.failed += call.requests if call.outcome != "answered" else 0
         spent.tokens_in += call.input_tokens
         spent.tokens_out += call.output_tokens
         spent.cost += call.cost_usd or 0
-        spent.unpriced += call.cost_usd is None
+        spent.unpriced += call.requests if unpriced(call) else 0
 
     @property
     def total(self) -> Spent:

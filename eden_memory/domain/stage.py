@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from schemas.envelope import Envelope
-from schemas.events import Event
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import Event
 
 
 class Delivery(NamedTuple):
@@ -134,6 +134,8 @@ class Stage:
     """Waiting records of one ordering key that a handler may take at once."""
     together_first: Callable[[Sequence[Delivery]], int] | None = None
     """How many of the first deliveries belong together (at least 1); None: all that were taken."""
+    one_question: bool = False
+    """Whether records taken together are one question: given up, they leave one dead letter, of the last."""
     batch: int = 0
     """Above 0, the batch form: up to so many records of a partition at once, whatever their keys."""
     decides: bool = True
@@ -143,7 +145,7 @@ class Stage:
     in_parts: bool = False
     """Whether a decision may be larger than one stored document: it is stored in parts then."""
     timeout: float = 300.0
-    """Seconds until a handler that does not return counts as failed."""
+    """Seconds until a handler that does not return counts as failed; what it waits for a model does not count."""
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     on_dead: Callable[[Delivery, str], Sequence[Outgoing]] | None = None
     """What is published in place of a result that a later stage counts on, given the reason."""

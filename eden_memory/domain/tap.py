@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Any, cast
 
-from schemas.envelope import Envelope, EnvelopeError, event_type, rfc3339
+from eden_memory.schemas.envelope import Envelope, EnvelopeError, event_type, rfc3339
 
 TOMBSTONE = "tombstone"
 LONG = 300

@@ -7,7 +7,7 @@ record's parent id names the record that caused it; a record that nothing caused
 from functools import lru_cache
 from hashlib import blake2b
 
-from schemas.envelope import Envelope
+from eden_memory.schemas.envelope import Envelope
 
 PARTS = 4
 REMEMBERED = 50_000

@@ -11,11 +11,11 @@ from tempfile import TemporaryDirectory
 from jgo.maven import MavenContext, PythonResolver
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
+from eden_memory.domain.error_text import describe
 from eden_memory.domain.errors import EdenError
 from eden_memory.local.state import exclusively
 
 LOCK_FILE = Path(__file__).with_name("kafka-jars.lock")
-REPOSITORY = "https://repo.maven.apache.org/maven2"
 THREADS = 8
 ATTEMPTS = 3
 
@@ -47,8 +47,10 @@ def locked() -> list[Jar]:
     return [_parse(line) for line in lines if line and not line.startswith("#")]
 
 
-def ensure(folder: Path, jars: Sequence[Jar] | None = None, repository: str = REPOSITORY) -> Path:
+def ensure(folder: Path, jars: Sequence[Jar] | None = None, repository: str | None = None) -> Path:
     """Have every locked jar, verified, in `folder`, fetching what is missing; returns the folder.
+
+    `repository`: the address to fetch from; None: the resolver's own default.
 
     Raises EdenError when a jar cannot be fetched or is not the one that was locked.
     """
@@ -66,7 +68,7 @@ def _parse(line: str) -> Jar:
     return Jar(group, artifact, version, sha256, int(size))
 
 
-def _fetch(missing: Sequence[Jar], folder: Path, repository: str) -> None:
+def _fetch(missing: Sequence[Jar], folder: Path, repository: str | None) -> None:
     total = sum(jar.size for jar in missing)
     with (
         TemporaryDirectory(dir=folder, prefix=".partial-") as partial,
@@ -89,7 +91,7 @@ class Download:
 
     partial: Path
     folder: Path
-    repository: str
+    repository: str | None
     advance: Callable[[int], None]
 
     def __call__(self, jar: Jar) -> None:
@@ -105,13 +107,12 @@ class Download:
         try:
             return self._from_repository(jar, self.partial / str(ATTEMPTS))
         except (OSError, RuntimeError) as error:
-            raise _not_fetched(jar, self.repository, error) from error
+            raise _not_fetched(jar, error) from error
 
     def _from_repository(self, jar: Jar, cache: Path) -> Path:
         resolver = PythonResolver(progress_callback=self._progress)
-        context = MavenContext(
-            resolver, repo_cache=cache, local_repos=[], remote_repos={"central": self.repository}, timeout=30
-        )
+        remote = None if self.repository is None else {"central": self.repository}
+        context = MavenContext(resolver, repo_cache=cache, local_repos=[], remote_repos=remote, timeout=30)
         return context.project(jar.group, jar.artifact).at_version(jar.version).artifact().resolve()
 
     @contextmanager
@@ -141,9 +142,9 @@ def _sha256(file: Path) -> str:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
-def _not_fetched(jar: Jar, repository: str, error: BaseException) -> EdenError:
+def _not_fetched(jar: Jar, error: BaseException) -> EdenError:
     return EdenError(
-        f"{jar.file_name} could not be fetched from {repository}: {error}",
+        f"{jar.file_name} could not be fetched: {describe(error)}",
         "Check the network, the proxy (HTTPS_PROXY) and the disk; what has arrived is kept. "
         "Or set EDEN_KAFKA_BOOTSTRAP to a Kafka that runs already.",
     )

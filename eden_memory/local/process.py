@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -18,12 +19,14 @@ ERROR = re.compile(r"\b(ERROR|FATAL|Error|Exception|Caused by)\b|[a-z](Error|Exc
 class _Detached(subprocess.Popen[bytes]):
     """A child that may outlive this program: no warning when it does."""
 
-    def __init__(self, arguments: Sequence[str], log: IO[bytes], folder: Path) -> None:
+    def __init__(
+        self, arguments: Sequence[str], folder: Path, output: IO[bytes] | int, given: int = subprocess.DEVNULL
+    ) -> None:
         super().__init__(
             arguments,
             cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
+            stdin=given,
+            stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
@@ -32,6 +35,9 @@ class _Detached(subprocess.Popen[bytes]):
     def __del__(self) -> None: ...
 
 
+_pipes: dict[int, int] = {}
+"""By the pid of a server that is to end with this process: the pipe that its warden waits at."""
+_wardens: list[_Detached] = []
 _children: dict[int, _Detached] = {}
 """Servers that this very process started: reaped when they end, so none is left as a zombie."""
 
@@ -39,9 +45,29 @@ _children: dict[int, _Detached] = {}
 def spawn(command: Sequence[str], log: Path, folder: Path) -> int:
     """Start a command in its own session with its output appended to `log`; its pid."""
     with log.open("ab") as output:
-        child = _Detached(command, output, folder)
+        child = _Detached(command, folder, output)
     _children[child.pid] = child
     return child.pid
+
+
+def end_with_this_process(pid: int, program: str, marker: str) -> None:
+    """Have a server ended once this process is gone; a signal to its process group does not reach the warden."""
+    read, write = os.pipe()
+    command = (sys.executable, "-m", "eden_memory.local.warden", str(pid), program, marker)
+    try:
+        _wardens.append(_Detached(command, Path.cwd(), subprocess.DEVNULL, read))
+    except BaseException:
+        os.close(write)
+        raise
+    finally:
+        os.close(read)
+    _pipes[pid] = write
+
+
+def _dismiss_warden(pid: int) -> None:
+    if (pipe := _pipes.pop(pid, None)) is not None:
+        os.close(pipe)
+    _wardens[:] = [one for one in _wardens if one.poll() is None]
 
 
 def is_server(pid: int, program: str, marker: str) -> bool:
@@ -118,6 +144,7 @@ def _command_of(pid: int) -> list[str]:
         # Not from the system: for a moment after its start a process has no command line there.
         return list(child.arguments)
     _children.pop(pid, None)
+    _dismiss_warden(pid)
     try:
         return psutil.Process(pid).cmdline()
     except (psutil.NoSuchProcess, psutil.AccessDenied):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
+from eden_memory.domain.error_text import describe
 from eden_memory.domain.errors import EdenError
 from eden_memory.local import ports, process
 from eden_memory.local.state import ServerState, exclusively, load, save
@@ -56,6 +57,7 @@ class LocalServer(ABC):
         self.log = self.folder / "server.log"
         self._state_file = self.folder / "server.json"
         self._log_start = 0
+        self._stays = False
 
     @property
     @abstractmethod
@@ -101,8 +103,12 @@ class LocalServer(ABC):
         """Whether the server's process is alive (it may be frozen or busy)."""
         return self.pid is not None
 
-    def start(self, seconds: float = START_SECONDS) -> Started:
-        """Start the server and wait until it serves; one that runs already is kept."""
+    def start(self, seconds: float = START_SECONDS, *, stays: bool = False) -> Started:
+        """Start the server and wait until it serves; one that runs already is kept.
+
+        It ends when this process is gone, also after `kill -9`, unless it `stays`.
+        """
+        self._stays = stays
         self._make_folder()
         with self._exclusively("starting"):
             pid = self.pid
@@ -110,7 +116,8 @@ class LocalServer(ABC):
                 return self._keep(pid, seconds) if pid is not None else self._boot(seconds)
             except OSError as error:
                 raise EdenError(
-                    f"{self.name} cannot be started in {self.folder}: {error}", OTHER_FOLDER
+                    f"{self.name} cannot be started in {error.filename or self.folder}: {describe(error)}",
+                    OTHER_FOLDER,
                 ) from error
 
     def stop(self, seconds: float = STOP_SECONDS) -> bool:
@@ -134,7 +141,7 @@ class LocalServer(ABC):
     def restart(self, seconds: float = START_SECONDS) -> Started:
         """Stop cleanly, then start on the same ports and data."""
         self.stop()
-        return self.start(seconds)
+        return self.start(seconds, stays=self._stays)
 
     def freeze(self) -> None:
         """SIGSTOP: the process lives on and does nothing."""
@@ -172,6 +179,8 @@ class LocalServer(ABC):
         command = self._prepare(attempt.ports, attempt.notes)
         self._log_start = self._rotate_log()
         pid = process.spawn(command, self.log, self.folder)
+        if not self._stays:
+            process.end_with_this_process(pid, self.program, self.marker)
         save(self._state_file, ServerState(ports=attempt.ports, pid=pid, started_at=time.time()))
         try:
             self._wait_until_ready(pid, seconds)

@@ -63,19 +63,27 @@ def local_kafka(settings: Settings) -> "LocalKafka":
 
 def endpoints(settings: Settings) -> Endpoints:
     """Where to connect to: what the settings say, else the local servers; an EdenError if they are down."""
-    uri = settings.mongodb.uri
     return Endpoints(
-        mongodb=uri.get_secret_value() if uri else _running(local_mongo(settings), "EDEN_MONGODB_URI"),
+        mongodb=mongodb_endpoint(settings),
         kafka=settings.kafka.bootstrap or _running(local_kafka(settings), "EDEN_KAFKA_BOOTSTRAP"),
     )
 
 
-def up(settings: Settings) -> list[ServerReport]:
-    """Start what the settings do not name, side by side; an EdenError names every server that failed."""
+def mongodb_endpoint(settings: Settings) -> str:
+    """Where MongoDB is, for what needs no Kafka; as `endpoints`."""
+    uri = settings.mongodb.uri
+    return uri.get_secret_value() if uri else _running(local_mongo(settings), "EDEN_MONGODB_URI")
+
+
+def up(settings: Settings, *, stays: bool = True) -> list[ServerReport]:
+    """Start what the settings do not name, side by side; an EdenError names every server that failed.
+
+    What does not stay ends with this process.
+    """
     external = [report for report in _named_by_settings(settings) if report]
     servers = _to_run_here(settings)
     with ThreadPoolExecutor(max_workers=2) as pool:
-        starting = [pool.submit(_start, server) for server in servers]
+        starting = [pool.submit(_start, server, stays=stays) for server in servers]
     failures = [error for future in starting if (error := future.exception())]
     if failures:
         raise _together(failures)
@@ -124,8 +132,8 @@ def _stop(server: "LocalServer") -> bool:
     return server.stop()
 
 
-def _start(server: "LocalServer") -> ServerReport:
-    started = server.start()
+def _start(server: "LocalServer", *, stays: bool) -> ServerReport:
+    started = server.start(stays=stays)
     return _report(server).model_copy(update={"already": started.already, "notes": tuple(started.notes)})
 
 

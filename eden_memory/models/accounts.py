@@ -10,9 +10,9 @@ from uuid import uuid4
 from eden_memory.domain.asking import Asking
 from eden_memory.domain.usage import note
 from eden_memory.models.calls import CallFailed, Tokens
-from schemas.documents import Answer as KeptAnswer
-from schemas.events import ModelCalled
-from schemas.events.usage import CallOutcome
+from eden_memory.schemas.documents import Answer as KeptAnswer
+from eden_memory.schemas.events import ModelCalled
+from eden_memory.schemas.events.usage import CallOutcome
 
 Cost = Callable[[str, str, Tokens], Decimal | None]
 """(provider, model, tokens) → US dollars, None where the price is unknown."""
@@ -48,6 +48,7 @@ class Ended:
     response_model: str | None = None
     prompt: str | None = None
     repair: int = 0
+    requests: int = 1
     items: int = 0
     error: str | None = None
 
@@ -115,6 +116,7 @@ class Accounts:
             cause=on.cause or None,
             attempt=max(1, on.attempt),
             repair=ended.repair,
+            requests=ended.requests,
             items=ended.items,
             outcome=ended.outcome,
             error=ended.error,
@@ -148,6 +150,7 @@ def of_kept(kept: KeptAnswer, outcome: CallOutcome, repair: int, items: int) -> 
         response_model=kept.response_model,
         prompt=kept.prompt,
         repair=repair,
+        requests=kept.requests,
         items=items,
     )
 

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Literal, Protocol
 
 from eden_memory.domain.failures import ProviderError
-from schemas.answers import Answer
-from schemas.events.usage import CallOutcome
+from eden_memory.schemas.answers import Answer
+from eden_memory.schemas.events.usage import CallOutcome
 
 Finish = Literal["complete", "truncated", "refused"]
 
@@ -76,9 +76,17 @@ class ChatProvider(Protocol):
         ...
 
     async def complete(
-        self, model: str, system: str, turns: Sequence[Turn], answer: type[Answer]
+        self,
+        model: str,
+        system: str,
+        turns: Sequence[Turn],
+        answer: type[Answer],
+        most: int | None = None,
     ) -> Completion:
-        """One request, no retries; CallFailed, PermanentError (the provider will never accept this input)."""
+        """One request, no retries; CallFailed, PermanentError (the provider will never accept this input).
+
+        `most`: tokens of the longest answer wanted, without what the model thinks before it.
+        """
         ...
 
     async def close(self) -> None:
@@ -104,10 +112,20 @@ class EmbeddingProvider(Protocol):
 
 
 class CallFailed(ProviderError):  # noqa: N818 - reads as what happened
-    """A request that brought no answer: the provider was away, busy or too slow, or refused our key."""
+    """A request that brought no answer: the provider was away, busy or too slow, or refused our key.
+
+    `charged`: whether it counts against its question; a refusal for the rate does so in the call budget alone.
+    """
 
     def __init__(
-        self, outcome: CallOutcome, reason: str, retry_after: float | None = None, *, counts: bool = True
+        self,
+        outcome: CallOutcome,
+        reason: str,
+        retry_after: float | None = None,
+        *,
+        charged: bool = True,
+        alone: bool = True,
     ) -> None:
-        super().__init__(reason, retry_after, counts=counts)
+        super().__init__(reason, retry_after, counts=charged and outcome != "rate_limited", alone=alone)
         self.outcome: CallOutcome = outcome
+        self.charged = charged

@@ -23,6 +23,8 @@ BUDGETS: Mapping[Effort, int] = {
     "medium": 8_192,
     "high": 24_576,
 }
+THOUGHTS = 24_576
+"""Tokens that a model may think beyond its answer: providers count both as one."""
 LEAST_BUDGET_OF_PRO = 128
 """Gemini 2.5 Pro always thinks."""
 Level = str
@@ -35,6 +37,11 @@ def openai_effort(model: str, effort: Effort | None) -> Effort | None:
         return None
     takes = next((takes for named, takes in TAKEN_BY_OPENAI if named.fullmatch(model)), ())
     return next((one for one in takes if EFFORTS.index(one) >= EFFORTS.index(effort)), None)
+
+
+def thinks(model: str) -> bool:
+    """Whether it is one of OpenAI's models that think before they answer."""
+    return any(named.fullmatch(model) for named, _ in TAKEN_BY_OPENAI)
 
 
 def google_thinking(model: str, effort: Effort | None) -> Level | int | None:

@@ -23,6 +23,7 @@ from eden_memory.models.guard.pings import Pings
 from eden_memory.models.providers import prices
 from eden_memory.models.providers.api_keys import unused_keys
 from eden_memory.models.providers.catalogue import (
+    CHAT,
     LOCAL,
     OFFLINE,
     Choice,
@@ -125,7 +126,12 @@ class Models:
         models = self._settings.models
         if provider.name not in self._guards:
             self._guards[provider.name] = Guard(
-                provider.name, models.at_once, models.timeout_seconds, self._watch, self._waits
+                provider.name,
+                models.at_once,
+                models.timeout_seconds,
+                self._watch,
+                self._waits,
+                known=provider.name in CHAT,
             )
         return self._guards[provider.name]
 

@@ -13,11 +13,12 @@ from pymongo.errors import ConnectionFailure, WaitQueueTimeoutError, WTimeoutErr
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
+from eden_memory.domain.error_text import describe
 from eden_memory.domain.names import Names
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.grouped import GroupedInserts
 from eden_memory.mongo.memory.shared_reads import SharedReads
-from schemas.documents import Answer
+from eden_memory.schemas.documents import Answer
 
 log = LibraryLogger()
 AWAY = (ConnectionFailure, WaitQueueTimeoutError, WTimeoutError)
@@ -63,7 +64,7 @@ class MongoAnswers:
             try:
                 return await self._keep(answer)
             except AWAY as error:
-                log.warning("answer not stored yet", error=f"{type(error).__name__}: {error}")
+                log.warning("answer not stored yet", error=describe(error))
                 await asyncio.sleep(pause)
                 pause = min(LONGEST_PAUSE, pause * 2)
 

@@ -9,7 +9,7 @@ from pymongo.read_concern import ReadConcern
 
 from eden_memory.domain.names import Names
 from eden_memory.mongo.memory.memory_documents import document_of, row_of
-from schemas.documents import ApiKey
+from eden_memory.schemas.documents import ApiKey
 
 Row = dict[str, Any]
 

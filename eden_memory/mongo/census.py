@@ -7,7 +7,7 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.domain.names import Names
-from schemas.documents import DOCUMENTS
+from eden_memory.schemas.documents import DOCUMENTS
 
 
 async def count_documents(database: AsyncDatabase[dict[str, Any]], names: Names) -> Mapping[str, int]:

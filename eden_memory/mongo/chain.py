@@ -7,7 +7,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.domain.names import Names
 from eden_memory.mongo.usage.money import plain
-from schemas.documents import (
+from eden_memory.schemas.documents import (
     Context,
     CountedCall,
     Fact,

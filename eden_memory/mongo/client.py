@@ -3,17 +3,20 @@
 import asyncio
 from datetime import UTC
 from typing import Any
+from uuid import uuid4
 
 from pymongo import AsyncMongoClient, ReadPreference
 from pymongo.driver_info import DriverInfo
 from pymongo.errors import InvalidURI
 
 from eden_memory.domain.errors import EdenError
-from eden_memory.mongo.receiving import let_answers_be_read_directly
 from eden_memory.mongo.trigger.waits import let_waits_be_cancelled
+from eden_memory.own_process import patience, process_is_ours
 from eden_memory.settings import MongoSettings
 
 APP_NAME = "eden-memory"
+CLIENT = "client "
+"""Before the name of one client among what it tells the server of its platform: every connection of it says so."""
 CLOSE_SECONDS = 0.5
 
 
@@ -35,10 +38,11 @@ def connect(settings: MongoSettings, uri: str) -> AsyncMongoClient[dict[str, Any
     What the connection string says itself (timeouts, write concern, TLS) wins. No I/O here.
     EdenError, with nothing of the string in it, where the driver cannot read that.
     """
-    let_waits_be_cancelled()
-    let_answers_be_read_directly()
+    if process_is_ours():
+        let_waits_be_cancelled()
     try:
-        return Client(uri, driver=DriverInfo(APP_NAME), **_unless_in(uri, _options(settings)))
+        driver = DriverInfo(APP_NAME, platform=CLIENT + uuid4().hex)
+        return Client(uri, driver=driver, **_unless_in(uri, _options(settings)))
     except (ValueError, InvalidURI) as error:
         what = f"the address of MongoDB is not valid: {str(error).partition(':')[0]}"
         raise EdenError(what, "Check EDEN_MONGODB_URI.") from None
@@ -56,8 +60,8 @@ def _options(settings: MongoSettings) -> dict[str, Any]:
         "read_preference": ReadPreference.PRIMARY,
         "retryWrites": True,
         "retryReads": True,
-        "serverSelectionTimeoutMS": 15_000,
-        "connectTimeoutMS": 10_000,
+        "serverSelectionTimeoutMS": int(patience(15.0) * 1000),
+        "connectTimeoutMS": int(min(10.0, patience(15.0) * 0.75) * 1000),  # below: its failure has a reason
         "socketTimeoutMS": 60_000,
         "wTimeoutMS": 30_000,
         **_tls(settings),

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
@@ -14,10 +14,12 @@ from eden_memory.domain.names import Names
 Document = dict[str, Any]
 AGAIN_SECONDS = 2.0
 """How soon a change stream that broke is opened again, and how often everything is read without one."""
+REPORTED_SECONDS = 90.0
+"""A report of trouble that is not renewed is out of date after so long."""
 
 
 class MongoControls:
-    """The collection `controls`: documents of kind `pause` and `dead`, one of each subject."""
+    """The collection `controls`: documents of type `pause`, `trouble` and `dead`, one of each subject."""
 
     def __init__(self, database: AsyncDatabase[Document], names: Names) -> None:
         self._controls = database[names["controls"]]
@@ -45,6 +47,21 @@ class MongoControls:
             which["kind"] = kind
         return (await self._controls.delete_many(which)).deleted_count
 
+    async def report(self, stage: str, trouble: str | None) -> None:
+        """Say what keeps a stage, or some of its records, from going on; None: nothing does."""
+        name = {"_id": f"trouble:{stage}"}
+        if trouble is None:
+            await self._controls.delete_one(name)
+            return
+        fields = {"type": "trouble", "stage": stage, "reason": trouble, "at": datetime.now(UTC)}
+        await self._controls.update_one(name, {"$set": fields}, upsert=True)
+
+    async def troubles(self) -> Sequence[tuple[str, str]]:
+        """Stage and reason of what was reported lately; a process that was killed takes nothing back."""
+        since = datetime.now(UTC) - timedelta(seconds=REPORTED_SECONDS)
+        found = self._controls.find({"type": "trouble", "at": {"$gte": since}}).sort("_id")
+        return [(one["stage"], one["reason"]) async for one in found]
+
     async def dead_states(self) -> dict[str, str]:
         """State (`asked`, `published`, `dead again`, `dropped`) by the dead letter's id."""
         return {one["_id"]: one["state"] async for one in self._controls.find({"type": "dead"})}
@@ -61,17 +78,28 @@ class MongoControls:
             return True
         inserted = await self._controls.update_one(
             {"_id": retry.id},
-            {"$setOnInsert": {**fields, "type": "dead", "state": "asked", "at": at, "times": 1}},
+            {
+                "$setOnInsert": {
+                    **fields,
+                    "type": "dead",
+                    "state": "asked",
+                    "at": at,
+                    "times": retry.times + 1,
+                }
+            },
             upsert=True,
         )
         return inserted.upserted_id is not None
 
-    async def drop_dead(self, dead_letter_id: str, member: str | None = None) -> None:
-        """Take a dead letter off the list; `member`: what the ledger knows its record by, where there is one."""
+    async def drop_dead(self, dead_letter_id: str, member: str | None = None, state: str = "dropped") -> None:
+        """Take a dead letter off the list; `member`: what the ledger knows its record by, where there is one.
+
+        `state`: `published` for one whose document could be read since.
+        """
         at = datetime.now(UTC)
         await self._controls.update_one(
             {"_id": dead_letter_id},
-            {"$set": {"type": "dead", "state": "dropped", "at": at, "member": member}},
+            {"$set": {"type": "dead", "state": state, "at": at, "member": member}},
             upsert=True,
         )
 

@@ -8,6 +8,8 @@ from bson.errors import InvalidDocument
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import BulkWriteError, DocumentTooLarge, WriteConcernError, WriteError
 
+from eden_memory.domain.error_text import describe
+
 DUPLICATE_KEY = 11_000
 MOST = 500
 Document = dict[str, Any]
@@ -66,7 +68,7 @@ class GroupedInserts:
         except BulkWriteError as error:
             details: Any = error.details
             if details["writeConcernErrors"]:
-                raise WriteConcernError(str(error)) from error
+                raise WriteConcernError(describe(error)) from error
             wrong = {one["index"]: one for one in details["writeErrors"]}
         for index, (_, future) in enumerate(group):
             if not future.done():
@@ -77,7 +79,7 @@ def _settle(future: "asyncio.Future[str | None]", wrong: Document | None) -> Non
     if wrong is None:
         future.set_result(None)
     elif wrong["code"] == DUPLICATE_KEY:
-        future.set_result(str(wrong.get("keyValue", "a unique key")))
+        future.set_result(", ".join(wrong.get("keyPattern", ["a unique key"])))
     else:
         future.set_exception(WriteError(str(wrong["errmsg"]), wrong["code"], wrong))
 

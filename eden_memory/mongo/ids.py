@@ -1,4 +1,4 @@
-"""The application's ids (BSON) to and from the typed text of `schemas.ids`."""
+"""The application's ids (BSON) to and from the typed text of `eden_memory.schemas.ids`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,11 +6,11 @@ from uuid import UUID
 
 from bson import Int64, ObjectId
 
-from schemas import ids
+from eden_memory.schemas import ids
 
 
 def encode_id(value: Any) -> str:
-    """Typed text of an ObjectId, string, int or UUID; a TypeError for anything else."""
+    """Typed text of an ObjectId, string, int or UUID; NoId for anything else."""
     if type(value) is ObjectId:
         return ids.encode_object_id(str(value))
     return ids.encode(value)

@@ -66,7 +66,7 @@ class MongoLedger:
             await self._outcomes.delete_many({"_id": {"$in": parts}})
         stored = await self._outcomes.find_one({"_id": outcome.key})
         if stored is None:
-            raise Reread(f"{outcome.key}: {taken} belongs to another decision")
+            raise Reread(f"{outcome.key}: another decision has what it needs of {taken}")
         return (await self._whole([stored]))[0]
 
     async def _in_parts(self, outcome: Outcome) -> Document:

@@ -3,15 +3,23 @@
 from collections import defaultdict
 from collections.abc import Mapping
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, NamedTuple
 
-from bson.decimal128 import Decimal128
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.domain.names import Names
-from schemas.documents import UsageTotal
+from eden_memory.domain.usage import known_cost
+from eden_memory.mongo.usage.money import plain
+from eden_memory.schemas.documents import UsageTotal
 
 LIVE = "live"
+SUMMED: dict[str, Any] = {
+    "usd": {"$sum": "$cost_usd"},
+    "calls": {"$sum": "$calls"},
+    "unpriced": {"$sum": "$unpriced_calls"},
+    "tokens": {"$sum": {"$add": ["$input_tokens", "$output_tokens"]}},
+}
 NOBODY, OTHERS = "none", "other"
 
 
@@ -27,14 +35,15 @@ class Spender(NamedTuple):
 async def spent(
     database: AsyncDatabase[dict[str, Any]], names: Names, now: datetime, agents: int
 ) -> Mapping[tuple[str, str, str, str], float]:
-    """US dollars; the agents that spent most this month by name, the others together."""
+    """US dollars, where a price is known; the agents that spent most this month by name, the others together."""
     today = now.strftime("%Y-%m-%d")
     of_month: dict[str, Any] = {"namespace": LIVE, "day": {"$gte": today[:8] + "01", "$lte": today}}
     by = {"today": {"$eq": ["$day", today]}, "stage": "$stage", "model": "$model", "agent": "$agent_id"}
     rows = await database[names[UsageTotal.COLLECTION]].aggregate(
-        [{"$match": of_month}, {"$group": {"_id": by, "usd": {"$sum": "$cost_usd"}}}]
+        [{"$match": of_month}, {"$group": {"_id": by, **SUMMED}}]
     )
-    found = [(row["_id"], _dollars(row["usd"])) async for row in rows]
+    priced = [(row["_id"], _known(row)) async for row in rows]
+    found = [(key, float(usd)) for key, usd in priced if usd is not None]
     largest = _largest(found, agents)
     sums: defaultdict[tuple[str, str, str, str], float] = defaultdict(float)
     for key, usd in found:
@@ -51,5 +60,5 @@ def _largest(found: list[tuple[dict[str, Any], float]], most: int) -> set[str]:
     return set(sorted(by_agent, key=lambda one: -by_agent[one])[:most])
 
 
-def _dollars(value: Any) -> float:
-    return float(value.to_decimal()) if isinstance(value, Decimal128) else float(value)
+def _known(row: dict[str, Any]) -> Decimal | None:
+    return known_cost(plain(row["usd"]), row["calls"], row["unpriced"], row["tokens"])

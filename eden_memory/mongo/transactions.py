@@ -4,14 +4,24 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+from bson.errors import InvalidDocument
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.errors import DocumentTooLarge, OperationFailure
 
+from eden_memory.domain.failures import refused_for_good
 from eden_memory.mongo.source.orphans import Orphans
 
 T = TypeVar("T")
 LOCKED_SECONDS = 1.0
 """After so long somebody may have been killed in the middle."""
+
+
+def unstorable(error: BaseException) -> bool:
+    """Whether MongoDB refuses a document itself: too large or invalid, however often it is tried."""
+    if isinstance(error, OperationFailure):
+        return refused_for_good(error.code, error.details)
+    return isinstance(error, DocumentTooLarge | InvalidDocument)
 
 
 class Transactions:

@@ -1,4 +1,7 @@
-"""Which versions of events have been written here: a program that knows less than that does not begin."""
+"""What holds for the whole store: the versions of events written here, and whether its agents share memory.
+
+A program that knows less than these versions does not begin.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,8 +10,17 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.names import Names
+from eden_memory.schemas.documents import Fact, PartitionState, WindowTexts
+from eden_memory.schemas.scopes import Sharing
 
 KEY = "events"
+SHARING = "sharing"
+SHARING_MEANS: Mapping[Sharing, str] = {
+    "private": "what a session's users say stays with them",
+    "team": "agents learn from what their users say, and all of these users see it",
+}
+FORMED = (WindowTexts.COLLECTION, Fact.COLLECTION, PartitionState.COLLECTION)
+"""Collections of which none is empty once memory has formed."""
 
 
 async def heed_versions(
@@ -28,3 +40,37 @@ async def heed_versions(
         )
     raised = {f"versions.{name}": number for name, number in known.items()}
     await versions.update_one({"_id": KEY}, {"$max": raised}, upsert=True)
+
+
+async def settle_sharing(
+    database: AsyncDatabase[dict[str, Any]], names: Names, chosen: Sharing | None
+) -> Sharing:
+    """Which sharing holds, recorded: the one chosen, else what the store says, with `since` where it changed.
+
+    A store that says nothing keeps what earlier programs did (`team`), unless nothing was ever formed in it.
+    """
+    versions = database[names["versions"]]
+    stored = await stored_sharing(database, names)
+    if chosen is None and stored is None:
+        first: Sharing = "team" if await _has_formed(database, names) else "private"
+        await versions.update_one({"_id": SHARING}, {"$setOnInsert": {"mode": first}}, upsert=True)
+        return await stored_sharing(database, names) or first
+    if chosen is not None and chosen != stored:
+        update = {"$set": {"mode": chosen}, "$currentDate": {"since": True}}
+        await versions.update_one({"_id": SHARING}, update, upsert=True)
+    return chosen or stored or "private"
+
+
+async def stored_sharing(database: AsyncDatabase[dict[str, Any]], names: Names) -> Sharing | None:
+    """What the store says; None: nothing yet."""
+    mode: Sharing | None = (await database[names["versions"]].find_one({"_id": SHARING}) or {}).get("mode")
+    return mode
+
+
+async def _has_formed(database: AsyncDatabase[dict[str, Any]], names: Names) -> bool:
+    """In this namespace, or in the first one of the installation."""
+    collections = {of[short] for of in (names, Names(names.shared)) for short in FORMED}
+    for name in collections:
+        if await database[name].find_one({}, {"_id": 1}) is not None:
+            return True
+    return False

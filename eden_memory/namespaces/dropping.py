@@ -18,7 +18,7 @@ from eden_memory.namespaces.switching import keep_original
 from eden_memory.namespaces.wiring import Installation, forget_group
 from eden_memory.runtime.contract.topics import Topics
 from eden_memory.runtime.replay.places import remove_group
-from schemas.documents import Namespace
+from eden_memory.schemas.documents import Namespace
 
 NOTICE_SECONDS = 2.5
 """A command that fills a namespace looks every second whether it is dropped."""

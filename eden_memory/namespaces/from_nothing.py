@@ -37,10 +37,10 @@ from eden_memory.runtime.replay.offsets import committed, members_of
 from eden_memory.runtime.replay.places import Places, remove_group
 from eden_memory.runtime.replay.reading import all_partitions, reading
 from eden_memory.runtime.replay.rebuilding import Progress, Rebuilding
-from eden_memory.runtime.replay.restoring import Restoring, directory_names
-from schemas.documents import Namespace
-from schemas.envelope import Envelope
-from schemas.events import REGISTRY, Forgotten, ModelCalled, ScopeChanged, ScopeConsolidated
+from eden_memory.runtime.replay.restoring import Restoring
+from eden_memory.schemas.documents import Namespace
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import REGISTRY, Forgotten, ModelCalled, ScopeChanged, ScopeConsolidated
 
 Row = dict[str, Any]
 Say = Callable[[str], None]
@@ -151,7 +151,7 @@ class FromNothing:
             described=settings.sessions.collection is not None,
             forgets=settings.messages.on_delete != "keep",
             texts=flying.wants_texts,
-            names=directory_names(directory),
+            look_up=directory.look_up,
         )
         restored = await restoring.run()
         self._say("messages", restored.messages, "messages")

@@ -21,6 +21,7 @@ from eden_memory.mongo.reform.reforms import MongoReforms
 from eden_memory.mongo.replay.live import MongoLive
 from eden_memory.mongo.replay.namespaces import MongoNamespaces
 from eden_memory.namespaces.wiring import silent_surroundings, take_away, writer_row
+from eden_memory.processors.pipeline import ATLAS_WRITER, FORGETTING
 from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.ending import end
 from eden_memory.runtime.kafka import admin_config, client_kwargs
@@ -29,9 +30,8 @@ from eden_memory.runtime.replay.places import Places, behind
 from eden_memory.runtime.replay.rebuilding import Counted, silent_worker
 from eden_memory.runtime.replay.shadows import AGAIN_SECONDS, Made, Shadows
 from eden_memory.runtime.replay.sweeping import Undecoded, begin_where, tombstones_alone
+from eden_memory.schemas.documents import Live, Namespace
 from eden_memory.settings import Settings
-from processors.pipeline import ATLAS_WRITER, FORGETTING
-from schemas.documents import Live, Namespace
 
 HANDED_OVER_AFTER = timedelta(seconds=30)
 """By then every process has heard of a switch: no writer is silent any more that should not be."""

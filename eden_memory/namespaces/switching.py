@@ -18,10 +18,10 @@ from eden_memory.mongo.reform.reforms import MongoReforms
 from eden_memory.mongo.setup import search_indexes
 from eden_memory.mongo.setup.setup import set_up
 from eden_memory.namespaces.wiring import Installation
+from eden_memory.processors.pipeline import FORGETTING
 from eden_memory.runtime.replay import offsets
 from eden_memory.runtime.replay.places import Places, behind, remove_group
-from processors.pipeline import FORGETTING
-from schemas.documents import Fact, Namespace, Place
+from eden_memory.schemas.documents import Fact, Namespace, Place
 
 LEVEL_SECONDS = 0.3
 """The writer has what was there so long ago: nothing is left at the moment of the switch."""

@@ -30,6 +30,8 @@ from eden_memory.mongo.outcomes import MongoLedger
 from eden_memory.mongo.replay.live import MongoLive
 from eden_memory.mongo.replay.marks import MongoMarks
 from eden_memory.mongo.replay.namespaces import MongoNamespaces
+from eden_memory.processors import pipeline
+from eden_memory.processors.atlas_writer import AtlasWriter
 from eden_memory.runtime.contract.topics import Topics, load_topics
 from eden_memory.runtime.kafka import admin_config, client_kwargs
 from eden_memory.runtime.replay.places import Places, remove_group
@@ -38,11 +40,9 @@ from eden_memory.runtime.replay.rebuilding import Counted, Progress, Rebuilding
 from eden_memory.runtime.stages.slots import Slots
 from eden_memory.runtime.stages.tools import Publishing
 from eden_memory.runtime.stages.worker import Bounds, Surroundings, Worker
+from eden_memory.schemas.documents import Namespace
+from eden_memory.schemas.events import REGISTRY
 from eden_memory.settings import Settings
-from processors import pipeline
-from processors.atlas_writer import AtlasWriter
-from schemas.documents import Namespace
-from schemas.events import REGISTRY
 
 Row = dict[str, Any]
 SLOTS = 12

@@ -21,9 +21,9 @@ from eden_memory.domain.material import (
 from eden_memory.prompts import shown
 
 FACT_EXTRACTION = "fact-extraction/1"
-FACT_DECISIONS = "fact-decisions/1"
-REFLECTION_EXTRACTION = "reflection-extraction/1"
-CONSOLIDATION = "consolidation/1"
+FACT_DECISIONS = "fact-decisions/2"
+REFLECTION_EXTRACTION = "reflection-extraction/2"
+CONSOLIDATION = "consolidation/2"
 VERSIONS = (FACT_EXTRACTION, FACT_DECISIONS, REFLECTION_EXTRACTION, CONSOLIDATION)
 PARTS = ("system", "user")
 
@@ -85,6 +85,6 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     filters: dict[str, Any] = environment.filters
-    for one in (shown.messages, shown.indented, shown.one_line, shown.plain):
+    for one in (shown.messages, shown.moment, shown.indented, shown.one_line, shown.plain):
         filters[one.__name__] = one
     return environment

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import lru_cache
 
 from eden_memory.domain.material import Line
@@ -35,6 +35,11 @@ def one_line(text: str) -> str:
 def plain(text: str, fence: str) -> str:
     """Content in one line, without the fence."""
     return one_line(one_line(text).replace(fence, " "))
+
+
+def moment(time: datetime) -> str:
+    """A time as `2026-03-02 14:05` (UTC), to the minute."""
+    return f"{time.astimezone(UTC):%Y-%m-%d %H:%M}"
 
 
 def indented(text: str, fence: str) -> str:

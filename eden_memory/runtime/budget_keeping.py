@@ -19,7 +19,7 @@ from eden_memory.runtime.ending import end
 from eden_memory.runtime.formed import named, outcomes_of
 from eden_memory.runtime.process import State
 from eden_memory.runtime.stages.patience import until_done
-from schemas.events import ModelCalled
+from eden_memory.schemas.events import ModelCalled
 
 log = structlog.get_logger("eden.budgets")
 TOGETHER = 200

@@ -1,30 +1,42 @@
-"""Keeps ready contexts right where no event says so: who joins or leaves a session, switches, and after a start."""
+"""Keeps ready contexts right where no event says so: who writes in, joins or leaves a session, switches, a start.
+
+Sessions and authors have a task of their own: while all contexts are built anew, a context that no longer holds is
+withdrawn all the same.
+"""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
 import structlog
 
+from eden_memory.domain.error_text import describe
 from eden_memory.runtime.ending import end
 from eden_memory.runtime.process import State
 
 log = structlog.get_logger()
 TOGETHER_SECONDS = 0.05
 AGAIN_SECONDS = 2.0
+STALE_SECONDS = 10.0
+"""Contexts of which a fact has expired are looked for so often."""
 
 
 class Change(Protocol):
-    """Something that contexts depend on (eden_memory.mongo.context.context_watch.Changed)."""
+    """Something that contexts depend on (eden_memory.mongo.context.feeds.Changed)."""
 
     @property
     def what(self) -> str:
-        """`scope` (the stage hears of it itself), `session`, `user` or `everything`."""
+        """`scope` (the stage hears of it itself), `session`, `author`, `user` or `everything`."""
         ...
 
     @property
     def id(self) -> str:
-        """Of the session or user, typed."""
+        """Of the session or user, typed; of an author, the session's."""
+        ...
+
+    @property
+    def author(self) -> str:
+        """Who wrote in the session, typed."""
         ...
 
 
@@ -43,8 +55,16 @@ class Refreshing(Protocol):
         """All of active sessions."""
         ...
 
+    async def refresh_stale(self) -> None:
+        """Those that show a fact which has expired."""
+        ...
+
     async def sessions_changed(self, session_ids: Iterable[str]) -> None:
         """Those of some sessions."""
+        ...
+
+    async def written(self, authors: Iterable[tuple[str, str]]) -> None:
+        """Withdraw and build anew those that do not hold for the author of one of these (session, author)."""
         ...
 
     async def close(self) -> None:
@@ -61,23 +81,31 @@ class ContextKeeping:
         self,
         contexts: Refreshing,
         watch: Callable[[Callable[[Change], None], Callable[[bool], None]], Watching],
+        stale_seconds: float = STALE_SECONDS,
     ) -> None:
         self._contexts, self._watch = contexts, watch(self._heard, self._listens)
+        self._stale_seconds = stale_seconds
         self._sessions: set[str] = set()
+        self._authors: set[tuple[str, str]] = set()
         self._all, self._live = True, False
-        self._wake, self._stopping = asyncio.Event(), asyncio.Event()
+        self._some_changed, self._all_changed = asyncio.Event(), asyncio.Event()
+        self._stopping = asyncio.Event()
 
     async def run(self) -> None:
         """Until `stop`."""
-        watching = asyncio.create_task(self._watch.run())
-        working = asyncio.create_task(self._work())
-        stopping = asyncio.create_task(self._stopping.wait())
+        tasks = [
+            asyncio.create_task(self._watch.run()),
+            asyncio.create_task(self._work(self._all_changed, self._refresh_all)),
+            asyncio.create_task(self._work(self._some_changed, self._refresh_some)),
+            asyncio.create_task(self._stale_rounds()),
+            asyncio.create_task(self._stopping.wait()),
+        ]
         try:
-            ended, _ = await asyncio.wait((watching, working, stopping), return_when=asyncio.FIRST_COMPLETED)
+            ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for one in ended:
                 one.result()
         finally:
-            await end((watching, working, stopping))
+            await end(tasks)
             await self._contexts.close()
 
     def stop(self) -> None:
@@ -89,32 +117,49 @@ class ContextKeeping:
         return State(self._live, "listening" if self._live else "not listening to changes of sessions")
 
     def _heard(self, change: Change) -> None:
-        if change.what == "session":
+        if change.what == "author":
+            self._authors.add((change.id, change.author))
+        elif change.what == "session":
             self._sessions.add(change.id)
         elif change.what != "scope":
             self._all = True
-        self._wake.set()
+            self._all_changed.set()
+        self._some_changed.set()
 
     def _listens(self, live: bool) -> None:
         self._live = live
 
-    async def _work(self) -> None:
+    async def _work(self, changed: asyncio.Event, refresh: Callable[[], Awaitable[None]]) -> None:
         while True:
             try:
-                await self._refresh()
+                await refresh()
             except Exception as error:  # noqa: BLE001 - the edge of a task of its own: it tries again
-                log.warning("contexts not refreshed", reason=f"{type(error).__name__}: {error}")
-                await asyncio.sleep(AGAIN_SECONDS)
+                log.warning("contexts not refreshed", reason=describe(error))
                 self._all = True
+                self._all_changed.set()
+                await asyncio.sleep(AGAIN_SECONDS)
                 continue
-            await self._wake.wait()
-            self._wake.clear()
+            await changed.wait()
+            changed.clear()
             await asyncio.sleep(TOGETHER_SECONDS)
 
-    async def _refresh(self) -> None:
+    async def _stale_rounds(self) -> None:
+        while True:
+            try:
+                await self._contexts.refresh_stale()
+            except Exception as error:  # noqa: BLE001 - the edge of a task of its own: the next round tries again
+                log.warning("expired facts still shown", reason=describe(error))
+            await asyncio.sleep(self._stale_seconds)
+
+    async def _refresh_all(self) -> None:
         everything, self._all = self._all, False
-        sessions, self._sessions = self._sessions, set()
         if everything:
             await self._contexts.refresh_all()
-        elif sessions:
+
+    async def _refresh_some(self) -> None:
+        authors, self._authors = self._authors, set()
+        sessions, self._sessions = self._sessions, set()
+        if authors:
+            await self._contexts.written(authors)
+        if sessions:
             await self._contexts.sessions_changed(sessions)

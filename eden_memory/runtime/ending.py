@@ -1,7 +1,8 @@
 """Ending tasks that were told to: a cancellation may get lost on the way in a library."""
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Generator, Iterable
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -53,13 +54,36 @@ class Deadline:
         self._task: asyncio.Task[Any] | None = None
         self._before = self._fired = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._left: float | None = None
+        self._stopped = 0
 
-    async def __aenter__(self) -> None:
+    @contextmanager
+    def stopped(self) -> Generator[None]:
+        """The clock stands still inside; several blocks may overlap."""
+        self._stopped += 1
+        if self._stopped == 1 and self._timer is not None and not self._fired:
+            self._left = max(0.0, self._timer.when() - asyncio.get_running_loop().time())
+            self._stop()
+        try:
+            yield
+        finally:
+            self._stopped -= 1
+            if self._stopped == 0 and self._left is not None and self._task is not None:
+                loop = asyncio.get_running_loop()
+                self._timer, self._left = loop.call_later(self._left, self._fire, self._task), None
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    async def __aenter__(self) -> "Deadline":
         self._task = asyncio.current_task()
         assert self._task is not None
         self._before = self._task.cancelling()
         if self._seconds is not None:
             self._timer = asyncio.get_running_loop().call_later(self._seconds, self._fire, self._task)
+        return self
 
     def _fire(self, task: asyncio.Task[Any]) -> None:
         task.cancel()
@@ -70,8 +94,8 @@ class Deadline:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._task is not None
-        if self._timer is not None:
-            self._timer.cancel()
+        self._stop()
+        self._left = None
         for _ in range(self._fired):
             self._task.uncancel()
         ours = self._fired and self._task.cancelling() <= self._before

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from eden_memory.domain.ledger import Ledger
 from eden_memory.domain.outcome import Headers, Outcome
-from schemas.envelope import parse_type
-from schemas.events import FactsExtracted, FactsProposed
+from eden_memory.schemas.envelope import parse_type
+from eden_memory.schemas.events import FactsExtracted, FactsProposed
 
 FACTS, REFLECTIONS, DEDUP = "fact-extraction", "reflection-extraction", "fact-dedup"
 READ_BY = {FactsExtracted.NAME: REFLECTIONS, FactsProposed.NAME: DEDUP}

@@ -1,7 +1,9 @@
 """`/livez`, `/readyz` and `/metrics` of a process."""
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from socket import socket
 from typing import Any
 
 import uvicorn
@@ -10,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from eden_memory.domain.errors import EdenError
 from eden_memory.runtime.exposition import metrics_page
 from eden_memory.runtime.process import Part, State
 
@@ -17,9 +20,23 @@ from eden_memory.runtime.process import Part, State
 class SignalLessServer(uvicorn.Server):
     """The process handles signals itself (canary: tests/unit/runtime/test_health_server.py)."""
 
+    def __init__(self, config: uvicorn.Config, name: str) -> None:
+        super().__init__(config)
+        self.hint = f"End what listens there, or choose another port: {name}."
+
     def capture_signals(self) -> Any:
         """Not uvicorn's business here."""
         return nullcontext()
+
+    async def startup(self, sockets: list[socket] | None = None) -> None:
+        """Listen; EdenError where the port cannot be had (uvicorn would end the process)."""
+        try:
+            await super().startup(sockets)
+        except SystemExit as end:
+            if not isinstance(end.__context__, OSError):
+                raise
+            where, why = f"{self.config.host}:{self.config.port}", os.strerror(end.__context__.errno or 0)
+            raise EdenError(f"cannot listen on {where}: {why}", self.hint) from None
 
 
 class HealthServer:
@@ -31,7 +48,7 @@ class HealthServer:
         config = uvicorn.Config(
             health_app(parts, namespace), host=host, port=port, log_config=None, lifespan="off"
         )
-        self._server = SignalLessServer(config)
+        self._server = SignalLessServer(config, "EDEN_HTTP_PORT")
         self._where = f"{host}:{port}"
 
     async def run(self) -> None:

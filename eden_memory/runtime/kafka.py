@@ -1,15 +1,30 @@
 """Connection options for aiokafka (data) and confluent-kafka (administration), from the same settings."""
 
+import asyncio
 import ssl
 from typing import Any
 
+from aiokafka.errors import KafkaConnectionError
 from aiokafka.helpers import create_ssl_context
 
+from eden_memory.domain.error_text import describe
 from eden_memory.domain.errors import EdenError
+from eden_memory.own_process import patience, process_is_ours
 from eden_memory.runtime.header_names import read_all_names
 from eden_memory.settings import KafkaSettings
 
 CLIENT_ID = "eden-memory"
+START_SECONDS = 40.0
+"""For the first answer of a broker, as aiokafka waits for any."""
+
+
+async def start(client: Any) -> None:
+    """Start a consumer or an admin client; KafkaConnectionError where no broker answers in time."""
+    try:
+        async with asyncio.timeout(patience(START_SECONDS)):
+            await client.start()
+    except TimeoutError:
+        raise KafkaConnectionError("no broker answers") from None
 
 
 def client_kwargs(settings: KafkaSettings, bootstrap: str) -> dict[str, Any]:
@@ -17,7 +32,8 @@ def client_kwargs(settings: KafkaSettings, bootstrap: str) -> dict[str, Any]:
 
     Reads the certificate files; an EdenError when one of them cannot be used.
     """
-    read_all_names()
+    if process_is_ours():
+        read_all_names()
     options: dict[str, Any] = {
         "bootstrap_servers": bootstrap,
         "client_id": CLIENT_ID,
@@ -75,7 +91,7 @@ def ssl_context(settings: KafkaSettings) -> ssl.SSLContext:
         )
     except OSError as error:
         raise EdenError(
-            f"Kafka's TLS files cannot be used: {error}",
+            f"Kafka's TLS files cannot be used: {describe(error)}",
             "Check EDEN_KAFKA_SSL_CA_FILE, _SSL_CERTIFICATE_FILE, _SSL_KEY_FILE and _SSL_KEY_PASSWORD.",
         ) from error
 

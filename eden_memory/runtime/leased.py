@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
+from eden_memory.domain.error_text import describe
 from eden_memory.ports import Lease, LeaseLost
 from eden_memory.runtime.ending import end
 from eden_memory.runtime.process import State
@@ -74,7 +75,9 @@ class Leased:
             except Exception as error:
                 if classify(error) not in (Kind.AWAY, Kind.TRANSIENT):
                     raise
-                log.warning("round failed", part=self._name, reason=repr(error), again_in_seconds=self._pause)
+                log.warning(
+                    "round failed", part=self._name, reason=describe(error), again_in_seconds=self._pause
+                )
                 await asyncio.sleep(self._pause)
                 continue
             await asyncio.sleep(self._every)

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from prometheus_client import Counter, Gauge, Histogram, Info
 
 from eden_memory.domain.budgets.budgets import Spending
+from eden_memory.domain.usage import unpriced
 from eden_memory.domain.windows.trigger_batch import Counts
-from schemas.events import FactChanged, ModelCalled, ReflectionFormed, ScopeConsolidated
+from eden_memory.schemas.events import FactChanged, ModelCalled, ReflectionFormed, ScopeConsolidated
 
 BUILD = Info("eden_build", "Version of the program")
 
@@ -19,6 +20,9 @@ TAILER_RECORDS = Counter(
 )
 TAILER_EVENTS = Counter("eden_tailer_events", "Change events read, by operation", ["operation"])
 TAILER_EMPTY = Counter("eden_tailer_empty_messages", "Messages without text, left out until text arrives")
+TAILER_AUTHORLESS = Counter(
+    "eden_tailer_authorless_messages", "Records of messages of the role user that name no author"
+)
 TAILER_UNMAPPED = Counter("eden_tailer_unmapped", "Documents that could not become a record (dead letters)")
 TAILER_POSITION_LOST = Counter(
     "eden_tailer_position_lost", "Times the stream's position was lost and a merge closed the gap"
@@ -184,6 +188,7 @@ class ConsolidationMetrics:
 FACTS_DECIDED = Counter(
     "eden_facts_decided", "Versions of facts decided, by scope and decision", ["scope", "decision"]
 )
+FACTS_RETIRED = Counter("eden_facts_retired", "Facts retired, by scope and why", ["scope", "because"])
 REFLECTIONS_FORMED = Counter("eden_reflections_formed", "Reflections formed, by scope", ["scope"])
 BLOB_WORDS = Histogram(
     "eden_blob_words",
@@ -207,6 +212,8 @@ class FormationMetrics:
         for event in events:
             if isinstance(event, FactChanged):
                 FACTS_DECIDED.labels(event.scope.kind, event.decision).inc()
+                if event.retired_because is not None and event.decision != "UNMERGE":
+                    FACTS_RETIRED.labels(event.scope.kind, event.retired_because).inc()
             elif isinstance(event, ReflectionFormed):
                 REFLECTIONS_FORMED.labels(event.scope.kind).inc()
             elif isinstance(event, ScopeConsolidated):
@@ -331,13 +338,15 @@ class CallMetrics:
     def called(self, call: ModelCalled) -> None:
         """A call has ended."""
         agent = self._agent(call.agent_id)
-        LLM_CALLS.labels(call.stage, call.provider, call.model, agent, call.outcome).inc()
+        LLM_CALLS.labels(call.stage, call.provider, call.model, agent, call.outcome).inc(call.requests)
         LLM_REPAIRS.labels(call.stage, call.model).inc(bool(call.repair))
-        if call.cost_usd is None:
-            LLM_UNPRICED.labels(call.stage, call.model).inc()
-        else:
+        if unpriced(call):
+            LLM_UNPRICED.labels(call.stage, call.model).inc(call.requests)
+        if call.cost_usd is not None:
             LLM_COST.labels(call.stage, call.model, agent).inc(float(call.cost_usd))
         self._tokens(call, agent)
+        if not call.requests:
+            return
         error = "" if call.outcome == "answered" else call.outcome
         GENAI_SECONDS.labels(call.operation, call.provider, call.model, error, call.stage).observe(
             call.seconds
@@ -411,11 +420,11 @@ class UsageMetrics:
         for call in calls:
             if call.namespace != "live":
                 continue
-            USAGE_CALLS.labels(call.stage, call.model).inc()
+            USAGE_CALLS.labels(call.stage, call.model).inc(call.requests)
             if call.cost_usd is not None:
                 USAGE_COST.labels(call.stage, call.model).inc(float(call.cost_usd))
-            elif call.input_tokens or call.output_tokens:
-                USAGE_UNPRICED.labels(call.stage, call.model).inc()
+            elif unpriced(call):
+                USAGE_UNPRICED.labels(call.stage, call.model).inc(call.requests)
 
 
 BUDGET_LIMIT = Gauge(

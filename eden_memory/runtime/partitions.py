@@ -7,6 +7,7 @@ from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
 from eden_memory.domain.errors import EdenError
+from eden_memory.runtime.kafka import start
 
 
 async def partitions_of(admin: Any, topics: Sequence[str]) -> list[TopicPartition]:
@@ -22,7 +23,7 @@ async def partitions_asked(client: dict[str, Any], topics: Sequence[str]) -> lis
     """As `partitions_of`, over a connection of its own."""
     admin: Any = AIOKafkaAdminClient(**client)
     try:
-        await admin.start()
+        await start(admin)
         return await partitions_of(admin, topics)
     finally:
         await admin.close()

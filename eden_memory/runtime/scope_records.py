@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
+from eden_memory.runtime.kafka import start
 from eden_memory.runtime.partitions import partitions_of
 from eden_memory.runtime.stages.publishing import partition_for
-from schemas.envelope import Envelope
-from schemas.events import Event, decode
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import Event, decode
 
 POLL_MS = 1_000
 
@@ -30,7 +31,7 @@ async def scope_records(
     if not partitions:
         return []
     consumer: Any = AIOKafkaConsumer(**client, enable_auto_commit=False, isolation_level="read_uncommitted")
-    await consumer.start()
+    await start(consumer)
     try:
         return await _read(consumer, partitions, {one.encode() for one in scope_keys})
     finally:
@@ -41,7 +42,7 @@ async def _partitions(
     client: dict[str, Any], topics: Sequence[str], keys: Collection[str]
 ) -> list[TopicPartition]:
     admin: Any = AIOKafkaAdminClient(**client)
-    await admin.start()
+    await start(admin)
     try:
         there = Counter(tp.topic for tp in await partitions_of(admin, topics))
     finally:

@@ -6,7 +6,9 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, Literal
 
+import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
 
 from eden_memory.domain.tap import Tapped
 from eden_memory.runtime.partitions import partitions_there
@@ -14,6 +16,12 @@ from eden_memory.runtime.partitions import partitions_there
 Start = Literal["start", "end"] | datetime
 """From the first record kept, from the next one written, or from the broker's time."""
 POLL_MS = 500
+SILENT_POLLS = 10
+"""After so many polls without a record it asks whether Kafka is there at all."""
+ANSWER_SECONDS = 5.0
+RETRY_MS = 1_000
+"""Between two attempts to reach a broker that is gone; people watch, nothing waits for it."""
+log = structlog.get_logger()
 
 
 @asynccontextmanager
@@ -25,14 +33,16 @@ async def tapping(
     The block is entered once every partition's place is fixed. `until_end`: only what was there then; else
     until the block is left. An EdenError where there is no such topic.
     """
-    consumer: Any = AIOKafkaConsumer(**client, enable_auto_commit=False, auto_offset_reset="earliest")
+    consumer: Any = AIOKafkaConsumer(
+        **client, enable_auto_commit=False, auto_offset_reset="earliest", retry_backoff_ms=RETRY_MS
+    )
     partitions = await partitions_there(client, topic)
     await consumer.start()
     try:
         consumer.assign(partitions)
         ends: Mapping[TopicPartition, int] = await consumer.end_offsets(partitions)
         await _seek(consumer, partitions, ends, start)
-        yield _until(consumer, ends) if until_end else _following(consumer)
+        yield _until(consumer, ends) if until_end else _following(consumer, partitions[0])
     finally:
         await consumer.stop()
 
@@ -51,11 +61,30 @@ async def _seek(
         consumer.seek(tp, offset)
 
 
-async def _following(consumer: Any) -> AsyncGenerator[Tapped]:
+async def _following(consumer: Any, partition: TopicPartition) -> AsyncGenerator[Tapped]:
+    silent, answers = 0, True
     while True:
-        for fetched in (await consumer.getmany(timeout_ms=POLL_MS)).values():
+        batches = await consumer.getmany(timeout_ms=POLL_MS)
+        for fetched in batches.values():
             for one in fetched:
                 yield _tapped(one)
+        silent = 0 if batches else silent + 1
+        if silent >= SILENT_POLLS or (batches and not answers):
+            silent, answers = 0, await _still_answers(consumer, partition, answers)
+
+
+async def _still_answers(consumer: Any, partition: TopicPartition, before: bool) -> bool:
+    """Whether Kafka is there; said when it goes and when it comes back."""
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            await consumer.end_offsets([partition])
+    except (KafkaError, TimeoutError):
+        if before:
+            log.warning("Kafka does not answer, waits for it")
+        return False
+    if not before:
+        log.warning("Kafka answers again")
+    return True
 
 
 async def _until(consumer: Any, ends: Mapping[TopicPartition, int]) -> AsyncGenerator[Tapped]:

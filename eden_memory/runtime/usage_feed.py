@@ -7,8 +7,8 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer
 
 from eden_memory.runtime.partitions import partitions_there
-from schemas.envelope import Envelope
-from schemas.events import ModelCalled, decode
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import ModelCalled, decode
 
 
 @asynccontextmanager

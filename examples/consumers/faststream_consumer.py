@@ -13,8 +13,15 @@ from typing import Any
 from faststream import AckPolicy, FastStream
 from faststream.kafka import KafkaBroker, KafkaMessage
 
-from schemas.envelope import Envelope, EnvelopeError
-from schemas.events import Event, FactChanged, ReflectionFormed, SchemaViolation, ScopeConsolidated, decode
+from eden_memory.schemas.envelope import Envelope, EnvelopeError
+from eden_memory.schemas.events import (
+    Event,
+    FactChanged,
+    ReflectionFormed,
+    SchemaViolation,
+    ScopeConsolidated,
+    decode,
+)
 
 PREFIX = os.environ.get("TOPIC_PREFIX", "")
 TOPICS = [PREFIX + topic for topic in ("memory.facts", "memory.reflections", "memory.consolidations")]

@@ -17,7 +17,9 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 TOPICS = ("memory.facts", "memory.reflections", "memory.consolidations")
-FACT, REFLECTION, BLOB = "eden.FactChanged.v1", "eden.ReflectionFormed.v1", "eden.ScopeConsolidated.v1"
+FACT, REFLECTION, BLOB = "eden.FactChanged", "eden.ReflectionFormed", "eden.ScopeConsolidated"
+KNOWN = {FACT: 2, REFLECTION: 2, BLOB: 2}
+"""The newest version of each type that this program has been checked against; older ones read the same."""
 
 
 class Memory:
@@ -30,15 +32,15 @@ class Memory:
 
     def take(self, key: str, attributes: dict[str, str], value: bytes | None) -> str:
         """One record; says what it meant."""
-        kind = attributes["ce_type"]
+        kind, _, number = attributes["ce_type"].rpartition(".v")
         entity, version = split(key)
         if value is None:  # a tombstone: its headers say which entity ended, and why
             self.erased.add(key)
             self.held[kind, entity].pop(version, None)
             return f"erased {attributes['ce_subject']}: {attributes.get('ce_reason')}"
-        if kind not in (FACT, REFLECTION, BLOB):  # another type, or a version that is not known here
+        if int(number) > KNOWN.get(kind, 0):  # another type, or a version that is not known here
             self.passed_over += 1
-            return f"passed over {kind} {key}"
+            return f"passed over {attributes['ce_type']} {key}"
         event = json.loads(value)  # unknown fields are ignored
         if key not in self.erased:  # else a late copy
             self.held[kind, entity][version] = event

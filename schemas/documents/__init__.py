@@ -1,7 +1,7 @@
 """Every stored document, by collection (docs/reference/documents.md)."""
 
-from schemas.documents.base import Document
-from schemas.documents.formation import (
+from eden_memory.schemas.documents.base import Document
+from eden_memory.schemas.documents.formation import (
     Message,
     OutboxEntry,
     PartitionState,
@@ -10,15 +10,16 @@ from schemas.documents.formation import (
     WindowMessage,
     WindowTexts,
 )
-from schemas.documents.inbox import (
+from eden_memory.schemas.documents.inbox import (
     InboxAddedText,
     InboxFactCommand,
     InboxForget,
     InboxFormNow,
+    InboxReread,
     InboxSessionEnded,
     RawId,
 )
-from schemas.documents.memory import (
+from eden_memory.schemas.documents.memory import (
     BUFFER,
     HISTORY,
     RECENT_FACTS,
@@ -35,8 +36,8 @@ from schemas.documents.memory import (
     StoredBlob,
     Stream,
 )
-from schemas.documents.namespaces import Live, Namespace, Place, Placed
-from schemas.documents.operations import (
+from eden_memory.schemas.documents.namespaces import Live, Namespace, Place, Placed
+from eden_memory.schemas.documents.operations import (
     Answer,
     ApiKey,
     Budget,
@@ -50,7 +51,7 @@ from schemas.documents.operations import (
     UsageState,
     UsageTotal,
 )
-from schemas.documents.reforms import Override, Reform, ReformAsked, ReformCalls
+from eden_memory.schemas.documents.reforms import Override, Reform, ReformAsked, ReformCalls
 
 DOCUMENTS: tuple[type[Document], ...] = (
     Fact,
@@ -65,6 +66,7 @@ DOCUMENTS: tuple[type[Document], ...] = (
     InboxFormNow,
     InboxAddedText,
     InboxFactCommand,
+    InboxReread,
     InboxForget,
     Message,
     SessionState,
@@ -109,6 +111,7 @@ __all__ = [
     "InboxFactCommand",
     "InboxForget",
     "InboxFormNow",
+    "InboxReread",
     "InboxSessionEnded",
     "Lease",
     "Live",

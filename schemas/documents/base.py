@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 from pydantic import ConfigDict
 
-from schemas.fields import Part
+from eden_memory.schemas.fields import Part
 
 
 class Document(Part):

@@ -4,12 +4,12 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, WithJsonSchema
 
-from schemas.documents.base import Document
-from schemas.events.chat import Role
-from schemas.events.formation import ClosedBecause
-from schemas.fields import Count, KeyText, Moment, Ordinal, Part
-from schemas.ids import EntityId, Version
-from schemas.provenance import MessageRef
+from eden_memory.schemas.documents.base import Document
+from eden_memory.schemas.events.chat import Role
+from eden_memory.schemas.events.formation import ClosedBecause
+from eden_memory.schemas.fields import Count, KeyText, Moment, Ordinal, Part
+from eden_memory.schemas.ids import EntityId, Version
+from eden_memory.schemas.provenance import MessageRef
 
 EventJson = Annotated[str, WithJsonSchema({"type": "string", "contentMediaType": "application/json"})]
 
@@ -18,6 +18,7 @@ class Message(Document):
     """Where a message belongs, for ever; its text only until it is formed."""
 
     COLLECTION: ClassVar[str] = "messages"
+    VERSION = 2
 
     id: EntityId = Field(alias="_id")
     session_id: EntityId | None
@@ -37,6 +38,8 @@ class Message(Document):
     """Edited or deleted after its window had closed: noted, not formed again."""
     opted_out: bool = False
     """Its session or author is switched off: nothing of it is kept."""
+    forgotten: bool = False
+    """Forgotten by hand: no version of it is formed, and none keeps its text."""
     place: Count | None = None
     """While it waits for its window, and after: its place in the partition. Those behind the session's
     `formed_to` wait."""
@@ -44,6 +47,14 @@ class Message(Document):
     """When it began to wait, if that was not at `time`."""
     created_at: Moment | None = None
     """The application's own time, where it gave one."""
+    edited_at: Moment | None = None
+    """When its text was changed last, before its window closed."""
+    missing: bool = False
+    """A merge did not find its document any more; its memory stays until `eden forget --missing`."""
+    mapping: str | None = None
+    """The version of the field mapping that read it; null for an added text, and where an earlier program wrote."""
+    misread: bool = False
+    """Formed as an earlier field mapping read it, and read again since; `eden reform` forms it anew."""
 
 
 class OutboxEntry(Part):
@@ -63,6 +74,13 @@ class SessionControl(Part):
     version: Version
     time: Moment
     by: str | None = None
+
+
+class AudienceChange(Part):
+    """Who joined and left between two generations of a session's memory."""
+
+    joined: tuple[EntityId, ...] = ()
+    left: tuple[EntityId, ...] = ()
 
 
 class PartitionState(Document):
@@ -97,8 +115,10 @@ class SessionState(Document):
     """The newest of them: what was written before it is formed, however late it comes."""
     late: bool | None = None
     """True where something waits that was written before `last_control`: the next Watermark closes it."""
-    audiences: tuple[tuple[EntityId, ...], ...]
-    """Of each generation of the session's memory, the users who may see it."""
+    audience_changes: tuple[AudienceChange, ...] = ()
+    """Of each generation of the session's memory, how its audience differs from the one before."""
+    audiences: tuple[tuple[EntityId, ...], ...] = ()
+    """Before there were `audience_changes`: of each generation, the users who may see it."""
     users: tuple[EntityId, ...]
     """Authors seen."""
     due_at: Moment | None = None
@@ -119,7 +139,9 @@ class WindowMessage(Part):
     truncated: bool = False
     time: Moment
     created_at: Moment | None = None
-    """The application's own time, where it gave one: what prompts show."""
+    """The application's own time, where it gave one."""
+    edited_at: Moment | None = None
+    """When its text was changed last, if it was."""
 
 
 class WindowClosing(Part):

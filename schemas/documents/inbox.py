@@ -8,12 +8,12 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, WithJsonSchema
 
-from schemas.documents.base import Document
-from schemas.events.chat import Role
-from schemas.events.facts import Action, By
-from schemas.events.forgetting import Forgettable
-from schemas.fields import KeyText, Moment, Ordinal
-from schemas.scopes import Scope
+from eden_memory.schemas.documents.base import Document
+from eden_memory.schemas.events.chat import Role
+from eden_memory.schemas.events.facts import Action, By
+from eden_memory.schemas.events.forgetting import Forgettable
+from eden_memory.schemas.fields import KeyText, Moment, Ordinal
+from eden_memory.schemas.scopes import Scope
 
 RawId = Annotated[
     Any,
@@ -40,8 +40,12 @@ class InboxSessionEnded(_Asked):
 class InboxFormNow(_Asked):
     """Form what is pending in the session. Becomes FormationAsked."""
 
+    VERSION = 2
+
     kind: Literal["form_now"]
     session_id: RawId
+    if_due: bool = False
+    """true: only if it is due; false: now, however little."""
 
 
 class InboxAddedText(_Asked):
@@ -58,6 +62,8 @@ class InboxAddedText(_Asked):
 class InboxFactCommand(_Asked):
     """A change of one fact. Becomes FactCommanded."""
 
+    VERSION = 2
+
     kind: Literal["fact_command"]
     scope: Scope
     action: Action
@@ -69,6 +75,20 @@ class InboxFactCommand(_Asked):
     by: By
     reason: str | None = None
     expires_at: Moment | None = None
+    said_at: Moment | None = None
+    """add: since when it is true, if not since it is asked; not in the future."""
+    session_id: RawId = None
+    """add: the session that it belongs to; forgetting that session reaches it."""
+
+
+class InboxReread(_Asked):
+    """Read messages again with the field mapping as it is now. Changed ones become MessageRecorded (`reread`)."""
+
+    kind: Literal["reread"]
+    session_id: RawId = None
+    """Only this session's, by the mapping as it is now; null: of all sessions."""
+    since: Moment | None = None
+    """Only what was created then or later, and what names no time; null: whatever its time."""
 
 
 class InboxForget(_Asked):

@@ -1,20 +1,33 @@
 """Memory itself: facts, reflections, blobs, streams, snapshots, ready contexts, access counts."""
 
-from typing import Annotated, ClassVar
+from datetime import datetime
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 
-from schemas.documents.base import Document
-from schemas.events.facts import CommandRef, Decision
-from schemas.fields import Count, KeyText, Moment, Ordinal, Part, Vector
-from schemas.ids import EntityId
-from schemas.provenance import Call, SourceMessage
-from schemas.scopes import ScopeKey, ScopeKind
+from eden_memory.schemas.documents.base import Document
+from eden_memory.schemas.events.facts import CommandRef, Decision
+from eden_memory.schemas.fields import Count, KeyText, Moment, Ordinal, Part, Vector
+from eden_memory.schemas.ids import EntityId
+from eden_memory.schemas.provenance import Call, SourceMessage
+from eden_memory.schemas.scopes import ScopeKey, ScopeKind, Sharing
 
 HISTORY = 20
 """Versions that a fact or blob keeps."""
 BUFFER = 2_000
 RECENT_FACTS = 40
+
+
+def _formed_at(fields: dict[str, Any]) -> datetime:
+    return fields["formed_at"]
+
+
+def _consolidated_at(fields: dict[str, Any]) -> Any:
+    return fields["consolidated_at"]
+
+
+def _last_consolidated_at(fields: dict[str, Any]) -> datetime:
+    return fields["last_consolidated_at"]
 
 
 class _Scoped(Document):
@@ -65,6 +78,8 @@ class Fact(_Scoped):
     message_ids: tuple[EntityId, ...] = ()
     sources: tuple[SourceMessage, ...] = ()
     formed_at: Moment
+    said_at: Moment = Field(default_factory=_formed_at)
+    """When what began the fact was said."""
     valid_from: Moment
     expires_at: Moment | None = None
     retired_at: Moment | None = None
@@ -88,6 +103,8 @@ class Reflection(_Scoped):
     formation_id: KeyText | None = None
     position: Ordinal
     formed_at: Moment
+    said_at: Moment = Field(default_factory=_formed_at)
+    """When it was said: the newest of its sources."""
     absorbed: bool = False
     absorbed_at: Moment | None = None
     absorbed_into: Ordinal | None = None
@@ -103,6 +120,7 @@ class BlobVersion(Part):
     content: str
     absorbed: tuple[KeyText, ...]
     consolidated_at: Moment
+    said_at: Moment = Field(default_factory=_consolidated_at)
 
 
 class Consolidated(_Scoped):
@@ -118,6 +136,8 @@ class Consolidated(_Scoped):
     """Reflections that this version took in."""
     history: Annotated[tuple[BlobVersion, ...], Field(max_length=HISTORY)] = ()
     last_consolidated_at: Moment
+    said_at: Moment = Field(default_factory=_last_consolidated_at)
+    """The newest `said_at` of the reflections that the text holds."""
 
 
 class StoredBlob(Document):
@@ -135,6 +155,8 @@ class StoredBlob(Document):
     absorbed: tuple[KeyText, ...] = ()
     word_limit: Ordinal = 1
     consolidated_at: Moment | None = None
+    said_at: Moment | None = Field(default_factory=_consolidated_at)
+    """The newest `said_at` of the reflections that the text holds."""
 
 
 class Stream(Document):
@@ -148,6 +170,9 @@ class Stream(Document):
     scope: ScopeKind
     shard: str | None = None
     active: bool = True
+    sharing: Sharing | None = None
+    """Of the agent's scope: for the whole agent, in place of the installation's; of a shard: `team` collects from
+    sessions with users too. Null: as the installation (a shard: as its agent)."""
     extraction_guidance: str | None = None
     consolidation_guidance: str | None = None
     threshold: Ordinal | None = None
@@ -160,8 +185,10 @@ class Stream(Document):
     consolidation_model: str | None = None
     fifo_limit: Ordinal | None = None
     """Active facts beyond it are retired, oldest first."""
+    max_entries: Ordinal | None = None
+    """The same for the facts that rest on one conversation alone."""
     retention_days: Ordinal | None = None
-    """Facts expire so long after they were formed; null: never."""
+    """Facts expire so long after the newest message that states them; null: never."""
 
     @model_validator(mode="after")
     def _a_shard_has_a_name(self) -> "Stream":
@@ -176,6 +203,8 @@ class BufferedReflection(Part):
     reflection_id: KeyText
     content: str
     formed_at: Moment
+    said_at: Moment = Field(default_factory=_formed_at)
+    """When it was said: by it buffers are ordered."""
     private: bool = False
     position: Ordinal = 1
     """Its place among the reflections of its formation and scope."""
@@ -188,6 +217,9 @@ class RecentFact(Part):
     version: Ordinal
     content: str
     formed_at: Moment
+    valid_from: Moment = Field(default_factory=_formed_at)
+    """Since when it is true: what its age is counted from."""
+    expires_at: Moment | None = None
 
 
 class Snapshot(_Scoped):
@@ -204,10 +236,12 @@ class Snapshot(_Scoped):
     blob: str | None = None
     blob_version: Count = 0
     consolidated_at: Moment | None = None
+    blob_said_at: Moment | None = Field(default_factory=_consolidated_at)
+    """The newest `said_at` of the reflections that the blob holds; null without a blob."""
     buffer: Annotated[tuple[BufferedReflection, ...], Field(max_length=BUFFER)] = ()
-    """What no blob has absorbed, oldest first; of more than 2,000 the oldest."""
+    """What no blob has absorbed, by `said_at`, oldest first; of more than 2,000 the oldest."""
     recent_facts: Annotated[tuple[RecentFact, ...], Field(max_length=RECENT_FACTS)] = ()
-    """The newest 40 active facts, newest first."""
+    """The 40 active facts that were said last, newest first."""
     active_facts: Count = 0
     applied: Count = 0
     """The highest decision number that is in, with all before it (`KEY#n`)."""
@@ -238,9 +272,13 @@ class Context(Document):
     """Scope key → revision of the snapshot that went in."""
     scope_keys: tuple[ScopeKey, ...] = ()
     """The keys of `scopes`, for the index: what a change of a scope concerns."""
+    users: tuple[EntityId, ...] = ()
+    """Show it only where everybody in the session is one of these; none: to nobody."""
     built_at: Moment
     active_until: Moment
     """The session counts as active, and the context is kept fresh, until then."""
+    stale_at: Moment | None = None
+    """When the first of its facts expires: it is built anew then; null: none does."""
 
 
 class Access(Document):

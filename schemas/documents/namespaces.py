@@ -4,8 +4,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from schemas.documents.base import Document
-from schemas.fields import Count, KeyText, Moment, Part
+from eden_memory.schemas.documents.base import Document
+from eden_memory.schemas.fields import Count, KeyText, Moment, Part
 
 
 class Place(Part):

@@ -4,10 +4,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, WithJsonSchema
 
-from schemas.documents.base import Document
-from schemas.events.forgetting import Forgettable, ForgottenId, Reach
-from schemas.fields import Count, EventId, KeyText, Moment, Ordinal, Part, Usd
-from schemas.ids import EntityId, Version
+from eden_memory.schemas.documents.base import Document
+from eden_memory.schemas.events.forgetting import Forgettable, ForgottenId, Reach
+from eden_memory.schemas.fields import Count, EventId, KeyText, Moment, Ordinal, Part, Usd
+from eden_memory.schemas.ids import ClusterTime, EntityId, Version
 
 Bytes = Annotated[bytes, WithJsonSchema({"type": "string", "contentEncoding": "base64"})]
 Opaque = Annotated[Any, WithJsonSchema({"description": "The driver's own value, kept and handed back."})]
@@ -81,10 +81,27 @@ class Answer(Document):
     reasoning_tokens: Count = 0
     cost_usd: Usd | None = None
     """Null where the price is unknown. Of one text among several embedded together: its share."""
+    requests: Count = 1
+    """0 where the answer is part of a request that another unit's record counts."""
     invalid: str | None = None
     """Why it was judged invalid; such an answer is not used again."""
     seconds: Annotated[float, Field(ge=0)] = 0.0
     answered_at: Moment
+
+
+class RereadResult(Part):
+    """What came of reading messages again with a corrected field mapping."""
+
+    id: str
+    """Of the inbox document that asked, typed."""
+    read: Count
+    """Messages that were read."""
+    changed: Count
+    """Those of them with a new version."""
+    accepted: Count = 0
+    """Dead letters of an earlier mapping that could be read."""
+    refused: Count = 0
+    """Documents that this mapping cannot use either."""
 
 
 class Position(Document):
@@ -97,10 +114,20 @@ class Position(Document):
     epoch: Count
     """Of the lease under which it was saved; a lower one can no longer save."""
     token: str | None = None
-    version: Version | None = None
+    version: ClusterTime | None = None
     phase: str | None = None
     page: Opaque = None
     read: Count = 0
+    published: bool | None = None
+    """Whether any message of the source was published; null where an earlier version saved the position."""
+    mapping: str | None = None
+    """The version of the field mapping that reads the source now."""
+    first_mapping: str | None = None
+    """The first version that was noted here: that of messages that name none."""
+    reread_due: bool = False
+    """The mapping has changed since everything was read with one."""
+    reread: RereadResult | None = None
+    """The last `eden source reread` that ended."""
     saved_at: Moment | None = None
 
 
@@ -176,6 +203,7 @@ class CountedCall(Document):
     cause: EventId | None = None
     attempt: Ordinal = 1
     repair: Count = 0
+    requests: Count = 1
     items: Count = 1
     outcome: str
     input_tokens: Count = 0

@@ -4,10 +4,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from schemas.documents.base import Document
-from schemas.documents.namespaces import Placed
-from schemas.fields import Count, Moment, Ordinal, Part, Usd
-from schemas.ids import EntityId
+from eden_memory.schemas.documents.base import Document
+from eden_memory.schemas.documents.namespaces import Placed
+from eden_memory.schemas.fields import Count, Moment, Ordinal, Part, Usd
+from eden_memory.schemas.ids import EntityId
 
 
 class Override(Part):

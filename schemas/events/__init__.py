@@ -1,14 +1,38 @@
 """Every record of every topic (docs/reference/events.md), and `decode`."""
 
-from schemas.events.base import Derived, Event
-from schemas.events.changes import ScopeChanged
-from schemas.events.chat import FormationAsked, MessageRecorded, SessionEnded, Watermark
-from schemas.events.facts import CommandRef, Considered, FactChanged, FactCommanded, FactsProposed
-from schemas.events.forgetting import Forgotten
-from schemas.events.formation import ExtractedFact, FactsExtracted, FormationRequested, Window
-from schemas.events.reflections import Propagated, ReflectionFormed, ScopeConsolidated, SessionClosed
-from schemas.events.usage import ModelCalled
-from schemas.registry import Registry, SchemaViolation
+from eden_memory.schemas.events.base import Derived, Event
+from eden_memory.schemas.events.changes import ScopeChanged
+from eden_memory.schemas.events.chat import FormationAsked, MessageRecorded, SessionEnded, Watermark
+from eden_memory.schemas.events.facts import CommandRef, Considered, FactChanged, FactCommanded, FactsProposed
+from eden_memory.schemas.events.forgetting import Forgotten
+from eden_memory.schemas.events.formation import ExtractedFact, FactsExtracted, FormationRequested, Window
+from eden_memory.schemas.events.reflections import (
+    Propagated,
+    ReflectionFormed,
+    ScopeConsolidated,
+    SessionClosed,
+)
+from eden_memory.schemas.events.usage import ModelCalled
+from eden_memory.schemas.registry import Payload, Registry, SchemaViolation
+
+POSITIONED = (
+    MessageRecorded,
+    SessionEnded,
+    FormationAsked,
+    FormationRequested,
+    FactsExtracted,
+    FactsProposed,
+    FactCommanded,
+    FactChanged,
+    ReflectionFormed,
+    Forgotten,
+)
+"""Since v2 the version of a message may hold a position within its transaction; what v1 holds reads as it is."""
+
+
+def _unchanged(payload: Payload) -> Payload:
+    return payload
+
 
 REGISTRY = Registry(
     events=(
@@ -28,7 +52,14 @@ REGISTRY = Registry(
         ScopeChanged,
         ModelCalled,
     ),
-    upcasts={},
+    upcasts={
+        **{(event.NAME, 1): _unchanged for event in POSITIONED},
+        (ScopeConsolidated.NAME, 1): _unchanged,
+        (MessageRecorded.NAME, 1): lambda payload: {**payload, "mapping": None},
+        (FormationAsked.NAME, 1): lambda payload: {**payload, "if_due": False},
+        (ModelCalled.NAME, 1): lambda payload: {**payload, "requests": 1},
+        (Forgotten.NAME, 1): lambda payload: {**payload, "after": None},
+    },
 )
 
 

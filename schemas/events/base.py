@@ -4,8 +4,8 @@ from abc import abstractmethod
 from datetime import datetime
 from typing import Any, ClassVar
 
-from schemas.envelope import Envelope
-from schemas.fields import EventId, Ordinal, Part
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.fields import EventId, Ordinal, Part
 
 
 class Event(Part):

@@ -2,9 +2,9 @@
 
 from typing import Literal
 
-from schemas.events.base import Event
-from schemas.fields import Count, Moment
-from schemas.scopes import Scope
+from eden_memory.schemas.events.base import Event
+from eden_memory.schemas.fields import Count, Moment
+from eden_memory.schemas.scopes import Scope
 
 
 class ScopeChanged(Event):

@@ -1,19 +1,21 @@
 """The records of `chat.messages`: what the tailer read from the application's database."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from schemas.events.base import Event
-from schemas.fields import Count, Moment
-from schemas.ids import EntityId, Version
+from eden_memory.schemas.events.base import Event
+from eden_memory.schemas.fields import Count, Moment
+from eden_memory.schemas.ids import ClusterTime, EntityId, Version
 
 Role = Literal["user", "assistant", "tool", "system", "other"]
-Origin = Literal["stream", "backfill", "merge", "added"]
+Origin = Literal["stream", "backfill", "merge", "added", "reread"]
 
 
 class MessageRecorded(Event):
     """A chat message as it stands since `version`; the record with the highest version counts."""
+
+    VERSION: ClassVar[int] = 2
 
     message_id: EntityId
     session_id: EntityId
@@ -28,9 +30,13 @@ class MessageRecorded(Event):
     truncated: bool
     created_at: Moment | None
     """The application's own time, where it gave one."""
+    edited_at: Moment | None = None
+    """When its text was changed last, as far as the stream told; null for a text as it was first written."""
     origin: Origin
     """stream: as it was written; backfill: read at the first start; merge: after a lost position;
-    added: a text given without a chat."""
+    added: a text given without a chat; reread: read again with a corrected field mapping."""
+    mapping: str | None = Field(default=None, max_length=32)
+    """The version of the field mapping that read it; null where none did, or an earlier program."""
 
     def key(self) -> str:
         """The message."""
@@ -47,6 +53,8 @@ class MessageRecorded(Event):
 
 class _Control(Event):
     """Something asked of a session, at its place among the session's messages."""
+
+    VERSION: ClassVar[int] = 2
 
     inbox_id: EntityId
     """The `memory_inbox` document that asked."""
@@ -74,7 +82,12 @@ class SessionEnded(_Control):
 
 
 class FormationAsked(_Control):
-    """Form what is pending in the session now, however little."""
+    """Form what is pending in the session: now, however little, or only if it is due."""
+
+    VERSION = 2
+
+    if_due: bool
+    """true: only if the messages that wait make a window by the counts, or the session is cold or stale."""
 
 
 class Watermark(Event):
@@ -82,7 +95,7 @@ class Watermark(Event):
 
     partition: Count
     time: Moment
-    version: Version
+    version: ClusterTime
     """The same cluster time as `time`, exactly."""
 
     def key(self) -> str:

@@ -1,17 +1,19 @@
 """`memory.candidates` and `memory.facts`: what is proposed and asked of facts, and what was decided."""
 
-from typing import Literal, Self
+from datetime import datetime
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from schemas.events.base import Derived, Event
-from schemas.fields import KeyText, Moment, Ordinal, Part
-from schemas.ids import EntityId, Version
-from schemas.provenance import Call, Embedding, SourceMessage, Statement
-from schemas.scopes import Scope
+from eden_memory.schemas.events.base import Derived, Event
+from eden_memory.schemas.fields import KeyText, Moment, Ordinal, Part
+from eden_memory.schemas.ids import EntityId, Version
+from eden_memory.schemas.provenance import Call, Embedding, SourceMessage, Statement
+from eden_memory.schemas.scopes import Scope
 
 Action = Literal["add", "edit", "retire", "reembed", "unmerge"]
-"""unmerge: take the fact back to what its sources still support after some were forgotten."""
+"""unmerge: take the fact back to what its sources still support after some were forgotten; a fact that a forgotten
+one had contradicted holds again."""
 
 By = Literal[
     "person", "application", "mirror", "import", "expiry", "limit", "duplicate", "model_change", "forgetting"
@@ -25,6 +27,8 @@ successor); the others carry out a command."""
 
 class FactsProposed(Event, Derived):
     """The facts that one formation found for one scope."""
+
+    VERSION: ClassVar[int] = 2
 
     formation_id: KeyText
     session_id: EntityId
@@ -50,6 +54,8 @@ class FactsProposed(Event, Derived):
 class FactCommanded(Event):
     """A change of one fact that no conversation led to: decided in its scope's order, without a model."""
 
+    VERSION: ClassVar[int] = 2
+
     command_id: KeyText
     scope: Scope
     action: Action
@@ -69,10 +75,14 @@ class FactCommanded(Event):
     """Name of the person, key or program that asked, where known."""
     reason: str | None = None
     asked_at: Moment
+    said_at: Moment | None = None
+    """Since when the text is true, where that is not `asked_at`."""
     version: Version | None = None
     """Cluster time of the inbox document; null for commands that the program gives itself."""
     forgotten: tuple[KeyText, ...] = ()
     """unmerge: keys of the Forgotten records that led to it."""
+    replaced_by: KeyText | None = None
+    """unmerge of a contradicted fact: the fact that contradicts it now; null: none does, and it holds again."""
 
     @model_validator(mode="after")
     def _says_all_it_needs(self) -> Self:
@@ -104,6 +114,8 @@ class CommandRef(Part):
     action: Action
     by: By
     asked_by: str | None = None
+    asked_at: Moment | None = None
+    """Null where an earlier version recorded none."""
 
 
 class Considered(Part):
@@ -113,6 +125,10 @@ class Considered(Part):
     version: Ordinal
     similarity: float
     """(1 + cosine) / 2."""
+
+
+def _formed(fields: dict[str, Any]) -> datetime:
+    return fields["formed_at"]
 
 
 class FactChanged(Event, Derived):
@@ -125,6 +141,8 @@ class FactChanged(Event, Derived):
     `decision` says how a version came about, not whether the fact is active: DELETE stands in the fact that was
     contradicted and in the one that takes its place, NONE where only sources were added.
     """
+
+    VERSION: ClassVar[int] = 2
 
     fact_id: KeyText
     version: Ordinal
@@ -152,9 +170,11 @@ class FactChanged(Event, Derived):
     replaced_by: KeyText | None = None
     """The fact that replaced this one."""
     formed_at: Moment
-    """Time of the window or command that first stated it."""
+    """Time of the window or command that first stated it; forgetting goes by it."""
+    said_at: Moment = Field(default_factory=_formed)
+    """When what began the fact was said. Equal to `formed_at` where an earlier version recorded none."""
     valid_from: Moment
-    """Time since which this version holds."""
+    """Since when this version holds: the newest time at which something that its text rests on was said."""
     expires_at: Moment | None = None
     retired_at: Moment | None = None
     """Null: not retired."""

@@ -1,13 +1,13 @@
 """`memory.forgotten`: what is never to be remembered again, and how far that reaches. Ids only, no text."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from schemas.events.base import Event
-from schemas.fields import EventId, Moment
-from schemas.ids import EntityId, Version
-from schemas.scopes import ScopeKey
+from eden_memory.schemas.events.base import Event
+from eden_memory.schemas.fields import EventId, Moment
+from eden_memory.schemas.ids import EntityId, Version
+from eden_memory.schemas.scopes import ScopeKey
 
 Forgettable = Literal["message", "session", "user", "fact", "reflection", "blob"]
 Reach = Literal["up_to_version", "created_up_to", "for_ever"]
@@ -23,6 +23,8 @@ class Forgotten(Event):
     tombstones in the topics of its records. A record's sources say what to compare: `message_id` with `version`,
     `session_id` and `user_id` with `time`.
     """
+
+    VERSION: ClassVar[int] = 2
 
     kind: Forgettable
     id: ForgottenId
@@ -42,6 +44,9 @@ class Forgotten(Event):
     inbox_id: EntityId | None = None
     asked_by: str | None = Field(None, max_length=256)
     forgotten_at: Moment
+    after: ForgottenId | None = None
+    """Where a session or user is forgotten in slices: this record is about what comes behind `<kind>/<id>`, in the
+    order facts, reflections, messages, each by id; null: from the start."""
 
     @model_validator(mode="after")
     def _reach_has_its_bound(self) -> Self:
@@ -52,8 +57,8 @@ class Forgotten(Event):
         return self
 
     def key(self) -> str:
-        """`<kind>:<id>/<reach>`: a narrower reach never takes the place of a wider one in the log."""
-        return f"{self.subject()}/{self.reach}"
+        """`<kind>:<id>/<reach>`, `…/<after>`: a narrower reach never takes the place of a wider one in the log."""
+        return f"{self.subject()}/{self.reach}" + (f"/{self.after}" if self.after is not None else "")
 
     def ordering_key(self) -> str:
         """What is forgotten, whatever the reach."""

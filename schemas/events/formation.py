@@ -1,12 +1,12 @@
 """`memory.formations` and `memory.extractions`: closed windows, and the facts found in them."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
-from schemas.events.base import Derived, Event
-from schemas.fields import Count, KeyText, Moment, Ordinal, Part, Usd
-from schemas.ids import EntityId
-from schemas.provenance import Call, MessageRef, Statement
-from schemas.scopes import Scope, ScopeKind
+from eden_memory.schemas.events.base import Derived, Event
+from eden_memory.schemas.fields import Count, KeyText, Moment, Ordinal, Part, Usd
+from eden_memory.schemas.ids import EntityId
+from eden_memory.schemas.provenance import Call, MessageRef, Statement
+from eden_memory.schemas.scopes import Scope, ScopeKind, SharedSessions, Sharing
 
 ClosedBecause = Literal["messages", "tokens", "cold", "stale", "ended", "asked"]
 
@@ -30,6 +30,10 @@ class Window(Part):
     """The highest tier among the session's users; 0 is free."""
     scopes: tuple[Scope, ...]
     """Where memory may go, from broad to narrow; shards after their agent."""
+    sharing: Sharing = "team"
+    """Whether memory of this window may reach beyond its users; `team` where an earlier version recorded it."""
+    shared_sessions: SharedSessions = "session"
+    """authors: of several participants, what one says of themselves goes to their own user scope."""
     messages: tuple[MessageRef, ...]
     """In the session's order; empty when a session ended with nothing pending."""
     characters: Count
@@ -49,6 +53,8 @@ class Window(Part):
 
 class FormationRequested(Event, Window):
     """A window is closed: form memory from it. The only record of which messages it holds, kept for ever."""
+
+    VERSION: ClassVar[int] = 2
 
     estimated_usd: Usd | None = None
     """What its formation is expected to cost (budgets); null where prices are unknown."""
@@ -75,11 +81,13 @@ class ExtractedFact(Statement):
 
     scope: Scope
     demoted_from: ScopeKind | None = None
-    """The broader scope that it was taken out of, because it held personal identifiers."""
+    """The broader scope that it was taken out of: it held personal identifiers, or rests on what is not shared."""
 
 
 class FactsExtracted(Event, Derived):
     """What a window's fact extraction gave: exactly one per formation, also when empty or failed."""
+
+    VERSION: ClassVar[int] = 2
 
     window: Window
     outcome: Literal["extracted", "empty", "failed"]

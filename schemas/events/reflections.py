@@ -1,14 +1,23 @@
 """`memory.reflections` and `memory.consolidations`: reflections, a session's last word, and blobs."""
 
-from typing import Literal, Self
+from datetime import datetime
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from schemas.events.base import Derived, Event
-from schemas.fields import Count, KeyText, Moment, Ordinal, Part
-from schemas.ids import EntityId
-from schemas.provenance import Call, SourceMessage
-from schemas.scopes import Scope, ScopeKind
+from eden_memory.schemas.events.base import Derived, Event
+from eden_memory.schemas.fields import Count, KeyText, Moment, Ordinal, Part
+from eden_memory.schemas.ids import EntityId
+from eden_memory.schemas.provenance import Call, SourceMessage
+from eden_memory.schemas.scopes import Scope, ScopeKind
+
+
+def _formed_at(fields: dict[str, Any]) -> datetime:
+    return fields["formed_at"]
+
+
+def _consolidated_at(fields: dict[str, Any]) -> datetime:
+    return fields["consolidated_at"]
 
 
 class Propagated(Part):
@@ -24,6 +33,8 @@ class ReflectionFormed(Event, Derived):
     The buffer: reflections of a scope that no version of its blob (ScopeConsolidated) in the topic lists.
     """
 
+    VERSION: ClassVar[int] = 2
+
     reflection_id: KeyText
     scope: Scope
     text: str
@@ -38,7 +49,10 @@ class ReflectionFormed(Event, Derived):
     """True where the model named no valid message, so all of the window count."""
     call: Call | None = None
     formed_at: Moment
-    """The window's time."""
+    """The window's time: what forgetting reaches goes by it."""
+    said_at: Moment = Field(default_factory=_formed_at)
+    """When it was said: the newest `said_at` of its sources, which orders reflections. Equal to `formed_at` where an
+    earlier version recorded none."""
     private: bool = False
     """Never propagated."""
     demoted_from: ScopeKind | None = None
@@ -97,6 +111,8 @@ class ScopeConsolidated(Event, Derived):
     `absorbed` is no longer in the scope's buffer.
     """
 
+    VERSION: ClassVar[int] = 2
+
     scope: Scope
     version: Ordinal
     based_on: Count
@@ -113,7 +129,10 @@ class ScopeConsolidated(Event, Derived):
     because: Literal["threshold", "closed", "asked", "forgotten", "imported"]
     call: Call | None = None
     consolidated_at: Moment
-    """Time of the newest reflection absorbed; no wall clock."""
+    """The newest `formed_at` of the reflections absorbed; no wall clock."""
+    said_at: Moment = Field(default_factory=_consolidated_at)
+    """The newest `said_at` that the text holds, of the version it was made from too. Equal to `consolidated_at` where
+    an earlier version recorded none."""
     settings_version: str
 
     @model_validator(mode="after")

@@ -1,13 +1,13 @@
 """`memory.usage`: every call of a model, what it cost and how it ended."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from schemas.events.base import Event
-from schemas.fields import Count, EventId, KeyText, Moment, Ordinal, Usd
-from schemas.ids import EntityId
-from schemas.scopes import ScopeKey
+from eden_memory.schemas.events.base import Event
+from eden_memory.schemas.fields import Count, EventId, KeyText, Moment, Ordinal, Usd
+from eden_memory.schemas.ids import EntityId
+from eden_memory.schemas.scopes import ScopeKey
 
 Seconds = Annotated[float, Field(ge=0)]
 CallOutcome = Literal[
@@ -16,7 +16,12 @@ CallOutcome = Literal[
 
 
 class ModelCalled(Event):
-    """One request to a model, also a failed one. Never prompt or answer."""
+    """One request to a model, also a failed one. Never prompt or answer.
+
+    Version 2 counts requests as the provider does: one that several units share is counted by one of their records.
+    """
+
+    VERSION: ClassVar[int] = 2
 
     call_id: KeyText
     namespace: str
@@ -42,6 +47,8 @@ class ModelCalled(Event):
     attempt: Ordinal = 1
     repair: Count = 0
     """0, or which repair of an invalid answer this asks for."""
+    requests: Count = 1
+    """Requests that the provider received: 0 for a share of a request that another record counts."""
     items: Count = 1
     """Texts embedded, or facts, reflections and decisions in the answer."""
     outcome: CallOutcome

@@ -10,7 +10,6 @@ import argparse
 import asyncio
 import json
 import os
-import re
 import sys
 import tempfile
 import time
@@ -28,9 +27,9 @@ from eden_memory.domain.placement import Placement
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.memory.memory_documents import vector_of
 from eden_memory.mongo.setup.setup import set_up
+from eden_memory.schemas.documents import Namespace
 from eden_memory.settings import Settings
-from schemas.documents import Namespace
-from tests.bench.report import Report, Row
+from tests.bench.report import Report, Row, most_memory
 from tests.integration.stages_on_servers import PREFIX, settings_of
 from tests.servers import running_servers
 
@@ -125,29 +124,11 @@ async def compared(settings: Settings) -> tuple[dict[str, Any], float, float]:
     process = await asyncio.create_subprocess_exec(
         *command, env={**os.environ, **given}, stdout=asyncio.subprocess.PIPE
     )
-    watching = asyncio.create_task(_most_memory(process.pid))
+    watching = asyncio.create_task(most_memory(process.pid))
     said, _ = await process.communicate()
     seconds = time.monotonic() - begun
     assert process.returncode == 0
     return json.loads(said), seconds, await watching
-
-
-async def _most_memory(pid: int) -> float:
-    """MB, until it ends; what `rusage` tells of a child begins with what its parent had."""
-    most = 0.0
-    while now := _peak(pid):
-        most = now
-        await asyncio.sleep(0.02)
-    return most
-
-
-def _peak(pid: int) -> float:
-    """MB so far; 0 once it has ended."""
-    try:
-        found = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
-    except (FileNotFoundError, ProcessLookupError):
-        return 0.0
-    return int(found[1]) / 1_000 if found else 0.0
 
 
 async def read(database: AsyncDatabase[Stored]) -> float:

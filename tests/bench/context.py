@@ -30,9 +30,9 @@ from eden_memory.local.mongo import LocalMongo
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.memory.memory_documents import row_of
 from eden_memory.mongo.setup.setup import set_up
+from eden_memory.schemas.documents import BufferedReflection, RecentFact, Snapshot
+from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import MongoSettings, SessionsSettings, Settings
-from schemas.documents import BufferedReflection, RecentFact, Snapshot
-from schemas.scopes import Scope
 from tests.bench.report import Report, Row, median, percentile
 
 WARM_TARGET, COLD_TARGET, FRESH_TARGET = 0.2, 5.0, 100.0

@@ -27,8 +27,8 @@ from eden_memory.runtime.contract.topic_admin import apply_topics
 from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.kafka import admin_config, client_kwargs
 from eden_memory.runtime.usage_feed import usage_feed
+from eden_memory.schemas.events import ModelCalled
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
-from schemas.events import ModelCalled
 from tests.bench.bare_clients import Work
 from tests.bench.formation_load import place_of
 from tests.bench.formation_work import commands_so_far, work_of
@@ -128,6 +128,7 @@ async def stand(
         "EDEN_KAFKA_BOOTSTRAP": servers.kafka_bootstrap,
         "EDEN_KAFKA_TOPIC_PREFIX": f"{name}.",
         "EDEN_KAFKA_GROUP_PREFIX": f"{name}.",
+        "EDEN_MEMORY_SHARING": "team",
         "EDEN_TAILER_WATERMARK_SECONDS": "1",
         "EDEN_LLM": models.openai_url,
         "EDEN_EMBEDDER": models.openai_url,

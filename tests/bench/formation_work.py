@@ -6,9 +6,9 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from pymongo import AsyncMongoClient
 
+from eden_memory.processors import pipeline
 from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.settings import Settings
-from processors import pipeline
 from tests.bench.bare_clients import Work
 
 CHATS = ("facts", "decisions", "reflections", "consolidation")

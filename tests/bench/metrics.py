@@ -27,8 +27,8 @@ from prometheus_client.openmetrics.exposition import generate_latest  # pyright:
 from eden_memory.runtime.exposition import Labelled, exposition
 from eden_memory.runtime.metrics import CallMetrics, FormationMetrics
 from eden_memory.runtime.stages.worker import Bounds, Worker
-from schemas.events import ModelCalled
-from schemas.example_files import examples_of
+from eden_memory.schemas.events import ModelCalled
+from eden_memory.schemas.example_files import examples_of
 from tests.bench.formation_trigger import TEXT, namespace
 from tests.bench.lanes import PARTITIONS, _cpu, _settings, lanes_cpu  # pyright: ignore[reportPrivateUsage]
 from tests.bench.report import Report, Row, median

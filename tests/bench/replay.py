@@ -25,9 +25,9 @@ from eden_memory.domain.replay.namespaces import KINDS, prefix_of
 from eden_memory.domain.stage import Delivery
 from eden_memory.namespaces.dropping import drop
 from eden_memory.namespaces.wiring import installation
-from schemas.documents import Consolidated, Fact, Snapshot, StoredBlob
-from schemas.scopes import Scope
-from tests.bench.report import Report, Row
+from eden_memory.schemas.documents import Consolidated, Fact, Snapshot, StoredBlob
+from eden_memory.schemas.scopes import Scope
+from tests.bench.report import Report, Row, most_memory
 from tests.integration import stages_on_servers
 from tests.integration.replay.replay_kit import ReplayKit
 from tests.integration.stages_on_servers import PREFIX, on_servers, settings_of
@@ -84,6 +84,7 @@ async def rebuilt(kit: ReplayKit) -> tuple[float, float, float]:
     """Seconds from the first document to the end, seconds of CPU, and the most memory in MB, of the command."""
     begun, snapshots = 0.0, kit.database[prefix_of(PREFIX, NAME) + Snapshot.COLLECTION]
     process = kit.eden("rebuild", NAME)
+    peak = asyncio.create_task(most_memory(process.pid))
     for _ in range(6_000):
         if begun:
             break
@@ -96,7 +97,7 @@ async def rebuilt(kit: ReplayKit) -> tuple[float, float, float]:
     with process.stdout as shown:
         if status:
             raise RuntimeError(shown.read().decode())
-    return seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+    return seconds, used.ru_utime + used.ru_stime, await peak
 
 
 async def written(kit: ReplayKit, operation_of: Callable[[type[Any]], Operation]) -> tuple[float, float]:

@@ -1,9 +1,12 @@
 """What every benchmark prints: a table for people, and as its last line one JSON object for programs."""
 
+import asyncio
 import json
+import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 from rich.console import Console
@@ -65,3 +68,24 @@ def figure(value: float) -> str:
 
 def _rounded(value: float) -> float:
     return float(f"{value:.6g}")
+
+
+async def most_memory(pid: int) -> float:
+    """Return the most memory of a process in MB, once it has ended.
+
+    `rusage` cannot say it: what it tells of a child begins with what its parent had.
+    """
+    most = 0.0
+    while now := _peak(pid):
+        most = now
+        await asyncio.sleep(0.02)
+    return most
+
+
+def _peak(pid: int) -> float:
+    """MB so far; 0 once it has ended."""
+    try:
+        found = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    return int(found[1]) / 1_000 if found else 0.0

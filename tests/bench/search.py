@@ -32,9 +32,9 @@ from eden_memory.local.mongo import LocalMongo
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.search.plain_lists import PlainFactLists
 from eden_memory.mongo.setup.memory_indexes import MEMORY_INDEXES
+from eden_memory.schemas.documents import Fact
+from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import MongoSettings, Settings
-from schemas.documents import Fact
-from schemas.scopes import Scope
 from tests.bench.report import Report, Row, median, percentile
 from tests.bench.search_changes import Change, changes
 from tests.bench.search_facts import MODEL, Facts, facts, near, store

@@ -17,10 +17,10 @@ from eden_memory.domain.stage import Delivery
 from eden_memory.mongo.memory.memory_store import MongoMemoryStore
 from eden_memory.mongo.search.plain_lists import PlainFactLists
 from eden_memory.runtime.ending import end
-from schemas.envelope import Envelope
-from schemas.events import FactChanged
-from schemas.provenance import Embedding
-from schemas.scopes import Scope
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import FactChanged
+from eden_memory.schemas.provenance import Embedding
+from eden_memory.schemas.scopes import Scope
 from tests.bench.search_facts import MODEL, NOW
 from tests.names import NAMES
 

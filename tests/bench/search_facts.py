@@ -12,8 +12,8 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.domain.facts.fact_hash import fact_hash
 from eden_memory.mongo.memory.memory_documents import row_of, vector_of
-from schemas.documents import Snapshot
-from schemas.scopes import Scope
+from eden_memory.schemas.documents import Snapshot
+from eden_memory.schemas.scopes import Scope
 
 Vectors = NDArray[np.float32]
 MODEL = "bench"

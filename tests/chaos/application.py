@@ -19,9 +19,12 @@ from pymongo import AsyncMongoClient
 from pymongo.errors import DuplicateKeyError, OperationFailure, PyMongoError
 
 from eden_memory.mongo.ids import encode_id
+from eden_memory.runtime.stages.publishing import partition_for
+from tests.chaos.transactions import Transactions, bound_transactions
 from tests.chaos.verdict import Truth
 
 DATABASE, MESSAGES, INBOX = "chaos", "messages", "memory_inbox"
+PARTITIONS = 6
 WORDS = [
     "tea",
     "rain",
@@ -43,9 +46,13 @@ OPERATIONS = {
     "touch": 8,
     "replace": 4,
     "delete": 9,
-    "move": 4,
+    "move": 8,
     "placeholder": 3,
     "ask": 4,
+    "insert and update": 5,
+    "insert and delete": 2,
+    "delete and insert": 5,
+    "there and back": 5,
 }
 Step = Callable[[], Awaitable[Any]]
 
@@ -104,6 +111,7 @@ class Application:
         self.database = self._client[DATABASE]
         self.messages, self.inbox = self.database[MESSAGES], self.database[INBOX]
         self._pace = pace
+        self._transactions = Transactions(self._client, self.messages)
         self.sessions = [_session(seed, number) for number in range(sessions)]
         self.counts: Counter[str] = Counter()
         self.written: set[str] = set()
@@ -121,6 +129,7 @@ class Application:
                 raise
         await surely(lambda: self.database.command("collMod", MESSAGES, **images))
         await surely(lambda: self.messages.create_index([("created_at", 1), ("_id", 1)]))
+        await surely(lambda: bound_transactions(self._client))
 
     async def close(self) -> None:
         """Disconnect."""
@@ -175,15 +184,21 @@ class Application:
     async def _operate(self, session: Session, name: str) -> None:
         if name in ("write", "placeholder"):
             await self._write(session, empty=name == "placeholder")
+        elif name in ("insert and update", "insert and delete"):
+            await self._insert(session, stays=name == "insert and update")
+            self.counts[name] += 1
         elif name == "ask":
             await self._ask(session)
         elif session.alive:
             chosen = session.chance.choice([*session.alive])
             self.counts[name] += 1
             await surely(
-                {"delete": self._delete, "replace": self._replace}.get(name, self._change)(
-                    session, chosen, name
-                )
+                {
+                    "delete": self._delete,
+                    "replace": self._replace,
+                    "delete and insert": self._replace,
+                    "there and back": self._there_and_back,
+                }.get(name, self._change)(session, chosen, name)
             )
 
     async def _write(self, session: Session, *, empty: bool = False) -> None:
@@ -212,7 +227,7 @@ class Application:
 
     def _change(self, session: Session, chosen: Any, name: str) -> Step:
         if name == "move":
-            fields = {"session_id": session.chance.choice(self.sessions).id}
+            fields = {"session_id": self._elsewhere(session)}
         elif name == "touch":
             fields = {"likes": session.chance.randint(1, 9)}
         else:
@@ -227,7 +242,35 @@ class Application:
         session.asked += 1
         document = self._document(session, chosen, session.words("replaced"))
         document["created_at"] = session.alive[chosen]
+        if name == "delete and insert":
+            return lambda: self._transactions.delete_and_insert(document)
         return lambda: self.messages.replace_one({"_id": chosen}, document)
+
+    def _there_and_back(self, session: Session, chosen: Any, name: str) -> Step:
+        other = self._elsewhere(session)
+        return lambda: self._transactions.there_and_back(chosen, other)
+
+    def _elsewhere(self, session: Session) -> Any:
+        """Another session; every second time one of the same partition."""
+        others = [one for one in self.sessions if one is not session]
+        beside = [one for one in others if _partition(one) == _partition(session)]
+        return session.chance.choice(beside if beside and session.chance.random() < 0.5 else others).id
+
+    async def _insert(self, session: Session, *, stays: bool) -> None:
+        """A new message, changed or deleted again in its own transaction."""
+        session.asked += 1
+        text = "" if stays and session.chance.random() < 0.5 else session.words("said")
+        document = self._document(session, _message_id(session), text)
+        key, content = encode_id(document["_id"]), session.words("said at once")
+        self.written.add(key)
+        if not stays:
+            await surely(lambda: self._transactions.insert_and_delete(document))
+            return
+        self.began.append((time.monotonic(), key))
+        await surely(lambda: self._transactions.insert_and_update(document, content))
+        session.alive[document["_id"]] = document["created_at"]
+        if text:  # else it never comes where it is deleted before the update's document is looked up
+            session.order.append(key)
 
     def _delete(self, session: Session, chosen: Any, name: str) -> Step:
         del session.alive[chosen]
@@ -265,7 +308,12 @@ async def surely(step: Step) -> Any:
 def _passes(error: OperationFailure) -> bool:
     """Whether it is the servers' state and not the question that was refused."""
     states = {11600, 11602, 10107, 13435, 13436, 189, 91, 64, 112, 7, 6, 89, 9001, 262, 10058, 211, 134}
-    return error.code in states or error.has_error_label("RetryableWriteError")
+    labels = "RetryableWriteError", "TransientTransactionError", "UnknownTransactionCommitResult"
+    return error.code in states or any(map(error.has_error_label, labels))
+
+
+def _partition(session: Session) -> int:
+    return partition_for(encode_id(session.id).encode(), PARTITIONS)
 
 
 def _session(seed: int, number: int) -> Session:

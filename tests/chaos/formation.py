@@ -18,17 +18,18 @@ from pydantic import SecretStr
 
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.setup.setup import set_up
+from eden_memory.processors import pipeline
 from eden_memory.runtime.contract.topic_admin import apply_topics
 from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.kafka import admin_config, client_kwargs
 from eden_memory.runtime.lag import Lag
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
-from processors import pipeline
 from tests.chaos import formation_process
 from tests.chaos.command import parser, run_and_show
 from tests.chaos.formation_chat import DATABASE, POISON, Chat
 from tests.chaos.formation_faults import FormationFaults, plan
-from tests.chaos.formation_judging import FORMED, Judged, judge
+from tests.chaos.formation_judging import FORMED, Judged, dead_letters, judge, leaked, returned
+from tests.chaos.formation_onlooker import Onlooker
 from tests.chaos.formation_process import Place
 from tests.chaos.formation_verdict import markers
 from tests.chaos.report import Outcome
@@ -75,6 +76,7 @@ class Scene:
     arrivals: Arrivals
     workers: Workers
     faults: FormationFaults
+    onlooker: Onlooker
     folder: Path
 
     @property
@@ -97,6 +99,7 @@ async def run(options: Options, folder: Path, jars: Path) -> Outcome:
             violations["never quiet"] = [str(error)]
         await on.workers.abandon()
         violations["processes"] = on.workers.violations
+        violations["leaked"] = sorted(set(on.onlooker.leaked))
         ended = time.monotonic()
         judged = await _judge(on)
         figures: dict[str, object] = {
@@ -141,7 +144,9 @@ async def scene(options: Options, folder: Path, jars: Path) -> AsyncGenerator[Sc
         faults = FormationFaults(
             options.seed, servers, workers, COMPACTED, flows, SESSION_MS / 1_000, most=MOST_WORKERS
         ).with_models(options.seed, models)
-        yield Scene(options, settings, servers, models, chat, arrivals, workers, faults, folder)
+        onlooker = Onlooker(chat, settings, options.seed)
+        stack.push_async_callback(_cancelled, asyncio.create_task(onlooker.look()))
+        yield Scene(options, settings, servers, models, chat, arrivals, workers, faults, onlooker, folder)
 
 
 @asynccontextmanager
@@ -176,6 +181,7 @@ def environment(servers: Servers, models: ModelServerProcess) -> dict[str, str]:
         "EDEN_MONGODB_URI": servers.mongo.endpoint,
         "EDEN_MONGODB_DATABASE": DATABASE,
         "EDEN_KAFKA_BOOTSTRAP": servers.kafka.endpoint,
+        "EDEN_MEMORY_SHARING": "team",
         "EDEN_TAILER_LEASE_SECONDS": "3",
         "EDEN_TAILER_COMMIT_SECONDS": "1",
         "EDEN_TAILER_WATERMARK_SECONDS": "2",
@@ -225,6 +231,14 @@ async def _storm(on: Scene) -> None:
 
 async def quiet(on: Scene) -> None:
     """Until everything said has become memory and nobody is behind, as long as anything moves; then all stop."""
+    await _remembered(on)
+    await _given_up(on)
+    await _remembered(on)
+    await _settle(on)
+    await on.workers.stop()
+
+
+async def _remembered(on: Scene) -> None:
     began = time.monotonic()
     moved, size = began, -1
     while unfinished := await _unfinished(on):
@@ -233,8 +247,16 @@ async def quiet(on: Scene) -> None:
         if time.monotonic() - moved > QUIET_SECONDS or time.monotonic() - began > LONGEST_SECONDS:
             raise NotInTime(f"nothing moves, and still: {unfinished[:5]}")
         await asyncio.sleep(1.0)
-    await _settle(on)
-    await on.workers.stop()
+
+
+async def _given_up(on: Scene) -> None:
+    """Until the poisoned windows are dead letters: attempts count only while others succeed."""
+    end = time.monotonic() + LONGEST_SECONDS
+    while waiting := dead_letters(on.chat, on.arrivals.of):
+        if time.monotonic() > end:
+            raise NotInTime(f"not given up: {waiting[:5]}")
+        await on.chat.go_on()
+        await asyncio.sleep(3.0)
 
 
 async def _settle(on: Scene) -> None:
@@ -264,12 +286,15 @@ async def _unfinished(on: Scene) -> Sequence[str]:
         await database["memory_windows"].find({}, {"messages.message_id": 1}).to_list()
     )
     within = {one["message_id"] for row in formed for one in row["messages"]}
-    waiting = [one.id for one in said if not one.deleted and f"s.{one.id}" not in within]
+    waiting = [one.id for one in said if not one.gone and f"s.{one.id}" not in within]
     if waiting:
         return [f"{name} is in no window" for name in waiting]
     facts: list[dict[str, Any]] = await database["memory_facts"].find({"active": True}).to_list()
     found = markers(facts, said, on.chat.poisoned)
-    return [*found["lost"], *found["doubled"], *found["wrong"], *found["not forgotten"]]
+    unfinished = [*found["lost"], *found["doubled"], *found["wrong"], *found["not forgotten"]]
+    if unfinished:
+        return unfinished
+    return [*await returned(on.chat, on.servers.kafka.endpoint, PARTITIONS), *await leaked(on.chat)]
 
 
 async def _judge(on: Scene) -> Judged:
@@ -283,6 +308,9 @@ def _figures(on: Scene) -> dict[str, object]:
         "server restarts": sum(
             counts[one] for one in counts if one.startswith(("mongod", "kafka")) and "frozen" not in one
         ),
+        "contexts of two authors, ready ones": f"{on.onlooker.looks}, {on.onlooker.ready_seen}",
+        "contexts of one user with his own memory": on.onlooker.own_seen,
+        "looks that failed": on.onlooker.failed,
         "workers started": on.workers.started,
         "gave up starting, a server was away": on.workers.gave_up_starting,
         "longest stop, s": round(max(on.workers.stop_seconds, default=0.0), 2),

@@ -12,6 +12,7 @@ from tests.chaos import formation_verdict as verdict
 from tests.chaos import stages_verdict
 from tests.chaos.formation_chat import Chat
 from tests.chaos.formation_rebuild import LIVE, PREFIX, compacted, differences, rebuild, rows_of
+from tests.chaos.reader import read_whole
 from tests.chaos.stages_reader import Arrived, diaries
 from tests.chaos.waiting import NotInTime
 from tests.model_server.serving import ModelServerProcess
@@ -42,7 +43,9 @@ async def judge(
     violations = {
         **_windows(chat, of, stored),
         **_memory(chat, of, rows, answers),
-        "dead letters": _dead_letters(chat, of),
+        "returned": await returned(chat, kafka, partitions),
+        "leaked, in the end": await leaked(chat),
+        "dead letters": dead_letters(chat, of),
         "asked again after the answer": calls.after_the_answer,
         "calls of a question that cannot be answered": _too_many(folder),
         "rebuilt": await _rebuilt(database, kafka, partitions, rows),
@@ -51,7 +54,8 @@ async def judge(
 
 
 def _windows(chat: Chat, of: Of, stored: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-    living = {f"s.{one.id}": f"s.{one.session}" for one in chat.messages.values() if not one.deleted}
+    said = [one for one in chat.messages.values() if not one.gone]
+    living = {f"s.{one.id}": {f"s.{name}" for name in one.sessions} for one in said}
     texts = {row["_id"]: [one["message_id"] for one in row["messages"]] for row in stored}
     found = stages_verdict.windows(of["memory.formations"], texts, living)
     return {
@@ -64,9 +68,9 @@ def _memory(
     chat: Chat, of: Of, rows: Mapping[str, Sequence[Any]], answers: Sequence[Mapping[str, Any]]
 ) -> dict[str, list[str]]:
     facts = verdict.markers(rows["facts"], chat.messages.values(), chat.poisoned)
-    deleted = {f"s.{one.id}" for one in chat.messages.values() if one.deleted}
-    windows = _windows_of(of)
-    shortened = {key for key, (_, ids) in windows.items() if deleted & set(ids)}
+    gone, windows = _gone(chat), _windows_of(of)
+    left = {f"s.{one}" for one in chat.left}
+    shortened = {key for key, (session, ids) in windows.items() if session in left or gone & set(ids)}
     said = verdict.reflections(
         of["memory.reflections"], of["memory.extractions"], answers, shortened, _failing(chat, of)
     )
@@ -91,12 +95,35 @@ def _windows_of(of: Of) -> dict[str, tuple[str, list[str]]]:
 
 
 def _failing(chat: Chat, of: Of) -> set[str]:
-    """Formations about which no question can be answered, and those without any message."""
-    poisoned = {f"s.{one}" for one in chat.poisoned}
-    return {key for key, (session, ids) in _windows_of(of).items() if session in poisoned or not ids}
+    """Formations about which no question can be answered, and those without any message that stands."""
+    poisoned, gone = {f"s.{one}" for one in chat.poisoned}, _gone(chat)
+    return {key for key, (session, ids) in _windows_of(of).items() if session in poisoned or gone >= set(ids)}
 
 
-def _dead_letters(chat: Chat, of: Of) -> list[str]:
+def _gone(chat: Chat) -> set[str]:
+    return {f"s.{one.id}" for one in chat.messages.values() if one.gone}
+
+
+async def returned(chat: Chat, kafka: str, partitions: int) -> list[str]:
+    """What is left of what was forgotten."""
+    records = await read_whole(kafka, "chat.messages", partitions, "read_uncommitted")
+    rows = {name: await chat.database[LIVE + name].find().to_list() for name in verdict.SHOWN}
+    return verdict.returned(chat.messages.values(), records, rows)
+
+
+async def leaked(chat: Chat) -> list[str]:
+    """Ready contexts of sessions with two authors that show a user's own memory."""
+    joined = [f"s.{one.id}" for one in chat.joined]
+    found = chat.database["memory_contexts"].find({"session_id": {"$in": joined}})
+    said = chat.messages.values()
+    return [
+        line
+        async for one in found
+        for line in verdict.leaked(one["xml"], one["session_id"].removeprefix("s."), said)
+    ]
+
+
+def dead_letters(chat: Chat, of: Of) -> list[str]:
     """Both extractions of each poisoned window have one, nothing else has any."""
     poisoned = {f"s.{one}" for one in chat.poisoned}
     expected = {key for key, (session, ids) in _windows_of(of).items() if session in poisoned and ids}
@@ -150,6 +177,10 @@ def _figures(
     return {
         "messages": len(chat.messages),
         "edits, deletions, said again": f"{chat.edits}, {chat.deletions}, {chat.repeats}",
+        "moves, transactions": f"{chat.moves}, {chat.transactions}",
+        "forgets, while formation-trigger was paused": f"{chat.forgets}, {chat.pauses}",
+        "messages forgotten": sum(one.forgotten for one in chat.messages.values()),
+        "sessions that gained an author": len(chat.joined),
         "windows": first["memory.formations"],
         "fact versions": first["memory.facts"],
         "active facts": sum(one["active"] for one in rows["facts"]),

@@ -24,14 +24,14 @@ from eden_memory.models.asking.chat import Chat, Request
 from eden_memory.models.asking.route import Route
 from eden_memory.models.calls import CallFailed
 from eden_memory.models.embeddings.embedding_calls import EmbeddingCalls, Line
-from eden_memory.models.guard.breaker import ProviderAway
 from eden_memory.models.providers import providers
 from eden_memory.mongo.answers import MongoAnswers
+from eden_memory.own_process import claim_process
 from eden_memory.runtime import process
 from eden_memory.runtime.stages import consuming
 from eden_memory.runtime.stages.failures import Kind, classify
+from eden_memory.schemas.documents import Answer
 from eden_memory.settings import Settings
-from schemas.documents import Answer
 from tests.chaos.stages_process import SERVER_AWAY, Diary
 
 CONSOLIDATION_SECONDS = 2.0
@@ -124,10 +124,8 @@ class WatchedChat(Chat):
 
 
 def _counts(error: Exception) -> bool:
-    """Whether a call was sent that counts: not in an outage, not refused for its rate, not one too many."""
-    if isinstance(error, ProviderAway) or not isinstance(error, CallFailed):
-        return False
-    return error.outcome != "rate_limited"
+    """Whether a call was sent that counts: others succeeded meanwhile, not refused for its rate, not one too many."""
+    return isinstance(error, CallFailed) and error.counts
 
 
 class WatchedEmbeddings(EmbeddingCalls):
@@ -153,6 +151,7 @@ def main(place: Place, log: Path) -> None:
     os.dup2(descriptor, 2)
     os.environ.update(place.environment)
     os.chdir(place.folder)
+    claim_process()
     configure()
     consuming.SESSION_MS, consuming.HEARTBEAT_MS = place.session_ms, 300
     with ExitStack() as stack:

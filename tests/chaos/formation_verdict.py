@@ -3,6 +3,7 @@
 Rows are MongoDB's documents, standing are those that no tombstone ended.
 """
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -11,12 +12,18 @@ import orjson
 
 from tests.chaos.formation_chat import Message
 from tests.chaos.formation_script import of_agent
+from tests.chaos.seen import Seen
 from tests.chaos.stages_reader import Arrived
 from tests.chaos.stages_verdict import doubled, first_arrivals
+from tests.chaos.verdict import last_records
 from tests.model_server.script import MARK
 
 Row = Mapping[str, Any]
 MOST_CALLS = 6
+OWN = re.compile(r"\s*(<UserMemory\b|- \[user\])")
+"""A line of a context that is a user's own memory."""
+SHOWN = ("messages", "windows", "facts", "reflections", "consolidated", "blobs", "snapshots", "contexts")
+"""Collections that hold texts from which memory is formed or shown."""
 
 
 def with_value(arrived: Iterable[Arrived]) -> list[Arrived]:
@@ -49,19 +56,80 @@ def markers(facts: Sequence[Row], said: Iterable[Message], poisoned: Collection[
 def _judge(
     marker: str, told: Sequence[Message], facts: Sequence[Row], lines: Mapping[str, list[str]]
 ) -> None:
-    standing = [one for one in told if not one.deleted]
+    standing = [one for one in told if not one.gone]
     if not standing:
-        lines["not forgotten"].extend(f"{marker} is {row['_id']}, and was deleted" for row in facts)
+        lines["not forgotten"].extend(f"{marker} is {row['_id']}, and is gone" for row in facts)
         return
     if not facts:
         lines["lost"].append(f"{marker} of {[one.id for one in standing]} is no active fact")
     if len(facts) > 1:
         lines["doubled"].append(f"{marker} is {[row['_id'] for row in facts]}")
-    scope = "agent:s.default" if of_agent(marker) else f"user:s.default:s.{standing[0].user}"
+    scopes = _scopes(marker, standing[0])
     for row in facts:
         rests, expected = set(row["message_ids"]), {f"s.{one.id}" for one in standing}
-        if row["scope_key"] != scope or not expected <= rests <= {f"s.{one.id}" for one in told}:
+        if row["scope_key"] not in scopes or not expected <= rests <= {f"s.{one.id}" for one in told}:
             lines["wrong"].append(f"{marker}: {row['_id']} of {row['scope_key']} rests on {sorted(rests)}")
+
+
+def _scopes(marker: str, one: Message) -> set[str]:
+    """Where its fact may be: never a user's own memory once a second author is in the session."""
+    agent, user = "agent:s.default", f"user:s.default:s.{one.user}"
+    if of_agent(marker) or one.shared == "after":
+        return {agent}
+    return {user} if one.shared == "no" else {agent, user}
+
+
+def leaked(xml: str, session: str, said: Iterable[Message]) -> list[str]:
+    """What a context of a session with two authors shows of a user's own memory."""
+    told: dict[str, list[Message]] = defaultdict(list)
+    for one in said:
+        if one.marker:
+            told[one.marker].append(one)
+    found = [f"{session}: {line.strip()}" for line in xml.splitlines() if OWN.match(line)]
+    for marker in dict.fromkeys(MARK.findall(xml)):
+        ones = told[marker]
+        private = all(one.shared == "no" and session not in one.sessions for one in ones)
+        if private and not of_agent(marker):
+            found.append(f"{session}: {marker} of {sorted({one.user for one in ones})}")
+    return found
+
+
+def returned(said: Iterable[Message], chat: Iterable[Seen], rows: Mapping[str, Sequence[Row]]) -> list[str]:
+    """What is left of forgotten messages: in their newest records, in any text, in what rests on them alone.
+
+    `rows`: collection without prefix → documents.
+    """
+    told = list(said)
+    forgotten = {f"s.{one.id}" for one in told if one.forgotten}
+    gone = {f"s.{one.id}" for one in told if one.gone}
+    standing = {one.marker for one in told if not one.gone}
+    markers = {one.marker for one in told if one.marker and one.forgotten} - standing
+    lines = [
+        f"chat.messages: {key} stands in partition {place}, offset {last.offset}"
+        for key, places in last_records(chat).items()
+        if key in forgotten
+        for place, last in places.items()
+        if last.kind == "message"
+    ]
+    lines += [
+        f"messages: {one['_id']}" for one in rows["messages"] if one["_id"] in forgotten and one["text"]
+    ]
+    lines += [
+        f"windows: {one['message_id']} in {row['_id']}"
+        for row in rows["windows"]
+        for one in row["messages"]
+        if one["message_id"] in forgotten and one.get("text")
+    ]
+    for name in ("facts", "reflections"):
+        for row in rows[name]:
+            rests = set(row["message_ids"])
+            if rests and rests <= gone and rests & forgotten:
+                lines.append(f"{name}: {row['_id']} rests on {sorted(rests)}")
+    for name in SHOWN:
+        for row in rows[name]:
+            shown = markers & set(MARK.findall(str(row)))
+            lines += [f"{name}: {one} in {row['_id']}" for one in sorted(shown)]
+    return lines
 
 
 def fact_versions(arrived: Iterable[Arrived]) -> list[str]:

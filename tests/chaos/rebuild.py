@@ -24,8 +24,8 @@ from eden_memory.namespaces.verifying import Verdict, verify
 from eden_memory.namespaces.wiring import installation, rebuilding
 from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.stages.patience import until_done
+from eden_memory.schemas.events import FactChanged, FormationRequested, ScopeConsolidated, decode
 from eden_memory.settings import Settings
-from schemas.events import FactChanged, FormationRequested, ScopeConsolidated, decode
 from tests.chaos import formation
 from tests.chaos.command import parser, run_and_show
 from tests.chaos.formation import PARTITIONS, Scene, environment, quiet
@@ -266,7 +266,7 @@ async def _goes_on(run: Run) -> None:
             home = homes.setdefault(ref.message_id, event.formation_id)
             if home != event.formation_id:
                 run.violations["windows"].append(f"{ref.message_id} is in {home} and {event.formation_id}")
-    left = [one for one in run.on.chat.messages.values() if f"s.{one.id}" not in homes and not one.deleted]
+    left = [one for one in run.on.chat.messages.values() if f"s.{one.id}" not in homes and not one.gone]
     run.violations["windows"] += [f"{one.id} is in no window" for one in left]
 
 

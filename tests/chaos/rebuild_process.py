@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from eden_memory.cli.replay.rebuild import rebuild
+from eden_memory.own_process import claim_process
 from eden_memory.runtime.stages import consuming
 from eden_memory.runtime.stages.failures import Kind, classify
 from tests.chaos.stages_process import SERVER_AWAY
@@ -24,6 +25,7 @@ class Place:
 
 def main(place: Place, log: Path) -> None:
     """Rebuild and follow, or restore; what it says goes to the log."""
+    claim_process()
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)

@@ -12,6 +12,7 @@ from rich.console import Console
 from eden_memory.cli.replay import reform
 from eden_memory.models.providers import providers as _loaded  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from eden_memory.mongo.reform import alone
+from eden_memory.own_process import claim_process
 from eden_memory.ports import LeaseLost
 from eden_memory.runtime.stages import consuming
 from eden_memory.settings import Settings
@@ -31,6 +32,7 @@ class Place:
 
 def main(place: Place, name: str, given: reform.Given, log: Path) -> None:
     """The command's own function; what it says goes to the log."""
+    claim_process()
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)

@@ -6,10 +6,10 @@ import orjson
 
 Kind = Literal["message", "ended", "control", "watermark"]
 KINDS: dict[str, Kind] = {
-    "eden.MessageRecorded.v1": "message",
-    "eden.SessionEnded.v1": "control",
-    "eden.FormationAsked.v1": "control",
-    "eden.Watermark.v1": "watermark",
+    "eden.MessageRecorded": "message",
+    "eden.SessionEnded": "control",
+    "eden.FormationAsked": "control",
+    "eden.Watermark": "watermark",
 }
 
 
@@ -25,17 +25,21 @@ class Seen(NamedTuple):
     text: str = ""
     reason: str = ""
     at: float = 0.0
+    id: str = ""
+    """The envelope's: of two records with one id a stage drops the second as a repeat."""
 
 
 def seen(record: Any, at: float = 0.0) -> Seen | None:
     """Of a consumer's record; None for one that is not the tailer's (the filler before compaction)."""
     headers = {name: value.decode() for name, value in record.headers}
-    kind = KINDS.get(headers.get("ce_type", ""))
+    kind = KINDS.get(headers.get("ce_type", "").rpartition(".v")[0])
     if kind is None:
         return None
     place = record.partition, record.offset, record.key.decode()
+    identity = f"{headers['ce_source']}/{headers['ce_id']}"
     if record.value is None:
         version, scope = headers["ce_entityversion"], headers.get("ce_scope", "")
-        return Seen(*place, "ended", version, scope, reason=headers["ce_reason"], at=at)
+        return Seen(*place, "ended", version, scope, reason=headers["ce_reason"], at=at, id=identity)
     fields = orjson.loads(record.value)
-    return Seen(*place, kind, fields["version"], fields.get("session_id", ""), fields.get("text", ""), at=at)
+    session, text = fields.get("session_id", ""), fields.get("text", "")
+    return Seen(*place, kind, fields["version"], session, text, at=at, id=identity)

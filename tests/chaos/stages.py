@@ -176,8 +176,8 @@ def _unformed(on: Scene) -> Sequence[str]:
     return verdict.windows(on.arrivals.of[FORMATIONS], {}, _living(on))["lost"]
 
 
-def _living(on: Scene) -> dict[str, str]:
-    return {one.id: one.session for one in on.chat.messages.values() if not one.deleted}
+def _living(on: Scene) -> dict[str, set[str]]:
+    return {one.id: one.sessions for one in on.chat.messages.values() if not one.deleted}
 
 
 def _texts(out: Sequence[Arrived]) -> dict[str, str]:
@@ -218,6 +218,7 @@ def _figures(on: Scene, calls: verdict.Calls) -> dict[str, object]:
         "records of the second hop": len(verdict.first_arrivals(of[KEPT])),
         "messages": len(on.chat.messages),
         "edits, deletions, controls": f"{on.chat.edits}, {on.chat.deletions}, {on.chat.controls}",
+        "moves, transactions": f"{on.chat.moves}, {on.chat.transactions}",
         "windows": len(verdict.first_arrivals(of[FORMATIONS])),
         "repeats: answers": len(of[OUT]) - len(verdict.first_arrivals(of[OUT])),
         "repeats: second hop": len(of[KEPT]) - len(verdict.first_arrivals(of[KEPT])),

@@ -10,9 +10,9 @@ from datetime import datetime
 from typing import Literal
 
 from eden_memory.domain.outcome import StoredRecord
-from schemas.envelope import Envelope
-from schemas.events.base import Event
-from schemas.registry import Registry
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events.base import Event
+from eden_memory.schemas.registry import Registry
 from tests.integration.runtime.harness import Answered, Asked, Unanswered, asked
 
 IN, OUT, KEPT = "stages.in", "stages.out", "stages.kept"

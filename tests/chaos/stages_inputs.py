@@ -13,15 +13,20 @@ from functools import partial
 from itertools import count
 
 from eden_memory.domain.outcome import StoredRecord
+from eden_memory.domain.source.changes import version_of
+from eden_memory.domain.source.message_mapping import FieldPaths, MessageMapping
+from eden_memory.domain.source.records import Outgoing
 from eden_memory.runtime.stages.patience import until_done
 from eden_memory.runtime.stages.publishing import Publisher, partition_for
-from schemas.envelope import Envelope
-from schemas.events import FormationAsked, MessageRecorded, SessionEnded, Watermark
-from schemas.events.base import Event
+from eden_memory.schemas.envelope import Envelope, rfc3339
+from eden_memory.schemas.events import FormationAsked, SessionEnded, Watermark
+from eden_memory.schemas.events.base import Event
 from tests.chaos.stages_events import CALM_SESSIONS, PARTITIONS, fate, junk, question
 
 CHAT = "chat.messages"
 START = datetime(2026, 1, 5, 8, tzinfo=UTC)
+MAPPING = MessageMapping(FieldPaths("session", "role", "text", "user", "at"), "chaos", str)
+"""The tailer's own, for ids that are typed already: what it never builds is no input."""
 
 
 class Questions:
@@ -83,6 +88,8 @@ class Message:
     session: str
     version: str
     deleted: bool = False
+    sessions: set[str] = field(default_factory=set[str])
+    """All that it has ever been in: a window of any of them may have it."""
 
 
 @dataclass
@@ -100,12 +107,16 @@ class Chat:
     edits: int = 0
     controls: int = 0
     deletions: int = 0
+    moves: int = 0
+    transactions: int = 0
 
     def __post_init__(self) -> None:
         self._chance = random.Random(f"{self.seed}/chat")
         self._sessions = [f"s.c{number}" for number in range(50)]
         self._active = self._chance.sample(self._sessions, 15)
         self._now, self._counter = START, 0
+        self._position: int | None = None
+        """Among the changes of one cluster time: those of a transaction."""
 
     async def talk(self, over: asyncio.Event) -> None:
         """Until told to stop; then every session ends, and a last watermark says so."""
@@ -114,7 +125,7 @@ class Chat:
                 break
             await asyncio.sleep(self.pause)
             self._now += timedelta(seconds=self._chance.uniform(2, 40))
-            records = [self._record() for _ in range(self.per_tick)]
+            records = [record for _ in range(self.per_tick) for record in self.records()]
             if tick % 6 == 5:
                 self._active = self._chance.sample(self._sessions, 15)
                 records += self._watermarks()
@@ -136,20 +147,50 @@ class Chat:
     async def _put(self, records: list[StoredRecord]) -> None:
         await until_done(lambda: self.publisher.publish(records))
 
-    def _record(self) -> StoredRecord:
+    def records(self) -> list[StoredRecord]:
+        """Of the next thing that happens."""
         drawn = self._chance.random()
         session = self._chance.choice(self._active)
         own = [name for name in self.order[session][-6:] if not self.messages[name].deleted]
         if own and drawn < 0.10:
             self.edits += 1
-            return self._message(self.messages[self._chance.choice(own)])
+            return [self._message(self.messages[self._chance.choice(own)])]
         if own and drawn < 0.13:
             self.deletions += 1
-            return self._deletion(self.messages[self._chance.choice(own)])
-        if drawn < 0.15:
+            return [self._deletion(self.messages[self._chance.choice(own)])]
+        if own and drawn < 0.18:
+            self.moves += 1
+            return self._move(self.messages[self._chance.choice(own)], self._elsewhere(session))
+        if drawn < 0.20:
             self.controls += 1
-            return self._control(FormationAsked, session)
-        return self._message(self._new(session))
+            return [self._control(FormationAsked, session, if_due=self._chance.random() < 0.3)]
+        if drawn < 0.32:
+            return self._transaction(self._new(session))
+        return [self._message(self._new(session))]
+
+    def _transaction(self, message: Message) -> list[StoredRecord]:
+        """Several changes of one new message at one cluster time; it stands after them."""
+        self.transactions += 1
+        self._counter, self._position = self._counter + 1, 0
+        home, records = message.session, [self._message(message)]
+        match self._chance.randrange(4):
+            case 0:
+                records += [self._message(message)]
+            case 1:
+                records += [self._deletion(message), self._message(message)]
+            case 2:
+                records += self._move(message, self._elsewhere(home))
+            case _:
+                records += [*self._move(message, self._elsewhere(home)), *self._move(message, home)]
+        self._position = None
+        return records
+
+    def _elsewhere(self, session: str) -> str:
+        """Another session; every second time one of the same partition."""
+        others = [one for one in self._sessions if one != session]
+        home = partition_for(session.encode(), PARTITIONS)
+        beside = [one for one in others if partition_for(one.encode(), PARTITIONS) == home]
+        return self._chance.choice(beside if beside and self._chance.random() < 0.5 else others)
 
     def _new(self, session: str) -> Message:
         message = Message(f"s.m{len(self.messages)}", session, "")
@@ -158,46 +199,53 @@ class Chat:
         return message
 
     def _version(self) -> str:
-        self._counter += 1
-        return f"{int(self._now.timestamp()):08x}{self._counter:08x}"
+        if self._position is None:
+            self._counter += 1
+            return version_of(int(self._now.timestamp()), self._counter)
+        self._position += 1
+        return version_of(int(self._now.timestamp()), self._counter, self._position - 1)
 
     def _message(self, message: Message) -> StoredRecord:
-        message.version = self._version()
+        message.version, message.deleted = self._version(), False
+        return self._recorded(message)
+
+    def _recorded(self, message: Message) -> StoredRecord:
+        message.sessions.add(message.session)
         text = f"{message.id} at {message.version} " + "words " * self._chance.randint(2, 25)
-        event = MessageRecorded(
-            message_id=message.id,
-            session_id=message.session,
-            version=message.version,
-            role="user",
-            user_id="s.someone",
-            text=text,
-            characters=len(text),
-            truncated=False,
-            created_at=None,
-            origin="stream",
+        document = {
+            "_id": message.id,
+            "session": message.session,
+            "role": "user",
+            "user": "s.someone",
+            "text": text,
+        }
+        return self._put_down(
+            MAPPING.record(document, message.version, rfc3339(self._now).encode(), "stream")
         )
-        return self._stored(event, f"{message.id}@{message.version}", message.session)
+
+    def _move(self, message: Message, session: str) -> list[StoredRecord]:
+        """As the tailer says it where there are pre-images: both records have the change's version."""
+        before, message.session, message.version = message.session, session, self._version()
+        self.order[before].remove(message.id)
+        self.order[session].append(message.id)
+        left = MAPPING.tombstone(message.id, message.version, self._now, "moved", session_id=before)
+        return [self._put_down(left), self._recorded(message)]
 
     def _deletion(self, message: Message) -> StoredRecord:
         message.deleted, message.version = True, self._version()
-        envelope = Envelope(
-            id=f"{message.id}@{message.version}",
-            name="MessageRecorded",
-            version=1,
-            source="chaos",
-            time=self._now,
-            subject=message.id,
-            ordering_key=message.session,
-            entity_version=message.version,
-            scope=message.session,
-            reason="deleted",
+        ended = MAPPING.tombstone(
+            message.id, message.version, self._now, "deleted", session_id=message.session
         )
-        place = message.session.encode()
-        return StoredRecord(self.topic, place, message.id.encode(), None, tuple(envelope.headers()))
+        return self._put_down(ended)
 
-    def _control(self, kind: type[FormationAsked] | type[SessionEnded], session: str) -> StoredRecord:
+    def _put_down(self, record: Outgoing) -> StoredRecord:
+        return StoredRecord(self.topic, record.ordering_key, record.key, record.value, tuple(record.headers))
+
+    def _control(
+        self, kind: type[FormationAsked] | type[SessionEnded], session: str, **fields: bool
+    ) -> StoredRecord:
         version = self._version()
-        event = kind(inbox_id=f"s.i{version}", session_id=session, version=version, asked_by=None)
+        event = kind(inbox_id=f"s.i{version}", session_id=session, version=version, asked_by=None, **fields)
         return self._stored(event, event.inbox_id, session)
 
     def _watermarks(self) -> list[StoredRecord]:

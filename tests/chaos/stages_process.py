@@ -32,6 +32,8 @@ from eden_memory.logs import configure
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.controls import MongoControls, MongoGroupNotes
 from eden_memory.mongo.outcomes import MongoLedger
+from eden_memory.own_process import claim_process
+from eden_memory.processors import pipeline
 from eden_memory.runtime import process
 from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.kafka import client_kwargs
@@ -41,9 +43,8 @@ from eden_memory.runtime.stages.patience import until_done
 from eden_memory.runtime.stages.publishing import Publisher, new_producer
 from eden_memory.runtime.stages.slots import Slots
 from eden_memory.runtime.stages.worker import Bounds, Surroundings, Worker
-from eden_memory.settings import KafkaSettings, MongoSettings, Settings, WindowsSettings
-from processors import pipeline
-from schemas import events
+from eden_memory.schemas import events
+from eden_memory.settings import KafkaSettings, MemorySettings, MongoSettings, Settings, WindowsSettings
 from tests.chaos.stages_events import CALL_TIMEOUT, REGISTRY, TOPICS, Fate, Kept, fate
 from tests.integration.runtime.harness import Answered, Asked, Unanswered
 
@@ -69,6 +70,7 @@ class Place:
         return Settings(
             mongodb=MongoSettings(uri=SecretStr(self.mongodb), database="chaos"),  # pyright: ignore[reportCallIssue]
             kafka=KafkaSettings(bootstrap=self.kafka, group_prefix="chaos."),  # pyright: ignore[reportCallIssue]
+            memory=MemorySettings(sharing="team"),  # pyright: ignore[reportCallIssue]
             windows=WindowsSettings(messages=8, tokens=150, least=3),  # pyright: ignore[reportCallIssue]
         )
 
@@ -283,6 +285,7 @@ def main(place: Place, log: Path) -> None:
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
+    claim_process()
     configure()
     consuming.SESSION_MS, consuming.HEARTBEAT_MS = place.session_ms, 300
     try:

@@ -160,9 +160,12 @@ def _first(ones: Sequence[Mapping[str, Any]], what: str) -> float:
 
 
 def windows(
-    formations: Iterable[Arrived], stored: Mapping[str, Sequence[str]], living: Mapping[str, str]
+    formations: Iterable[Arrived], stored: Mapping[str, Sequence[str]], living: Mapping[str, Collection[str]]
 ) -> dict[str, list[str]]:
-    """formation-trigger: each living message (id → session) in exactly one window, windows in order and whole."""
+    """formation-trigger: each living message in exactly one window, in order and whole.
+
+    `living`: message → the sessions that it has been in.
+    """
     found: dict[str, list[str]] = {"lost": [], "doubled": [], "reordered": [], "wrong": []}
     seen: dict[str, list[str]] = defaultdict(list)
     seqs: dict[str, list[int]] = defaultdict(list)
@@ -172,7 +175,7 @@ def windows(
         seqs[window["session_id"]].append(window["seq"])
         for message in ids:
             seen[message].append(one.key)
-            if message in living and living[message] != window["session_id"]:
+            if message in living and window["session_id"] not in living[message]:
                 found["wrong"].append(f"{message} is in a window of {window['session_id']}")
         if list(stored.get(one.key, ())) != ids:
             found["wrong"].append(f"{one.key}: its stored texts are of {stored.get(one.key)}, not {ids}")

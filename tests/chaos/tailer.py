@@ -19,7 +19,7 @@ from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.kafka import admin_config
 from eden_memory.settings import KafkaSettings
 from tests.chaos import verdict
-from tests.chaos.application import DATABASE, Application
+from tests.chaos.application import DATABASE, PARTITIONS, Application
 from tests.chaos.command import parser, run_and_show
 from tests.chaos.compaction import compacted
 from tests.chaos.faults import TAKEOVER, Faults, plan
@@ -32,7 +32,6 @@ from tests.chaos.waiting import NotInTime, until
 
 PREFIX = "chaos."
 TOPIC = PREFIX + "chat.messages"
-PARTITIONS = 6
 LEASE_SECONDS = 2.0
 HISTORY = 15
 """Messages a session has before the first tailer starts: the backfill's."""
@@ -176,6 +175,8 @@ async def _judge(on: Scene) -> Violations:
     found: Violations = {
         "missing": verdict.missing(truth, live) + verdict.missing(truth, committed),
         "wrong": verdict.wrong(truth, live) + verdict.wrong(truth, committed),
+        "one id for two events": verdict.shared_ids(live),
+        "lost by a reader that drops repeats": verdict.unlike_what_is_kept(truth, live),
         "reordered": verdict.reordered(truth, live, merged=on.options.lose_position is not None),
         "broken watermarks": verdict.broken_promises(live),
         "left in the inbox": list(truth.left_in_inbox),

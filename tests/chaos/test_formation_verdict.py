@@ -1,5 +1,6 @@
 """The verdict on formed memory finds each kind of violation: a judge that cannot say no is none."""
 
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -8,6 +9,7 @@ import pytest
 from tests.chaos import formation_verdict as verdict
 from tests.chaos.formation_chat import Message
 from tests.chaos.formation_rebuild import COLLECTIONS, differences
+from tests.chaos.seen import Seen
 from tests.chaos.stages_reader import Arrived
 
 USER, AGENT = "user:s.default:s.ann", "agent:s.default"
@@ -16,7 +18,7 @@ BOTH = ("user", "session")
 
 def said(name: str, number: int, *, deleted: bool = False) -> Message:
     marker = f"MARK-{number:05d}"
-    return Message(name, "one", "ann", f"{marker} tea", marker, deleted)
+    return Message(name, "one", "ann", f"{marker} tea", marker, deleted, sessions={"one"})
 
 
 def fact(name: str, number: int, *messages: str, scope: str = USER) -> dict[str, Any]:
@@ -54,6 +56,90 @@ def test_facts_lost_doubled_misplaced_or_not_forgotten_are_found(
 ) -> None:
     found = verdict.markers(facts, SAID, ())
     assert [name for name, lines in found.items() if lines] == [kind]
+
+
+def test_a_users_own_fact_after_another_joined_is_wrong() -> None:
+    for shared, scope, wrong in (
+        ("before", USER, False),
+        ("before", AGENT, False),
+        ("after", AGENT, False),
+        ("after", USER, True),
+    ):
+        one = replace(said("m0", 1), shared=shared)
+        assert bool(verdict.markers([fact("f0", 1, "m0", scope=scope)], [one], ())["wrong"]) is wrong
+
+
+TWO = [
+    said("p", 1),
+    said("p4", 4),
+    replace(said("b", 2), session="two", sessions={"two"}, shared="before"),
+    replace(said("a", 3), session="two", sessions={"two"}, shared="after"),
+]
+
+
+def context(*lines: str) -> str:
+    return "\n".join(["<MemoryContext>", *lines, "</MemoryContext>"])
+
+
+def test_what_two_authors_may_both_see_is_no_leak() -> None:
+    facts = [f"    - [agent] MARK-{number:05d} was mentioned (1m ago)" for number in (2, 3, 4)]
+    assert verdict.leaked(context("  <AgentMemory>", *facts), "two", TWO) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '  <UserMemory user="ann">',
+        "    - [user] MARK-00002 was mentioned (1m ago)",
+        "    - [session] MARK-00001 was mentioned (1m ago)",
+    ],
+)
+def test_a_users_own_memory_before_two_authors_is_a_leak(line: str) -> None:
+    assert len(verdict.leaked(context(line), "two", TWO)) == 1
+
+
+FORGOTTEN = [replace(said("m0", 1), forgotten=True), said("m1", 2), replace(said("m2", 2), forgotten=True)]
+TOPIC = [
+    Seen(0, 0, "s.m0", "message", "01", "s.one", "MARK-00001 tea"),
+    Seen(0, 1, "s.m0", "ended", "01", "s.one", reason="forgotten"),
+    Seen(0, 2, "s.m1", "message", "02", "s.one", "MARK-00002 tea"),
+]
+
+
+def stored(**more: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in verdict.SHOWN}
+    rows["messages"] = [{"_id": "s.m0", "text": None}, {"_id": "s.m1", "text": "MARK-00002 tea"}]
+    rows["facts"] = [fact("f1", 2, "m1", "m2")]
+    for name, row in more.items():
+        rows[name] = [*rows[name], row]
+    return rows
+
+
+def test_forgotten_messages_that_left_nothing_pass() -> None:
+    assert verdict.returned(FORGOTTEN, TOPIC, stored()) == []
+
+
+@pytest.mark.parametrize("late", [3, 4])
+def test_a_record_of_a_forgotten_message_that_came_later_is_found(late: int) -> None:
+    again = TOPIC[0]._replace(offset=late, version="09")
+    assert len(verdict.returned(FORGOTTEN, [*TOPIC, again], stored())) == 1
+    assert len(verdict.returned(FORGOTTEN, [*TOPIC, again._replace(partition=1)], stored())) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("messages", {"_id": "s.m2", "text": "no marker"}),
+        ("windows", {"_id": "w", "messages": [{"message_id": "s.m2", "text": "no marker"}]}),
+        ("facts", {"_id": "f0", "message_ids": ["s.m0"]}),
+        ("reflections", {"_id": "r", "message_ids": ["s.m0", "s.m2"]}),
+        ("facts", {"_id": "f0", "message_ids": ["s.m1"], "history": [{"content": "MARK-00001 tea"}]}),
+        ("snapshots", {"_id": USER, "recent_facts": [{"content": "MARK-00001 tea"}]}),
+        ("contexts", {"_id": "one/ann", "xml": "<MemoryContext>MARK-00001 tea"}),
+    ],
+)
+def test_what_is_left_of_a_forgotten_message_is_found(name: str, row: dict[str, Any]) -> None:
+    assert len(verdict.returned(FORGOTTEN, TOPIC, stored(**{name: row}))) == 1
 
 
 def test_a_key_with_two_values_is_found_and_a_tombstone_is_none() -> None:
@@ -153,3 +239,11 @@ def test_a_document_that_differs_or_that_one_side_lacks_is_found(name: str) -> N
     assert differences(live, {**live, name: [{"_id": "x", "content": "b", "revision": 3}]})
     assert differences(live, {**live, name: []}) == [f"{name} x: only live"]
     assert differences({**live, name: []}, live) == [f"{name} x: only rebuilt"]
+
+
+def test_only_a_snapshot_of_a_scope_that_has_nothing_may_be_live_alone() -> None:
+    nothing: dict[str, list[dict[str, Any]]] = {one: [] for one in COLLECTIONS}
+    empty: dict[str, Any] = {"_id": USER, "active_facts": 0, "recent_facts": [], "buffer": [], "blob": None}
+    assert differences({**nothing, "snapshots": [empty]}, nothing) == []
+    for had in ({"highest_blob_version": 1}, {"buffer": [{"reflection_id": "r"}]}, {"active_facts": 1}):
+        assert len(differences({**nothing, "snapshots": [empty | had]}, nothing)) == 1

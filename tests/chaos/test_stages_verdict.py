@@ -1,11 +1,14 @@
 """The stages' verdict finds each kind of violation: a judge that cannot say no is none."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
+from eden_memory.domain.outcome import StoredRecord
+from eden_memory.runtime.stages.publishing import Publisher
 from tests.chaos import stages_verdict as verdict
+from tests.chaos.stages_inputs import Chat
 from tests.chaos.stages_reader import Arrived
 
 HEADERS = {"ce_type": "eden.Answered.v1"}
@@ -94,7 +97,7 @@ def test_a_failed_call_that_is_tried_again_is_no_repeat() -> None:
 
 
 def test_messages_in_two_windows_in_none_or_out_of_order_are_found() -> None:
-    living = {"s.a": "s.c", "s.b": "s.c", "s.gone": "s.c"}
+    living = {"s.a": {"s.c"}, "s.b": {"s.c"}, "s.gone": {"s.c"}}
     stored = {"s.c/1": ["s.a", "s.b"], "s.c/3": ["s.b"]}
     found = verdict.windows([formed(1, ["s.a", "s.b"]), formed(3, ["s.b"])], stored, living)
     assert {name: len(lines) for name, lines in found.items()} == {
@@ -103,4 +106,24 @@ def test_messages_in_two_windows_in_none_or_out_of_order_are_found() -> None:
         "reordered": 1,
         "wrong": 0,
     }
-    assert len(verdict.windows([formed(1, ["s.a"])], {"s.c/1": []}, {"s.a": "s.other"})["wrong"]) == 2
+    assert len(verdict.windows([formed(1, ["s.a"])], {"s.c/1": []}, {"s.a": {"s.other"}})["wrong"]) == 2
+
+
+def test_a_moved_message_may_be_in_a_window_of_either_session_but_not_of_both() -> None:
+    living, there = {"s.a": {"s.c", "s.d"}}, replace(formed(1, ["s.a"], "s.d"), key="s.d/1")
+    stored = {"s.c/1": ["s.a"], "s.d/1": ["s.a"]}
+    assert not any(verdict.windows([formed(1, ["s.a"])], stored, living).values())
+    assert not any(verdict.windows([there], stored, living).values())
+    assert len(verdict.windows([formed(1, ["s.a"]), there], stored, living)["doubled"]) == 1
+    assert len(verdict.windows([formed(1, ["s.a"])], stored, {"s.a": {"s.d"}})["wrong"]) == 1
+
+
+def test_what_the_chat_puts_in_has_an_id_of_its_own() -> None:
+    put: list[StoredRecord] = []
+    chat = Chat(1, cast("Publisher", None))
+    for _ in range(400):
+        put += chat.records()
+    ids = [dict(one.headers)["ce_id"] for one in put]
+    assert chat.moves > 5
+    assert chat.transactions > 5
+    assert len(ids) == len(set(ids))

@@ -3,7 +3,17 @@
 from dataclasses import replace
 
 from tests.chaos.seen import Seen
-from tests.chaos.verdict import Truth, broken_promises, missing, never_arrived, reordered, repeats, wrong
+from tests.chaos.verdict import (
+    Truth,
+    broken_promises,
+    missing,
+    never_arrived,
+    reordered,
+    repeats,
+    shared_ids,
+    unlike_what_is_kept,
+    wrong,
+)
 
 TRUTH = Truth(
     partitions=1,
@@ -12,16 +22,17 @@ TRUTH = Truth(
     written=frozenset({"s.a", "s.b", "s.gone"}),
     order={"s.one": ["s.a", "s.b"]},
 )
-A = Seen(0, 0, "s.a", "message", "01", "s.one", "first")
-B = Seen(0, 1, "s.b", "message", "02", "s.one", "second")
-GONE = Seen(0, 2, "s.gone", "message", "03", "s.one", "gone")
-END = Seen(0, 3, "s.gone", "ended", "04", "s.one", reason="deleted")
+A = Seen(0, 0, "s.a", "message", "01", "s.one", "first", id="a@01")
+B = Seen(0, 1, "s.b", "message", "02", "s.one", "second", id="b@02")
+GONE = Seen(0, 2, "s.gone", "message", "03", "s.one", "gone", id="gone@03")
+END = Seen(0, 3, "s.gone", "ended", "04", "s.one", reason="deleted", id="gone@04")
 WELL = [A, B, GONE, END]
 
 
 def test_a_faithful_topic_passes() -> None:
     assert missing(TRUTH, WELL) == wrong(TRUTH, WELL) == never_arrived(TRUTH, WELL) == []
     assert reordered(TRUTH, WELL) == broken_promises(WELL) == []
+    assert shared_ids([*WELL, *WELL]) == unlike_what_is_kept(TRUTH, [*WELL, *WELL]) == []
     assert repeats(WELL) == 0
 
 
@@ -85,3 +96,36 @@ def test_news_from_before_a_watermark_breaks_its_promise_and_a_repeat_does_not()
     mark = Seen(0, 5, "watermark:0", "watermark", "02", "")
     assert len(broken_promises([A, mark, B._replace(offset=6)])) == 1
     assert broken_promises([A, B, mark, A._replace(offset=6)]) == []
+
+
+def test_a_move_whose_two_records_share_an_id_is_lost_to_a_reader() -> None:
+    left = Seen(0, 4, "s.a", "ended", "05", "s.two", reason="moved", id="a@05")
+    came = A._replace(offset=5, version="05", id="a@05")
+    moved = [*WELL, left, came]
+    assert wrong(TRUTH, moved) == missing(TRUTH, moved) == []
+    assert len(shared_ids(moved)) == len(unlike_what_is_kept(TRUTH, moved)) == 1
+    apart = [*WELL, left._replace(id="a@05/moved"), came]
+    assert shared_ids(apart) == unlike_what_is_kept(TRUTH, apart) == []
+
+
+def test_a_change_of_one_transaction_under_an_earlier_ones_id_is_found() -> None:
+    placeholder = B._replace(text="", offset=1)
+    once = [A, placeholder, B._replace(offset=2), GONE, END]
+    assert len(shared_ids(once)) == 1
+    assert unlike_what_is_kept(TRUTH, once)
+
+
+def test_a_redelivered_update_may_tell_of_a_later_change_that_has_a_record() -> None:
+    again = A._replace(text="changed", offset=6)
+    assert len(shared_ids([*WELL, again])) == 1
+    later = A._replace(text="changed", version="05", id="a@05", offset=7)
+    assert shared_ids([*WELL, again, later]) == []
+    assert len(shared_ids([*WELL, later, END._replace(key="s.a", id="a@01", offset=8)])) == 1
+
+
+def test_a_last_record_with_an_older_version_than_its_deletion_is_found() -> None:
+    again = [A._replace(version="01.0002", id="a@01.0002"), A._replace(version="01.0001", id="a", text="x")]
+    assert unlike_what_is_kept(TRUTH, [*again, *WELL[1:]]) == []
+    assert unlike_what_is_kept(TRUTH, [*reversed(again), *WELL[1:]]) == []
+    ended = END._replace(key="s.a", version="01.0003", id="a@01.0003")
+    assert unlike_what_is_kept(TRUTH, [ended, *again, *WELL[1:]])

@@ -78,6 +78,56 @@ def _wrong(truth: Truth, key: str, partition: int, last: Seen, wanted: tuple[str
     return [f"{where}: holds {last.text[:60]!r} of {last.session}, not {text[:60]!r} of {session}"]
 
 
+def shared_ids(records: Iterable[Seen]) -> list[str]:
+    """Events that say different things under one id and source: a reader drops the second as a repeat.
+
+    A redelivered update tells of the document as it stands by then; that is right where a later change of the same
+    message has a record of its own.
+    """
+    ones = list(records)
+    newest: dict[str, str] = {}
+    for one in ones:
+        newest[one.key] = max(one.version, newest.get(one.key, ""))
+    first: dict[str, Seen] = {}
+    found: list[str] = []
+    for one in ones:
+        other = first.setdefault(one.id, one)
+        if _said(one) != _said(other) and not _looked_up_later(other, one, newest[one.key]):
+            found.append(
+                f"{one.id} is {_said(other)} and {_said(one)}, offsets {other.offset} and {one.offset}"
+            )
+    return found
+
+
+def _looked_up_later(one: Seen, again: Seen, newest: str) -> bool:
+    same = one.key == again.key and one.version == again.version < newest
+    return same and one.kind == again.kind == "message"
+
+
+def _said(one: Seen) -> tuple[str, ...]:
+    return one.kind, one.version, one.session, one.reason, one.key, one.text
+
+
+def unlike_what_is_kept(truth: Truth, records: Iterable[Seen]) -> list[str]:
+    """What a stage would have wrong: it drops repeated ids, and what is older than what it knows of a message."""
+    kept = _kept(records)
+    return missing(truth, kept) + wrong(truth, kept)
+
+
+def _kept(records: Iterable[Seen]) -> list[Seen]:
+    known: set[tuple[int, str]] = set()
+    newest: dict[tuple[int, str], str] = {}
+    found: list[Seen] = []
+    for one in records:
+        place = one.partition, one.key
+        if (one.partition, one.id) in known or one.version < newest.get(place, ""):
+            continue
+        known.add((one.partition, one.id))
+        newest[place] = one.version
+        found.append(one)
+    return found
+
+
 def never_arrived(truth: Truth, records: Iterable[Seen]) -> list[str]:
     """Messages and control documents that never came, not even those ended since."""
     came = {one.key for one in records if one.kind in ("message", "control")}
@@ -119,6 +169,11 @@ def _inversions(arrivals: Iterable[Seen], *, merged: bool) -> Iterator[tuple[See
             latest = one
 
 
+def cluster_time(version: str) -> str:
+    """A version without the position in its transaction: a watermark is about all of one time."""
+    return version.partition(".")[0]
+
+
 def broken_promises(records: Iterable[Seen]) -> list[str]:
     """Records that say something new of a time that a watermark of their partition had declared published."""
     promised: dict[int, str] = {}
@@ -129,7 +184,7 @@ def broken_promises(records: Iterable[Seen]) -> list[str]:
             promised[one.partition] = max(one.version, promised.get(one.partition, ""))
             continue
         known = newest.get(one.key, "")
-        if known < one.version <= promised.get(one.partition, ""):
+        if known < one.version and cluster_time(one.version) <= promised.get(one.partition, ""):
             found.append(
                 f"{one.key} at {one.version} came to partition {one.partition}, offset {one.offset}, "
                 f"after the watermark {promised[one.partition]}"

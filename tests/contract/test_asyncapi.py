@@ -17,8 +17,9 @@ from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.dead.dead_letters import Cause
 from eden_memory.runtime.stages.failures import Failure, Kind
 from eden_memory.runtime.stages.records import Record
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import REGISTRY
 from eden_memory.settings import KafkaSettings
-from schemas.envelope import Envelope
 
 PUBLISHED = Path(__file__).parent / "published" / "asyncapi" / "asyncapi-3.0.0.json"
 
@@ -120,6 +121,9 @@ def test_every_example_has_the_key_and_headers_that_its_own_description_promises
     found = [(name, one) for name, message in messages.items() for one in message.get("examples", ())]
     assert {name for name, _ in found} == set(messages) - {"DeadLetter"}
     for name, example in found:
+        if name in older_versions():
+            assert "headers" not in example, "no program of today writes this version"
+            continue
         described: list[dict[str, Any]] = [
             generated["components"]["schemas"]["CloudEvent"],
             messages[name]["headers"]["allOf"][1],
@@ -131,6 +135,10 @@ def test_every_example_has_the_key_and_headers_that_its_own_description_promises
     erased = messages["FactChanged.tombstone"]["examples"][0]
     fact, _, version = erased["summary"].removeprefix("Kafka key: ").rpartition("@")
     assert (erased["headers"]["ce_subject"], erased["headers"]["ce_entityversion"]) == (fact, version)
+
+
+def older_versions() -> set[str]:
+    return {f"{name}.v{n}" for name, event in REGISTRY.events.items() for n in range(1, event.VERSION)}
 
 
 def test_the_description_names_the_prefixes_that_are_used(generated: dict[str, Any]) -> None:

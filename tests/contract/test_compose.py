@@ -309,3 +309,98 @@ def test_every_service_has_limits_and_whatever_lasts_a_health_check(name: str) -
     limits = SERVICES[name]["deploy"]["resources"]["limits"]
     assert set(limits) == {"cpus", "memory"}
     assert name in ONCE or SERVICES[name]["healthcheck"]["test"]
+
+
+OWN = cast("dict[str, Any]", yaml.safe_load((ROOT / "docker-compose.own.yml").read_text()))
+OWN_URI = "mongodb+srv://cluster.example.org/?retryWrites=true"
+OWN_TOML = """
+[mongodb]
+database = "memory"
+[source]
+database = "my_app"
+[messages]
+collection = "chat_messages"
+session_id = "conversation.id"
+"""
+
+
+def merged(base: Any, more: Any) -> Any:
+    """Two compose files as `docker compose -f … -f …` reads them: mappings are merged, the rest is replaced."""
+    if not (isinstance(base, dict) and isinstance(more, dict)):
+        return more
+    left, right = cast("dict[str, Any]", base), cast("dict[str, Any]", more)
+    return left | {name: merged(left.get(name), value) for name, value in right.items()}
+
+
+def interpolated(value: str, shell: dict[str, str]) -> str:
+    """`${NAME:-default}` and `${NAME:?message}` as compose replaces them; KeyError for what must be set."""
+
+    def found(match: re.Match[str]) -> str:
+        if match["kind"] == ":?" and not shell.get(match["name"]):
+            raise KeyError(match["name"])
+        return shell.get(match["name"]) or match["rest"]
+
+    return re.sub(r"\$\{(?P<name>\w+)(?P<kind>:[-?])(?P<rest>[^}]*)\}", found, value)
+
+
+def own_services() -> dict[str, dict[str, Any]]:
+    return cast("dict[str, dict[str, Any]]", merged(COMPOSE, OWN)["services"])
+
+
+def given_to(service: dict[str, Any], shell: dict[str, str]) -> dict[str, str]:
+    """Variables of a container; one without a value is the shell's, if it has it."""
+    read = {
+        name: shell.get(name) if value is None else interpolated(value, shell)
+        for name, value in service["environment"].items()
+    }
+    return {name: value for name, value in read.items() if value is not None}
+
+
+def test_both_files_together_are_valid_by_the_published_schema() -> None:
+    assert complaints(OWN) == []
+    assert complaints(merged(COMPOSE, OWN)) == []
+
+
+def test_with_a_database_of_ones_own_atlas_local_is_not_started_and_nothing_waits_for_it() -> None:
+    services = own_services()
+    assert services["mongodb"]["profiles"] == ["atlas-local"]
+    for name, service in services.items():
+        assert ("profiles" in service) == (name == "mongodb")
+        assert service.get("depends_on", {}).get("mongodb", {}).get("required") is not True
+        if "mongodb" in service.get("depends_on", {}):
+            assert service["depends_on"]["mongodb"] == {"condition": "service_healthy", "required": False}
+            assert service["depends_on"]["topics"] == SERVICES[name]["depends_on"]["topics"]
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_mapping_of_ones_own_is_what_a_service_reads(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    service = own_services()[name]
+    (mounted,) = service["volumes"]
+    target = Path(mounted["target"])
+    assert str(target.parent) == service["working_dir"]
+    monkeypatch.setitem(Settings.model_config, "toml_file", target.name)
+    assert mounted["read_only"] is True
+    assert interpolated(mounted["source"], {}) == "./eden.toml"
+    assert interpolated(mounted["source"], {"EDEN_TOML": "/srv/mine.toml"}) == "/srv/mine.toml"
+    (tmp_path / target.name).write_text(OWN_TOML)
+    monkeypatch.chdir(tmp_path)
+    for variable, value in given_to(service, {"EDEN_MONGODB_URI": OWN_URI}).items():
+        monkeypatch.setenv(variable, value)
+    settings = Settings()
+    assert settings.mongodb.uri is not None
+    assert settings.mongodb.uri.get_secret_value() == OWN_URI
+    assert (settings.mongodb.database, settings.source_database) == ("memory", "my_app")
+    assert (settings.messages.collection, settings.messages.session_id) == (
+        "chat_messages",
+        "conversation.id",
+    )
+    assert settings.kafka.bootstrap == listeners("kafka", "KAFKA_ADVERTISED_LISTENERS")["INSIDE"]
+    assert settings.llm == "offline"
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_without_an_address_of_ones_own_nothing_is_started(name: str) -> None:
+    with pytest.raises(KeyError, match="EDEN_MONGODB_URI"):
+        given_to(own_services()[name], {})

@@ -10,14 +10,15 @@ import pytest
 
 from eden_memory.runtime.contract import contract_files
 from eden_memory.runtime.contract.topics import load_topics
+from eden_memory.schemas import export
+from eden_memory.schemas.documents import DOCUMENTS
+from eden_memory.schemas.events import REGISTRY, MessageRecorded, decode
+from eden_memory.schemas.example_files import FOLDER as EXAMPLES
+from eden_memory.schemas.example_files import examples_of
 from eden_memory.settings import KafkaSettings
-from schemas import export
-from schemas.documents import DOCUMENTS
-from schemas.events import REGISTRY, decode
-from schemas.example_files import FOLDER as EXAMPLES
-from schemas.example_files import examples_of
 
 FILES = sorted(EXAMPLES.rglob("*.json"))
+NEWEST = f"json/MessageRecorded.v{MessageRecorded.VERSION}.json"
 VERSIONS = [(name, n) for name, event in REGISTRY.events.items() for n in range(1, event.VERSION + 1)]
 
 
@@ -110,7 +111,7 @@ def spoil(path: Path, **changes: Any) -> None:
 
 
 def test_a_released_file_that_was_edited_is_noticed(copy: Path) -> None:
-    path = copy / "json" / "MessageRecorded.v1.json"
+    path = copy / NEWEST
     spoil(path, required=["message_id"])
     assert "released" in {one.what for one in export.problems(copy)}
     export.export(copy)
@@ -120,7 +121,7 @@ def test_a_released_file_that_was_edited_is_noticed(copy: Path) -> None:
 def test_a_released_type_that_changed_in_the_code_needs_a_new_version(
     copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = "json/MessageRecorded.v1.json"
+    path = NEWEST
     changed = json.loads(export.newest()[path])
     changed["properties"]["mood"] = {"type": "string"}
     current = {**export.newest(), path: json.dumps(changed)}
@@ -131,9 +132,9 @@ def test_a_released_type_that_changed_in_the_code_needs_a_new_version(
 
 
 def test_a_better_description_is_no_new_version(copy: Path) -> None:
-    spoil(copy / "json" / "MessageRecorded.v1.json", description="Said otherwise.")
+    spoil(copy / NEWEST, description="Said otherwise.")
     assert [one.what for one in export.problems(copy)] == ["stale"]
-    assert export.export(copy) == ["json/MessageRecorded.v1.json"]
+    assert export.export(copy) == [NEWEST]
     assert export.problems(copy) == []
 
 

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from eden_memory.runtime.settings_page import settings_page
+from eden_memory.runtime.settings_page import fixed_numbers, settings_page
 from eden_memory.settings import Settings
 
 
@@ -34,4 +34,17 @@ def test_a_variable_read_by_its_name_on_the_page_reaches_its_setting(monkeypatch
 def test_a_name_that_a_group_does_not_have_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDEN_MEMORY_NO_SUCH", "7")
     with pytest.raises(ValidationError):
+        Settings()
+
+
+def test_the_page_lists_every_fixed_number_with_what_it_is() -> None:
+    found = fixed_numbers()
+    assert found["MOST_FOUND"] == ("200", "Facts that one search returns, at most.")
+    assert [name for name, (_, said) in found.items() if not said] == []
+    assert all(f"| `{name}` | {value} | {said} |" in settings_page() for name, (value, said) in found.items())
+
+
+def test_a_scopes_least_above_its_most_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDEN_LIMITS_USER_LEAST", "5")
+    with pytest.raises(ValidationError, match="user_least is above user_most"):
         Settings()

@@ -14,8 +14,8 @@ from eden_memory.mongo.leases import MongoLease
 from eden_memory.mongo.outcomes import MongoLedger
 from eden_memory.mongo.source.positions import MongoPositions
 from eden_memory.ports import Position as Reached
+from eden_memory.schemas.documents import Document, Lease, Outcome, Position
 from eden_memory.settings import Settings
-from schemas.documents import Document, Lease, Outcome, Position
 from tests.names import NAMES
 
 pytestmark = pytest.mark.servers
@@ -56,7 +56,7 @@ async def test_outcomes_are_stored_as_described(database: Any) -> None:
 
 
 async def test_positions_are_stored_as_described(database: Any) -> None:
-    positions = MongoPositions(database["memory_positions"], "app.messages")
+    positions = MongoPositions(database["memory_positions"], "app.messages", database["memory_leases"])
     await positions.claim(3)
     assert len(await stored(database, Position)) == 1
     reached = Reached(token="8265", version="69a5555000000001", phase="backfill", page={"x": [1]}, read=12)

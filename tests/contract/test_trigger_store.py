@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pymongo import AsyncMongoClient
 
-from eden_memory.domain.windows.participants import Missing
+from eden_memory.domain.windows.participants import Audiences, Missing
 from eden_memory.domain.windows.switched_off import Off
 from eden_memory.domain.windows.trigger import OutboxEntry, Session, StoredMessage
 from eden_memory.domain.windows.window_request import BatchWrite, SessionWrite, StoredWindow, leave_out
@@ -17,8 +17,8 @@ from eden_memory.domain.windows.windows import Closed, Limits
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore
 from eden_memory.ports import TriggerStore
+from eden_memory.schemas.documents import Document, Message, PartitionState, SessionState, WindowTexts
 from eden_memory.settings import Settings
-from schemas.documents import Document, Message, PartitionState, SessionState, WindowTexts
 from tests.names import NAMES
 from tests.unit.formation_trigger.memory_store import MemoryStore
 from tests.unit.formation_trigger.records import (
@@ -101,7 +101,7 @@ async def test_a_session_comes_back_as_it_was_put(store: TriggerStore) -> None:
     assert (state.stored, state.partition, state.due_at) == (False, 0, None)
     state.seq, state.formed_to, state.waits_for, state.users = 3, 7, "no document", ("i.1",)
     state.outbox, state.controls = [OutboxEntry("s.s/3-aa", 3, True)], ["o.1"]
-    state.audiences = [["i.1"], ["i.1", "i.2"]]
+    state.audiences = Audiences.of_lists([["i.1"], ["i.1", "i.2"], ["i.2"]])
     assert await put(store, sessions=[state])
     found = await session(store)
     assert (found.stored, found.seq, found.formed_to) == (True, 3, 7)
@@ -154,8 +154,8 @@ async def test_every_write_moves_the_partition_on_beyond_the_places_given(store:
 async def test_of_two_who_read_the_same_message_one_writes(store: TriggerStore) -> None:
     assert await put(store, messages=[told("s.m1"), told("s.m2")])
     assert not await put(store, 1, messages=[told("s.m2"), told("s.m3")]), "new for both"
-    assert await put(store, 1, messages=[told("s.m1", 2, replaces=version(1))])
-    assert not await put(store, messages=[told("s.m1", 3, replaces=version(1))])
+    assert await put(store, 1, messages=[told("s.m1", 2, replaces=(version(1), None))])
+    assert not await put(store, messages=[told("s.m1", 3, replaces=(version(1), None))])
     found = await store.messages(["s.m1", "s.m2", "s.m3", "s.m4"])
     assert {one.message_id: one.version for one in found.values()} == {
         "s.m1": version(2),
@@ -174,13 +174,13 @@ async def test_a_window_takes_its_members_and_their_texts(store: TriggerStore) -
     assert (kept.closed.because, kept.closed.control_id, kept.closed.asked_by) == ("asked", "o.1", "ana")
     assert (kept.settled, kept.requested, kept.value) == (False, None, None)
     assert not (await session(store)).held
-    edit = told("s.m1", 2, replaces=version(1))
+    edit = told("s.m1", 2, replaces=(version(1), None))
     assert not await put(store, messages=[edit]), "read before it was formed"
 
 
 async def test_a_window_takes_what_was_stored_before_and_what_came_with_it(store: TriggerStore) -> None:
     assert await put(store, messages=[told("s.m1", place=1)])
-    edited, new = told("s.m1", 2, place=1, text="hi", replaces=version(1)), told("s.m2", 2, place=2)
+    edited, new = told("s.m1", 2, place=1, text="hi", replaces=(version(1), None)), told("s.m2", 2, place=2)
     write = await closing(store, [edited, new], messages=[edited, new])
     assert await put(store, closing=[write])
     found = await store.messages(["s.m1", "s.m2"])
@@ -218,8 +218,8 @@ async def test_a_waiting_window_loses_what_is_left_out_when_it_is_asked_for(stor
 
 @pytest.mark.parametrize(
     "meanwhile",
-    [{"session_id": "s.other"}, {"deleted": True, "text": None}],
-    ids=["moved", "deleted"],
+    [{"session_id": "s.other"}, {"deleted": True, "text": None}, {"forgotten": True, "text": None}],
+    ids=["moved", "deleted", "forgotten"],
 )
 async def test_a_window_whose_member_has_left_meanwhile_is_not_stored_at_all(
     store: TriggerStore, meanwhile: dict[str, Any]
@@ -227,13 +227,31 @@ async def test_a_window_whose_member_has_left_meanwhile_is_not_stored_at_all(
     members = [told("s.m1", place=1), told("s.m2", place=2)]
     await put(store, messages=members)
     write = await closing(store, members)
-    assert await put(store, 1, messages=[told("s.m2", 2, replaces=version(1), **meanwhile)])
+    assert await put(store, 1, messages=[told("s.m2", 2, replaces=(version(1), None), **meanwhile)])
     before = await store.place(0)
     assert not await put(store, closing=[write])
     assert not (await session(store)).stored
     assert not await store.windows(["s.s/1-aa"])
     assert (await store.messages(["s.m1"]))["s.m1"].formation_id is None
     assert await store.place(0) == before
+
+
+async def test_a_message_that_was_forgotten_since_it_was_read_is_not_written(store: TriggerStore) -> None:
+    assert await put(store, messages=[told("s.m1", place=1)])
+    forgotten = told("s.m1", text=None, forgotten=True, replaces=(version(1), None))
+    assert await put(store, 1, messages=[forgotten])
+    assert not await put(store, messages=[told("s.m1", 2, text="edited", replaces=(version(1), None))])
+    assert await put(store, messages=[replace(forgotten, version=version(2))]), "its newer version is noted"
+    (found,) = (await store.messages(["s.m1"])).values()
+    assert (found.forgotten, found.text, found.version) == (True, None, version(2))
+
+
+async def test_what_is_forgotten_loses_its_text_in_closed_windows(store: TriggerStore) -> None:
+    members = [told("s.m1", place=1), told("s.m2", place=2)]
+    assert await put(store, closing=[await closing(store, members, messages=members)])
+    assert await put(store, forgotten=["s.m1"])
+    (kept,) = (await store.windows(["s.s/1-aa"])).values()
+    assert [one.text for one in kept.messages] == [None, "hello"]
 
 
 async def test_due_are_the_sessions_gone_cold_by_then_of_this_partition(store: TriggerStore) -> None:
@@ -307,6 +325,24 @@ async def test_what_the_stage_stores_is_as_described(mongo: MongoTriggerStore, d
     ]
     assert [windows[S]["requested"]] == requests
     assert windows["s.waits"]["requested"] is None
+
+
+async def test_a_message_written_under_the_id_of_a_deleted_one_is_in_a_window_of_its_own(
+    store: TriggerStore,
+) -> None:
+    first = [message("s.m1", S, 1, 0, "first"), asked(S, 2, 0)]
+    await run(trigger(store), first)
+    before = (await store.messages(["s.m1"]))["s.m1"]
+    again = [gone("s.m1", S, 3, 1), message("s.m1", S, 4, 1, "second")]
+    await run(trigger(store), again)
+    (waiting,) = (await session(store)).held.values()
+    assert (waiting.text, waiting.version, waiting.deleted) == ("second", version(4), False)
+    await run(trigger(store), again, [asked(S, 5, 2)])
+    after = (await store.messages(["s.m1"]))["s.m1"]
+    assert after.formation_id not in (None, before.formation_id)
+    assert not after.changed_after_formation
+    await run(trigger(store), first, again, [asked(S, 5, 2)])
+    assert (await store.messages(["s.m1"]))["s.m1"].formation_id == after.formation_id
 
 
 async def _valid(database: Any, kind: type[Document]) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
+from eden_memory.runtime.ending import end
 from eden_memory.settings import Settings
 from tests.dashboards.export import VARIABLES
 from tests.dashboards.panels import RATE
@@ -189,7 +190,33 @@ async def live(settings: Settings, folder: Path) -> AsyncGenerator[Live]:
             more = {"EDEN_HTTP_PORT": str(ports[0])} if arguments == ("run",) else {}
             await stack.enter_async_context(_process({**told, **more}, folder, *arguments))
         await until(partial(_scraped, prom, len(targets)), f"{targets} to be scraped")
+        await stack.enter_async_context(_another_programs_group(running))
         yield Live(running, prom, f"http://{targets[1]}", f"http://{targets[0]}/metrics", models)
+
+
+@asynccontextmanager
+async def _another_programs_group(running: System) -> AsyncGenerator[None]:
+    """A consumer of somebody else's that keeps up with the facts."""
+    prefix = running.settings.kafka.topic_prefix
+    consumer: Any = AIOKafkaConsumer(
+        f"{prefix}memory.facts",
+        **running.client,
+        group_id=f"{prefix}billing",
+        auto_offset_reset="earliest",
+        auto_commit_interval_ms=200,
+    )
+    await consumer.start()
+
+    async def read() -> None:
+        async for _ in consumer:
+            pass
+
+    reading = asyncio.create_task(read())
+    try:
+        yield
+    finally:
+        await end([reading])
+        await consumer.stop()
 
 
 def _changed(settings: Settings) -> Settings:

@@ -13,14 +13,14 @@ from pathlib import Path
 from uuid import uuid4
 
 from tests.dashboards.live import Live, live
-from tests.dashboards.panels import OF
+from tests.dashboards.panels import OF, OURS
 from tests.integration.formation.conftest import namespaced
 from tests.servers import Namespace, TestServers, running_servers
 
 COLUMNS = {
     "written": 'sum(eden_tailer_records_total{record="MessageRecorded"})',
     "windows": f"sum(eden_trigger_windows_total{{{OF}}})",
-    "behind, s": f"max(kafka_consumergroup_lag_seconds{{{OF}}})",
+    "behind, s": f"max(kafka_consumergroup_lag_seconds{{{OURS}}})",
     "behind, records": f"sum(eden_stage_pending_records{{{OF}}})",
     "away": f"max(eden_provider_away{{{OF}}})",
     "paused": f"count(max by (stage) (eden_stage_paused{{{OF}}}) > 0) or vector(0)",

@@ -3,6 +3,7 @@
 from tests.dashboards.panels import (
     GROUP,
     OF,
+    OURS,
     STAGE,
     Board,
     Panel,
@@ -39,7 +40,7 @@ ANSWER = Row(
         ),
         Panel(
             "How far is the slowest group behind?",
-            one(f"max(kafka_consumergroup_lag_seconds{{{OF}}})"),
+            one(f"max(kafka_consumergroup_lag_seconds{{{OURS}}})"),
             "s",
             "Pipeline shows which group; its runbook says what to look at.",
             "stat",

@@ -4,11 +4,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from eden_memory.runtime.contract.topics import read_topics, topics_path
+
 OF = 'namespace=~"$namespace"'
 """On every series of this program."""
 STAGE = f'{OF},stage=~"$stage"'
-GROUP = f'{OF},consumergroup=~".*($stage)([.].+)?"'
-"""A stage's group, and those of the same stage in other namespaces: `atlas-writer.trial`."""
+GROUPS = sorted(
+    name
+    for name, program in read_topics(topics_path()).programs.items()
+    if not program.later and name != "tailer"
+)
+OUR_GROUPS = f".*({'|'.join(GROUPS)})([.].+)?"
+"""The consumer groups of this program, whatever their prefix and namespace (`atlas-writer.trial`)."""
+OURS, FOREIGN = f'{OF},consumergroup=~"{OUR_GROUPS}"', f'{OF},consumergroup!~"{OUR_GROUPS}"'
+GROUP = f'{OURS},consumergroup=~".*($stage)([.].+)?"'
 AGENT = f'{STAGE},agent=~"$agent"'
 RATE = "$__rate_interval"
 GREEN, ORANGE, RED, BLUE = "green", "orange", "red", "blue"

@@ -1,6 +1,7 @@
 """Pipeline: the tailer, lag and throughput by group, lanes, dead letters."""
 
 from tests.dashboards.panels import (
+    FOREIGN,
     GROUP,
     OF,
     STAGE,
@@ -158,11 +159,13 @@ TAILER = Row(
             (
                 Query(lately("eden_tailer_unmapped", OF, "1h"), "dead letters"),
                 Query(lately("eden_tailer_empty_messages", OF, "1h"), "without text"),
+                Query(lately("eden_tailer_authorless_messages", OF, "1h"), "without an author"),
                 Query(lately("eden_tailer_position_lost", OF, "24h"), "place lost (24 h)"),
                 Query(lately("eden_tailer_missing_messages", OF, "24h"), "gone when merged (24 h)"),
             ),
             "short",
-            "Dead letters: field paths are wrong (`eden doctor`). Empty messages are tool calls and placeholders.",
+            "Dead letters: field paths are wrong (`eden doctor`). Empty messages are tool calls and placeholders. "
+            "Without an author: what a user says there is no user's own memory (`eden doctor`).",
             runbook="dead-letters",
         ),
     ),
@@ -228,6 +231,16 @@ GROUPS = Row(
             one(f"max by (consumergroup) (kafka_consumergroup_members{{{GROUP}}})", "{{consumergroup}}"),
             "short",
             "0 while it has lag: nobody runs it. A group of an old consumer or a dropped namespace: delete it.",
+            runbook="group-lag",
+        ),
+        Panel(
+            "How far are the groups of other programs behind?",
+            one(
+                f"max by (consumergroup) (kafka_consumergroup_lag_seconds{{{FOREIGN}}})", "{{consumergroup}}"
+            ),
+            "s",
+            "Your own consumers: memory does not wait for them. A group that nobody runs any more: delete it.",
+            orange=600,
             runbook="group-lag",
         ),
         Panel(

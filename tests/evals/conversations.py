@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from eden_memory.domain.search.candidates import Candidate
-from schemas.scopes import Scope
+from eden_memory.schemas.scopes import Scope
 
 DATA = Path(__file__).parents[2].parent / "shared/data/locomo-dev.json"
 CATEGORIES = ("single-hop", "multi-hop", "temporal", "open-domain")

@@ -14,7 +14,7 @@ from eden_memory.domain.facts.scope_matrix import matrix_of
 from eden_memory.domain.search.candidates import Candidate, Ranked, When
 from eden_memory.domain.search.text_index import TextIndex, asked_words
 from eden_memory.models.embeddings.local_embedder import DIMENSIONS, MODEL, LocalEmbedder
-from schemas.provenance import Embedding
+from eden_memory.schemas.provenance import Embedding
 
 
 class HeldFacts:

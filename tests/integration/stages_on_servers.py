@@ -22,10 +22,10 @@ from eden_memory.runtime.process import Part
 from eden_memory.runtime.stages.publishing import Publisher, new_producer, partition_for
 from eden_memory.runtime.stages.slots import Slots
 from eden_memory.runtime.stages.worker import Bounds, Surroundings, Worker
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import REGISTRY, Forgotten, FormationRequested, decode
+from eden_memory.schemas.events.base import Event
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
-from schemas.envelope import Envelope
-from schemas.events import REGISTRY, Forgotten, FormationRequested, decode
-from schemas.events.base import Event
 from tests.names import NAMES
 
 PREFIX, PARTITIONS = "memory_", 3

@@ -1,8 +1,10 @@
 """`eden demo` on real servers: it ends well, badly when something is missing, and leaves nothing behind."""
 
+import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,7 +21,10 @@ from eden_memory.demo.journey import Arrival, Written
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.progress import Progress
 from eden_memory.local.servers import Endpoints
-from eden_memory.runtime.kafka import admin_config
+from eden_memory.runtime.contract.topic_admin import TopicAdmin
+from eden_memory.runtime.contract.topics import load_topics
+from eden_memory.runtime.dead.dead_reading import Wanted, dead_letters
+from eden_memory.runtime.kafka import admin_config, client_kwargs
 from eden_memory.settings import KafkaSettings, Settings
 from tests.model_server.serving import model_server_process
 from tests.servers import TestServers, wait_until
@@ -49,6 +54,16 @@ class Silent:
     def note(self, text: str) -> None: ...
     def arrived(self, arrival: Arrival, write: Written | None) -> None: ...
     def forming(self, progress: Progress) -> None: ...
+
+
+class Noting(Silent):
+    """A view that keeps its notes."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
 
 
 @pytest.fixture
@@ -123,11 +138,11 @@ def test_every_message_edit_and_deletion_arrives_and_memory_forms_of_them(
     assert "deleted" in said
     assert "in 8 windows" in said
     assert "<MemoryContext>" in said
-    assert re.search(r"launch can be 29\s+May 2026", said)
+    assert re.search(r"Launch can be 29\s+May 2026", said), "the session with the earlier date arrives last"
     figures = dict(re.findall(r"^  (recall|precision|clean) +([0-9.]+) ", said, re.MULTILINE))
-    assert float(figures["recall"]) >= 0.9
-    assert float(figures["precision"]) >= 0.6
-    assert float(figures["clean"]) >= 0.95
+    assert float(figures["recall"]) >= 0.8
+    assert float(figures["precision"]) >= 0.9
+    assert float(figures["clean"]) >= 0.98
     assert processes_in(environment) == []
 
 
@@ -179,6 +194,53 @@ def test_without_the_key_it_ends_before_it_starts_anything(environment: dict[str
     assert "MongoDB and Kafka start" not in said
 
 
+def test_local_takes_a_model_of_a_server_on_this_machine_and_forms_memory_with_it(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    path = tmp_path / "short.jsonl"
+    path.write_text(
+        "\n".join(play_lines("My boat is called MARK-7 Gaivota.", "Noted.", "It is blue.", "Nice."))
+    )
+    with model_server_process(local="ollama", models=("llama3.2:3b",), context_tokens=8_192) as models:
+        asks = {
+            "EDEN_LLM": models.openai_url,
+            "OPENAI_API_KEY": "nobody's",
+            "EDEN_MODELS_PAID": "openai:gpt-5.1",
+        }
+        process = demo(environment | asks, "--llm", "local", "--conversation", str(path), "--yes")
+        said, _ = process.communicate(timeout=SOON)
+        asked = models.counts()["calls"]
+    plain = " ".join(said.split())
+    assert process.returncode == 0, said
+    assert "Ollama at 127.0.0.1:" in plain
+    assert "llama3.2:3b" in plain
+    assert "it takes 8,192 tokens at once" in plain
+    assert "EDEN_MODELS_AT_ONCE=1" in plain
+    assert "Gaivota" in said
+    assert asked["facts"] >= 1
+    assert asked["reflections"] >= 1
+
+
+def test_local_without_a_server_ends_before_anything_starts(environment: dict[str, str]) -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        nobody = f"http://127.0.0.1:{bound.getsockname()[1]}/v1"
+        process = demo(environment | {"EDEN_LLM": nobody}, "--llm", "local")
+        said, _ = process.communicate(timeout=SOON)
+    assert process.returncode == 1
+    assert "no model server answers at 127.0.0.1:" in said
+    assert "Traceback" not in said
+    assert "MongoDB and Kafka start" not in said
+
+
+def play_lines(*texts: str) -> Iterator[str]:
+    """A conversation of one session, the user first."""
+    for number, text in enumerate(texts):
+        role = ("user", "assistant")[number % 2]
+        at = f"2026-05-04T09:0{number}:00Z"
+        yield json.dumps({"session": "s", "user": "ana", "role": role, "content": text, "created_at": at})
+
+
 async def played(settings: Settings, servers: TestServers, conversation: Conversation) -> play.Outcome:
     found = Endpoints(servers.mongodb_uri, servers.kafka_bootstrap)
     plan = play.Plan(conversation, own=True, rate=500, keep=False, cap_usd=0.0)
@@ -193,8 +255,44 @@ async def test_a_conversation_of_ones_own_is_formed_without_people_or_expectatio
     assert outcome.summary.complete
     assert outcome.progress.windows == 1
     assert outcome.progress.decisions["ADD"] >= 1
-    assert "Kittiwake" in outcome.example.context
+    assert "Gothenburg" in outcome.example.context
     assert outcome.verdict is None
+
+
+async def test_a_demo_after_one_that_was_kept_begins_anew(
+    settings: Settings, servers: TestServers, small: Conversation, tmp_path: Path
+) -> None:
+    found = Endpoints(servers.mongodb_uri, servers.kafka_bootstrap)
+    kept = play.Plan(small, own=True, rate=500, keep=True, cap_usd=0.0)
+    first = await play.play(settings, found, kept, Silent())
+    assert first.finished
+    assert "Gothenburg" in first.example.context
+    line = {
+        "session": "another",
+        "user": "ana",
+        "role": "user",
+        "content": "I live in Porto and I am allergic to nuts.",
+        "created_at": "2026-05-04T09:00:00Z",
+    }
+    path = tmp_path / "another.jsonl"
+    path.write_text(json.dumps(line))
+    view = Noting()
+    plan = play.Plan(read_conversation(path), own=True, rate=500, keep=True, cap_usd=0.0)
+    second = await play.play(settings, found, plan, view)
+    here = play.of_demo(settings, found, [])
+    names = [one.name for one in load_topics(here.kafka) if one.dead_of is not None]
+    given_up = [one async for one in dead_letters(client_kwargs(here.kafka, found.kafka), names, Wanted())]
+    with MongoClient[dict[str, Any]](servers.mongodb_uri) as client:
+        client.drop_database(play.DATABASE)
+    admin = TopicAdmin(admin_config(here.kafka, found.kafka))
+    admin.delete(admin.names(play.PREFIX))
+    assert any("an earlier demo left is removed" in note for note in view.notes)
+    assert second.finished
+    assert second.summary.complete
+    assert second.progress.windows == 1
+    assert not given_up
+    assert "Porto" in second.example.context
+    assert "Gothenburg" not in second.example.context
 
 
 async def test_a_system_that_ends_is_shown_with_what_it_said(

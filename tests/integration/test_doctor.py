@@ -15,7 +15,6 @@ from pydantic import SecretStr
 from pymongo import AsyncMongoClient
 from typer.testing import CliRunner
 
-from eden_memory.api.access import ApiKeys
 from eden_memory.cli.main import app
 from eden_memory.doctor.examine import Examination, examine
 from eden_memory.doctor.finding import Finding
@@ -55,8 +54,15 @@ async def healthy(
     database = client[settings.source_database]
     await database.create_collection("messages", changeStreamPreAndPostImages={"enabled": True})
     await database["messages"].create_index([("created_at", 1), ("_id", 1)])
+    await database["messages"].create_index([("session_id", 1), ("user_id", 1)])
     await database["messages"].insert_one(
-        {"session_id": "s", "role": "user", "content": "Hi", "created_at": "2026-03-02T08:12:00Z"}
+        {
+            "session_id": "s",
+            "role": "user",
+            "user_id": "ada",
+            "content": "Hi",
+            "created_at": "2026-03-02T08:12:00Z",
+        }
     )
     return settings
 
@@ -68,7 +74,7 @@ def of(examination: Examination, check: str) -> Finding:
 async def test_a_healthy_installation_has_nothing_to_put_right(healthy: Settings) -> None:
     examination = await examine(healthy)
     assert {one.check for one in examination.findings if one.state != "ok"} == {"MongoDB permissions"}
-    assert len(examination.findings) == 21
+    assert len(examination.findings) == 25
 
 
 async def test_a_new_installation_is_told_what_is_missing(settings: Settings) -> None:
@@ -99,23 +105,18 @@ async def test_what_is_wrong_with_the_collection_is_found(
     assert "'bot' (3)" in of(examination, "roles").what
 
 
-async def test_keys_bound_to_users_ask_for_an_index_by_session(
+async def test_where_authors_say_who_is_in_a_session_an_index_by_session_is_asked_for(
     healthy: Settings, client: AsyncMongoClient[dict[str, Any]]
 ) -> None:
     source = client[healthy.source_database]
-    keys = ApiKeys(client[healthy.mongodb.database], healthy.names)
-    await keys.create("everybody")
-    assert (await session_index(source, healthy)).state == "ok"
-    await keys.create("ada", users=["s.ada"])
+    assert (await session_index(source, healthy)).what == "{session_id: 1, user_id: 1}"
+    await source["messages"].drop_indexes()
     found = await session_index(source, healthy)
     assert (found.state, "createIndex" in found.hint) == ("warn", True)
-    await keys.revoke("ada")
-    assert (await session_index(source, healthy)).state == "ok"
-    gateway = healthy.gateway.model_copy(update={"upstream": "http://127.0.0.1:1/v1"})
-    with_gateway = healthy.model_copy(update={"gateway": gateway})
-    assert (await session_index(source, with_gateway)).state == "warn"
+    sessions = healthy.sessions.model_copy(update={"collection": "sessions"})
+    assert (await session_index(source, healthy.model_copy(update={"sessions": sessions}))).state == "ok"
     await source["messages"].create_index("session_id")
-    assert (await session_index(source, with_gateway)).what == "{session_id: 1}"
+    assert (await session_index(source, healthy)).what == "{session_id: 1}"
 
 
 async def test_the_commands_of_the_hints_put_it_right(

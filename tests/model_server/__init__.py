@@ -30,6 +30,9 @@ Addresses: `openai_url` (…/v1) for OpenAI's SDK and for `EDEN_LLM`, `google_ur
 `GET /control` counts and configuration, `POST /control` changes fields of the configuration (`{"reset": true}`
 sets the counts to zero), `GET /control/prompts` what became of every prompt, by its hash.
 
+Answers are cut at `max_tokens`, `max_completion_tokens` or `maxOutputTokens`. `slots=1` makes one answer after the
+other: a local model of 5 tokens a second is `slots=1, token_seconds=0.2`.
+
 Tokens are characters / 4, rounded up: of the input all texts and the schema asked for, of the output the answer.
 A system prompt of 1,024 tokens and more that was seen before counts as cached. Latency is base_seconds +
 token_seconds x output tokens. Faults by rate depend on seed, prompt and how often the prompt was asked, so not

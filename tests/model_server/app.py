@@ -8,17 +8,22 @@ from typing import Any
 
 import orjson
 
-from tests.model_server import wire_google, wire_openai
+from tests.model_server import wire_google, wire_openai, wire_responses
 from tests.model_server.config import Config
 from tests.model_server.model import Model
 from tests.model_server.script import Script, default_script
 from tests.model_server.tally import Tally
 from tests.model_server.wire import Chat, Embed, Problem, Response, Wire
+from tests.model_server.wire_local import local_path
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 GOOGLE = re.compile(r"^/v1\w*/models/([^/]+):(generateContent|embedContent|batchEmbedContents)$")
-FALLBACK_MODELS = ("test-model",)
+OPENAI: dict[str, tuple[Wire, Callable[[Any], Chat | Embed]]] = {
+    "/v1/chat/completions": (wire_openai, wire_openai.read_chat),
+    "/v1/responses": (wire_responses, wire_responses.read_response),
+    "/v1/embeddings": (wire_openai, wire_openai.read_embed),
+}
 
 
 class ModelServer(Model):
@@ -48,8 +53,8 @@ class ModelServer(Model):
     async def _respond(self, path: str, body: bytes, gone: asyncio.Future[Any]) -> Response | None:
         if path.startswith("/control"):
             return _json(self._control(path, body))
-        if path == "/v1/models":
-            return wire_openai.models_response(self.config.models or FALLBACK_MODELS)
+        if (listed := local_path(path, self.config, tuple(self.called))) is not None:
+            return _json(listed)
         wire, request = _read(path, body)
         if isinstance(request, Problem):
             return wire.problem_response(request)
@@ -76,10 +81,9 @@ def _read(path: str, body: bytes) -> tuple[Wire, Chat | Embed | Problem]:
             return wire, wire_google.read_chat(google[1], content)
         if google:
             return wire, wire_google.read_embed(google[1], content)
-        if path == "/v1/chat/completions":
-            return wire, wire_openai.read_chat(content)
-        if path == "/v1/embeddings":
-            return wire, wire_openai.read_embed(content)
+        if path in OPENAI:
+            wire, read = OPENAI[path]
+            return wire, read(content)
     except (KeyError, TypeError, ValueError) as error:
         return wire, Problem("bad_request", says=f"Test: cannot read the request: {error!r}")
     return wire, Problem("no_model", says=f"Test: no such path: {path}")

@@ -50,6 +50,10 @@ class Config(BaseModel):
     token_seconds: float = 0.0
     embed_seconds: float = 0.0
     """Of one embedding request."""
+    slots: int | None = None
+    """Answers that are made at once; others wait for their turn, as with a local model. None: all."""
+    refuses: tuple[Literal["max_tokens", "max_completion_tokens"], ...] = ()
+    """Bounds of an answer that the OpenAI side refuses with 400."""
     reasoning_tokens: int = 0
     """Added to every answer's output."""
     seed: int = 0
@@ -65,6 +69,10 @@ class Config(BaseModel):
     """What the OpenAI side accepts as `response_format`; it refuses more with 400."""
     models: tuple[str, ...] | None = None
     """Models that exist; None: all."""
+    local: Literal["ollama", "llama.cpp", "vllm"] | None = None
+    """The local server whose own paths it has beside OpenAI's."""
+    sizes: dict[str, int] = {}
+    """Bytes of models, as Ollama lists them."""
     context_tokens: int = 1_000_000
     dimensions: int = 64
     """Of vectors, where the request names none."""

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 from collections import Counter
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 import orjson
@@ -32,12 +33,19 @@ class Model:
         self._spent: Counter[int] = Counter()
         self._systems: set[str] = set()
         self._number = 0
+        self._busy: asyncio.Semaphore | None = None
+        self.longest_allowed: dict[str, int] = {}
+        """By kind: the newest request's bound of its answer."""
+        self.called: dict[str, None] = {}
+        """Models that were asked, the first one first."""
 
     def change(self, **fields: Any) -> None:
         """Set fields of the configuration; rules given count their times from zero."""
         self.config = Config.model_validate({**self.config.model_dump(), **fields})
         if "rules" in fields:
             self._spent.clear()
+        if "slots" in fields:
+            self._busy = None
 
     async def answer(self, wire: Wire, request: Chat | Embed, gone: asyncio.Future[Any]) -> Response | None:
         """The response, after its latency; None where the client has gone (`gone` is done by then)."""
@@ -46,12 +54,17 @@ class Model:
         asked = asked_of(request, nth) if isinstance(request, Chat) else None
         kind = asked.kind if asked else "embeddings"
         self.tally.begin(kind, prompt)
+        self.called[request.model] = None
         outcome, sent = "script_failed", False
         try:
             said = self.script(asked) if asked else ""
             fault = self._fault(request, prompt, nth) or (said.name if isinstance(said, Fault) else None)
             seconds, response, spent = self._prepared(wire, request, kind, said, fault)
-            if await self._gone_within(gone, seconds):
+            if isinstance(request, Chat) and request.most is not None:
+                self.longest_allowed[kind] = request.most
+            async with self._slot(request):
+                left = await self._gone_within(gone, seconds)
+            if left:
                 outcome = "abandoned"
                 return None
             outcome, sent = fault or ("answered" if spent else "refused"), bool(spent)
@@ -59,6 +72,14 @@ class Model:
             return response
         finally:
             self.tally.end(kind, prompt, outcome, sent=sent)
+
+    def _slot(self, request: Chat | Embed) -> AbstractAsyncContextManager[Any]:
+        """Its turn, where answers are made one after the other."""
+        if self.config.slots is None or isinstance(request, Embed):
+            return nullcontext()
+        if self._busy is None:
+            self._busy = asyncio.Semaphore(self.config.slots)
+        return self._busy
 
     def _prepared(
         self, wire: Wire, request: Chat | Embed, kind: str, said: object, fault: FaultName | None
@@ -101,21 +122,27 @@ class Model:
             return Problem(fault, self.config.retry_after)
         if self.config.models is not None and request.model not in self.config.models:
             return Problem("no_model", says=f"Test: the model {request.model} does not exist")
-        if request.tokens > self.config.context_tokens:
+        wanted = request.most or 0 if isinstance(request, Chat) else 0
+        if request.tokens + wanted > self.config.context_tokens:
             return Problem("context_length")
         if isinstance(request, Chat) and FORMS[request.form] > FORMS[self.config.supports]:
             return Problem("bad_format", says=f"Test: response_format {request.form} is not supported")
+        if isinstance(request, Chat) and request.bound in self.config.refuses:
+            return Problem("bad_request", says=f"Test: unsupported: {request.bound}", param=request.bound)
         return None
 
     def _reply(self, chat: Chat, kind: str, said: object, fault: FaultName | None) -> Reply:
         text = _spoiled(said if isinstance(said, str) else orjson.dumps(said).decode(), kind, fault)
+        ending: Ending = ENDINGS.get(fault, "stop") if fault else "stop"
+        if chat.most is not None and tokens(len(text)) + self.config.reasoning_tokens > chat.most:
+            text, ending = text[: 4 * max(0, chat.most - self.config.reasoning_tokens)], "length"
         self._number += 1
         cached = tokens(len(chat.system)) if chat.system in self._systems else 0
         self._systems.add(chat.system)
         return Reply(
             number=self._number,
             text=text,
-            ending=ENDINGS.get(fault, "stop") if fault else "stop",
+            ending=ending,
             input=chat.tokens,
             cached=cached if cached >= CACHED_FROM else 0,
             output=tokens(len(text)) + self.config.reasoning_tokens,

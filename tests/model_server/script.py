@@ -31,7 +31,8 @@ LABEL = re.compile(r"^- (agent|group|user|session|shard:.+?)(?=:| \d+-\d+:)", re
 FENCE = re.compile(r"^<<.*>>$", re.MULTILINE)
 MARK = re.compile(r"\bMARK-\d+\b")
 LIMIT = re.compile(r"(\d[\d,]*)\s+words")
-ITEM = re.compile(r"^\s*(- \S.*)$", re.MULTILINE)
+ITEM = re.compile(r"^\s*- (?:\[[\d :-]+\] )?(\S.*)$", re.MULTILINE)
+"""A line of a list, without the time that a reflection begins with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,8 @@ def merged(asked: Asked) -> dict[str, Any]:
         (int(found.replace(",", "")) for found in LIMIT.findall(asked.system + asked.user)), default=100
     )
     kept: list[str] = []
-    for item in reversed(list(dict.fromkeys(ITEM.findall(asked.user)))):
+    for found in reversed(list(dict.fromkeys(ITEM.findall(asked.user)))):
+        item = f"- {found}"
         if sum(len(one.split()) for one in (*kept, item)) > limit:
             break
         kept.append(item)

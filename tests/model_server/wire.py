@@ -29,6 +29,10 @@ class Chat:
     schema_size: int
     """Characters."""
     form: Literal["schema", "json", "text"]
+    most: int | None = None
+    """Tokens of the answer, at most."""
+    bound: str | None = None
+    """What the request calls that."""
 
     @property
     def user(self) -> str:
@@ -88,6 +92,7 @@ class Problem:
     fault: FaultName | Literal["bad_format", "bad_request"]
     retry_after: float = 1.0
     says: str = ""
+    param: str | None = None
 
 
 class Wire(Protocol):

@@ -35,6 +35,8 @@ def read_chat(model: str, body: Body) -> Chat:
         schema_name=None,
         schema_size=len(orjson.dumps(schema)) if schema else 0,
         form="schema" if schema else "json" if as_json else "text",
+        most=config.get("maxOutputTokens"),
+        bound="maxOutputTokens" if "maxOutputTokens" in config else None,
     )
 
 

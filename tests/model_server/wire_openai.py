@@ -1,7 +1,6 @@
 """OpenAI's wire format: chat completions, embeddings, models."""
 
 import base64
-from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -30,7 +29,10 @@ def read_chat(body: Body) -> Chat:
     named: Body = asked.get("json_schema") or {}
     schema = named.get("schema")
     messages: list[Body] = body["messages"]
+    bound = next((name for name in ("max_tokens", "max_completion_tokens") if name in body), None)
     return Chat(
+        most=body[bound] if bound else None,
+        bound=bound,
         model=body["model"],
         system="\n".join(_text(one) for one in messages if one["role"] in ("system", "developer")),
         turns=tuple((one["role"], _text(one)) for one in messages if one["role"] in ("user", "assistant")),
@@ -95,18 +97,12 @@ def _numbers(embed: Embed, text: str, dimensions: int) -> object:
     return base64.b64encode(vector.tobytes()).decode() if embed.form == "base64" else vector.tolist()
 
 
-def models_response(models: Sequence[str]) -> Response:
-    """The models that exist."""
-    data = [{"id": name, "object": "model", "created": 0, "owned_by": "test"} for name in models]
-    return _json(200, {"object": "list", "data": data})
-
-
 def problem_response(problem: Problem) -> Response:
     """An error as OpenAI words it."""
     status, code, param = PROBLEMS[problem.fault]
     headers = {"retry-after": f"{problem.retry_after:g}"} if problem.fault == "rate_limited" else {}
     says = "Incorrect API key provided: sk-sec***ret." if status == 401 else f"Test: {code}"
-    error = {"message": problem.says or says, "type": code, "param": param, "code": code}
+    error = {"message": problem.says or says, "type": code, "param": problem.param or param, "code": code}
     return _json(status, {"error": error}, headers)
 
 

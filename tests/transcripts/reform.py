@@ -82,7 +82,7 @@ def _about() -> str:
         " all the while, on one mongod and one Kafka broker. The model is the tests' own server behind OpenAI's SDK:"
         " it answers by rules and heeds the two wishes below. Tokens are its own count, prices those of the models'"
         " names. As sessions are formed side by side, the order of reflections, and what finds its answer kept, is"
-        " another in each run. `make transcripts` makes this page; a test plays it on two of the sessions"
+        " another in each run. `make transcripts` makes this page; a test plays it on three of the sessions"
         " ([test_reform_transcript.py](../../tests/transcripts/test_reform_transcript.py))."
         " More: [replay](../replay.md)."
     )

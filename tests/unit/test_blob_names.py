@@ -3,7 +3,7 @@
 import pytest
 
 from eden_memory.domain.forgetting.forgetting import BlobVersion
-from schemas.scopes import Scope
+from eden_memory.schemas.scopes import Scope
 
 
 @pytest.mark.parametrize("key", ["user:s.default:s.ada", "user:s.default:s.ada%40home.example"])

@@ -82,7 +82,7 @@ def test_a_settings_file_that_cannot_be_read_is_named(
     (tmp_path / "eden.toml").write_text("[mongodb")
     monkeypatch.setitem(Settings.model_config, "toml_file", "eden.toml")
     assert ended(monkeypatch, "namespace", "list") == 2
-    assert "settings cannot be read" in capsys.readouterr().err
+    assert "settings cannot be read: eden.toml: " in capsys.readouterr().err
 
 
 def test_a_mongodb_that_does_not_answer_is_said(

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bson import ObjectId
 from confluent_kafka.admin import AclOperation  # pyright: ignore[reportPrivateImportUsage]
 
 import eden_memory
 from eden_memory.doctor import kafka, mongodb, source
 from eden_memory.doctor.finding import Finding, failed
 from eden_memory.doctor.libraries import libraries
-from eden_memory.doctor.mapping import judge_documents
+from eden_memory.doctor.mapping import judge_documents, judge_version
 from eden_memory.doctor.privileges import (
     COLLECTIONS,
     Privilege,
@@ -24,6 +25,7 @@ from eden_memory.doctor.privileges import (
 from eden_memory.doctor.topics import judge_report
 from eden_memory.domain.names import FORMING, MEMORY
 from eden_memory.domain.placement import Placement
+from eden_memory.mongo.source.misread import Misread
 from eden_memory.runtime.contract.topic_admin import Report
 from eden_memory.runtime.contract.topic_diff import Difference
 from eden_memory.settings import KafkaSettings, MessagesSettings, MongoSettings, Settings
@@ -220,8 +222,8 @@ def test_an_index_that_begins_with_the_session_finds_its_messages(index: dict[st
 
 
 def message(**other: Any) -> dict[str, Any]:
-    usual = {"_id": 1, "session_id": "s", "role": "user", "content": "Hi", "created_at": datetime.now(UTC)}
-    return {**usual, **other}
+    usual = {"_id": 1, "session_id": "s", "role": "user", "user_id": "ada", "content": "Hi"}
+    return {**usual, "created_at": datetime.now(UTC), **other}
 
 
 def states(findings: list[Finding]) -> dict[str, str]:
@@ -230,7 +232,7 @@ def states(findings: list[Finding]) -> dict[str, str]:
 
 def test_documents_of_the_usual_shape_map() -> None:
     found = states(judge_documents([message(), message(role="tool", content=[])], settings()))
-    assert found == {"field mapping": "ok", "message texts": "ok", "roles": "ok"}
+    assert found == {"field mapping": "ok", "message texts": "ok", "roles": "ok", "message authors": "ok"}
 
 
 def test_documents_without_a_session_are_counted_with_the_reason() -> None:
@@ -248,12 +250,48 @@ def test_a_wrong_path_for_the_text_is_noticed_though_nothing_fails() -> None:
     assert states(judge_documents([message(content=None, body="Hi")], moved))["message texts"] == "ok"
 
 
+def test_a_path_to_what_is_no_time_is_noticed() -> None:
+    (texts,) = [
+        one
+        for one in judge_documents([message(created_at=ObjectId()), message(created_at="soon")], settings())
+        if one.check == "message texts"
+    ]
+    assert (texts.state, "0 say when" in texts.what) == ("warn", True)
+
+
 def test_unknown_roles_are_named_and_mapped_ones_are_not() -> None:
     findings = judge_documents([message(role="bot"), message()], settings())
     assert states(findings)["roles"] == "warn"
     assert "'bot' (1)" in findings[2].what
     mapped = settings(messages=MessagesSettings(roles={"bot": "assistant"}))
     assert states(judge_documents([message(role="bot")], mapped))["roles"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("other", "state", "hint"),
+    [
+        ({"userId": 7}, "fail", "EDEN_MESSAGES_USER_ID=userId"),
+        ({"author": {"name": "Ada", "_id": ObjectId()}}, "fail", "EDEN_MESSAGES_USER_ID=author._id"),
+        ({"sender": "ada", "from_app": True}, "fail", "EDEN_MESSAGES_USER_ID=sender"),
+        ({"text": "from Ada"}, "warn", "EDEN_MESSAGES_USER_ID."),
+    ],
+)
+def test_a_wrong_path_for_the_author_is_noticed_and_the_field_that_looks_like_it_named(
+    other: dict[str, Any], state: str, hint: str
+) -> None:
+    documents = [message(user_id=None, **other), message(user_id=None, role="assistant")]
+    found = judge_documents(documents, settings())[-1]
+    assert (found.check, found.state) == ("message authors", state)
+    assert "1 of 1 messages of the role user" in found.what
+    assert hint in found.hint
+
+
+def test_some_messages_without_an_author_are_a_warning() -> None:
+    documents = [message(), message(user_id=None, userId=7)]
+    assert states(judge_documents(documents, settings()))["message authors"] == "warn"
+    mapped = settings(messages=MessagesSettings(user_id="userId", roles={"human": "user"}))
+    found = judge_documents([message(role="human"), message(userId=7)], mapped)[-1]
+    assert (found.state, "1 of 2" in found.what) == ("warn", True)
 
 
 def test_no_finding_holds_what_a_message_says() -> None:
@@ -270,3 +308,12 @@ def test_the_installed_libraries_are_those_required() -> None:
 def test_only_failures_fail() -> None:
     assert not failed([Finding("a", "ok", ""), Finding("b", "warn", "")])
     assert failed([Finding("a", "ok", ""), Finding("b", "fail", "")])
+
+
+def test_what_another_mapping_read_is_said_with_what_to_do() -> None:
+    assert judge_version(Misread("ab12")).state == "ok"
+    stored = judge_version(Misread("ab12", stored=300))
+    assert (stored.state, stored.hint) == ("warn", "Run: eden source reread.")
+    assert "300 stored messages" in stored.what
+    both = judge_version(Misread("ab12", stored=1, formed=2))
+    assert both.hint == "Run: eden source reread, then eden reform corrected."

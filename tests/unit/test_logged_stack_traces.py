@@ -10,9 +10,10 @@ def test_a_stack_trace_shows_no_values_of_variables(capsys: pytest.CaptureFixtur
     secret = "eden_" + "x" * 43
     with warnings_only():
         try:
-            raise ValueError(str(len(secret)))
+            raise ValueError(secret)
         except ValueError:
             structlog.get_logger().exception("a request failed")
     shown = capsys.readouterr().err
-    assert "ValueError: 48" in shown
+    assert "ValueError" in shown
+    assert "test_logged_stack_traces.py" in shown
     assert secret not in shown

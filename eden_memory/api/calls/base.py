@@ -14,7 +14,7 @@ class Calls:
     def __init__(self, memory: SharedMemory, agent_id: Any, asked_by: str) -> None:
         self.memory = memory
         self._agent_id, self._asked_by = typed(agent_id, "agent"), asked_by
-        self.changes_shared = True
+        self.changes_shared: bool | None = None
         """Whether what others see, too, may be edited, retired and forgotten."""
 
     def _asked(self, session: Any, user: Any) -> Asked:

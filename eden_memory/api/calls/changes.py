@@ -13,8 +13,8 @@ from eden_memory.api.results import MemoryChange
 from eden_memory.api.shared_memory import SharedMemory
 from eden_memory.domain.context.context import Shown
 from eden_memory.domain.context.visible import Asked, View
-from eden_memory.mongo.context.context_watch import Changed
-from schemas.scopes import Scope
+from eden_memory.mongo.context.feeds import Changed
+from eden_memory.schemas.scopes import Scope
 
 LONGEST = 65_536
 OF_ANOTHER = -1

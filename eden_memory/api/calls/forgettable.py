@@ -10,10 +10,10 @@ from eden_memory.api.stored.browsing import Browsing, scopes_of
 from eden_memory.domain.context.visible import Asked, View
 from eden_memory.domain.forgetting.forgetting import BlobVersion
 from eden_memory.domain.source.message_fields import getter
+from eden_memory.schemas.documents import Message
+from eden_memory.schemas.events.forgetting import Forgettable
+from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
-from schemas.documents import Message
-from schemas.events.forgetting import Forgettable
-from schemas.scopes import Scope
 
 
 class Forgetting:

@@ -19,7 +19,7 @@ from eden_memory.api.results import (
 )
 from eden_memory.api.stored.browsing import Browsing, Filters
 from eden_memory.api.stored.numbers import consolidation_status, scope_stats
-from schemas.scopes import ScopeKind
+from eden_memory.schemas.scopes import ScopeKind
 
 
 class ListCalls(Calls):

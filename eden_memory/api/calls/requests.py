@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast, get_args
 
 from bson import ObjectId
@@ -12,12 +12,17 @@ from eden_memory.api.errors import Invalid
 from eden_memory.api.ids import typed
 from eden_memory.api.results import Added
 from eden_memory.api.shared_memory import SharedMemory
-from eden_memory.domain.limits import LONGEST_FACT, LONGEST_REASON
+from eden_memory.domain.constants import (
+    LONGEST_FACT,
+    LONGEST_REASON,
+    MOST_ADDED_CHARACTERS,
+    MOST_ADDED_TEXTS,
+)
 from eden_memory.domain.source.message_fields import Unusable, moment_of, text_of
 from eden_memory.domain.source.parts import parts_of
 from eden_memory.domain.windows.own_sessions import own_session
 from eden_memory.mongo.ids import encode_id
-from schemas.documents import (
+from eden_memory.schemas.documents import (
     Fact,
     InboxAddedText,
     InboxFactCommand,
@@ -25,16 +30,15 @@ from schemas.documents import (
     InboxFormNow,
     InboxSessionEnded,
 )
-from schemas.events.chat import Role
-from schemas.events.facts import Action
-from schemas.events.forgetting import Forgettable
-from schemas.scopes import Scope
+from eden_memory.schemas.events.chat import Role
+from eden_memory.schemas.events.facts import Action
+from eden_memory.schemas.events.forgetting import Forgettable
+from eden_memory.schemas.scopes import Scope
 
 Message = Mapping[str, Any]
 """`{"role": "user", "content": "…"}`, with an optional `created_at`."""
 Asked = InboxAddedText | InboxFactCommand | InboxForget | InboxFormNow | InboxSessionEnded
-MOST_TEXTS = 500
-MOST_CHARACTERS = 1_000_000
+AHEAD = timedelta(minutes=1)
 ROLES: tuple[str, ...] = get_args(Role)
 
 
@@ -50,14 +54,28 @@ class Requests:
         """The session is over."""
         return await self._control(InboxSessionEnded, "session_ended", session)
 
-    async def form(self, session: Any) -> str:
-        """Form what is pending in the session."""
-        return await self._control(InboxFormNow, "form_now", session)
+    async def form(self, session: Any, *, if_due: bool) -> str:
+        """Form what is pending in the session: now, or only if it is due."""
+        return await self._control(InboxFormNow, "form_now", session, if_due=if_due)
 
-    async def add(self, texts: str | Sequence[Message], session: Any, user: Any) -> Added:
-        """Texts become messages of the session; of our own for the agent and user, which is formed at once."""
-        messages = _messages(texts, self.memory.settings.tailer.text_limit)
-        name = own_session(self.agent_id, typed(user, "user") if user is not None else None)
+    async def add(
+        self,
+        texts: str | Sequence[Message],
+        session: Any,
+        user: Any,
+        at: Any = None,
+        *,
+        to_agent: bool = False,
+    ) -> Added:
+        """Texts become messages of the session; of our own for the agent and user, which is formed at once.
+
+        `at`: when they were said, where they do not say so themselves. `to_agent`: of our own for the agent alone;
+        the user stays their author, so that forgetting reaches them.
+        """
+        said = {} if at is None else {"created_at": _past(at, self.memory.clock())}
+        messages = [{**said, **one} for one in _messages(texts, self.memory.settings.tailer.text_limit)]
+        author = None if user is None else typed(user, "user")
+        name = own_session(self.agent_id, None if to_agent else author)
         there = name if session is None else session
         typed_session = typed(there, "session")
         asked: list[Asked] = [
@@ -107,10 +125,14 @@ class Requests:
         return await self._one(_checked(InboxForget, self._fields("forget"), what=what, target=target))
 
     async def _control(
-        self, document: type[InboxSessionEnded] | type[InboxFormNow], kind: str, session: Any
+        self,
+        document: type[InboxSessionEnded] | type[InboxFormNow],
+        kind: str,
+        session: Any,
+        **fields: bool,
     ) -> str:
         typed(session, "session")
-        return await self._one(_checked(document, self._fields(kind), session_id=session))
+        return await self._one(_checked(document, self._fields(kind), session_id=session, **fields))
 
     def _fields(self, kind: str) -> dict[str, Any]:
         return {"_id": ObjectId(), "kind": kind, "asked_by": self.asked_by[:256]}
@@ -145,10 +167,11 @@ def _messages(texts: Any, limit: int) -> list[dict[str, Any]]:
     split = [one for message in cast("Sequence[Any]", given) for one in _split(message, limit)]
     if not split:
         raise Invalid("there is no text to add")
-    if len(split) > MOST_TEXTS or sum(len(one["text"]) for one in split) > MOST_CHARACTERS:
+    if len(split) > MOST_ADDED_TEXTS or sum(len(one["text"]) for one in split) > MOST_ADDED_CHARACTERS:
         raise Invalid(
             "this is too much to add at once",
-            f"At most {MOST_TEXTS} messages (of {limit:,} characters each), {MOST_CHARACTERS:,} characters in all.",
+            f"At most {MOST_ADDED_TEXTS} messages (of {limit:,} characters each), "
+            f"{MOST_ADDED_CHARACTERS:,} characters in all.",
         )
     return split
 
@@ -166,6 +189,17 @@ def _split(message: Any, limit: int) -> list[dict[str, Any]]:
         raise Invalid(f"a message's {error}") from None
     at = _moment(fields.get("created_at"))
     return [{"role": role, "text": part, **at} for part in parts_of(text, limit)]
+
+
+def _past(at: Any, now: datetime) -> datetime:
+    """A time that has come; a clock that is a little ahead is forgiven."""
+    written = moment_of(at)
+    if written is None:
+        raise Invalid("`at` is no time", "Give a date, ISO text, or seconds since 1970.")
+    said = datetime.fromisoformat(written)
+    if said > now + AHEAD:
+        raise Invalid("`at` is in the future", "Give the time at which it was said.")
+    return min(said, now)
 
 
 def _moment(value: Any) -> dict[str, datetime]:

@@ -1,24 +1,29 @@
 """Searching facts, and contexts with what a message asks of the past."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
 from eden_memory.api.calls.base import Calls
 from eden_memory.api.errors import Invalid
+from eden_memory.api.ids import typed_or_none
 from eden_memory.api.readers import Readers
 from eden_memory.api.search.requests import FoundFact, SearchReport, SearchRequest
+from eden_memory.domain.asking import Asking
 from eden_memory.domain.context.context import FactLine, one_line
 from eden_memory.domain.context.recall import asks_for_past, query_of
 from eden_memory.domain.context.visible import View
+from eden_memory.domain.error_text import describe
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.search.candidates import When
 from eden_memory.domain.search.ranking import Kind
 from eden_memory.logs import LibraryLogger
-from schemas.scopes import Scope
+from eden_memory.schemas.scopes import Scope
 
 log = LibraryLogger()
-RECALLED = 5
+STAGE = "search"
+"""What the calls of searches are counted as."""
 
 
 class SearchCalls(Calls):
@@ -28,12 +33,13 @@ class SearchCalls(Calls):
         """The XML for the agent's prompt, "" where there is nothing; `message` is the user's, for recall.
 
         Kept in the process until something that it was made from changes: a repeated call costs microseconds.
+        Where the authors of messages say who is in a session, each call asks for them.
         """
         readers = await self.memory.current()
         view, xml = await readers.contexts.get(self._asked(session, user))
         if message is None or not self.memory.settings.memory.search or not asks_for_past(message, xml):
             return xml
-        return await self._with_recalled(readers, view, xml, message)
+        return await self._with_recalled(readers, view, xml, message, self._asking(user))
 
     async def on_session_start(self, session: Any, user: Any = None) -> str:
         """Have the context at hand before the first turn; returns it."""
@@ -91,7 +97,10 @@ class SearchCalls(Calls):
         related: float = 0.0,
         asked_at: datetime | None = None,
     ) -> SearchReport:
-        """As :meth:`search_facts`, with the time, the candidates and the scores of every stage."""
+        """As :meth:`search_facts`, with the time, the candidates and the scores of every stage.
+
+        `text_only` of the report says why facts were found by words alone, where they were.
+        """
         if not self.memory.settings.memory.search:
             raise EdenError("search is switched off", "EDEN_MEMORY_SEARCH=true switches it on.")
         when = When(as_of if as_of is None or as_of.tzinfo else as_of.replace(tzinfo=UTC), include_retired)
@@ -104,21 +113,35 @@ class SearchCalls(Calls):
             recency_weight=recency_weight,
             score_threshold=score_threshold,
             related=related,
+            asking=self._asking(user),
         )
         _, view, readers = await self._seen(session, user)
-        return await readers.searching.find(_searched(view, when), request)
+        return await readers.searching.find(_searched(view, when), replace(request, private=view.private))
 
-    async def _with_recalled(self, readers: Readers, view: View, xml: str, message: str) -> str:
+    def _asking(self, user: Any) -> Asking:
+        """Whom the embedding of a query is counted for."""
+        return Asking(STAGE, "facts", "", self._agent_id, "", user_id=typed_or_none(user, "user"))
+
+    async def _with_recalled(
+        self, readers: Readers, view: View, xml: str, message: str, asking: Asking
+    ) -> str:
         """The context with what a search finds; without it where the search fails: the turn goes on."""
-        least = self.memory.settings.memory.recall_related
-        request = SearchRequest((query_of(message),), RECALLED, asked_at=self.memory.clock(), related=least)
+        memory = self.memory.settings.memory
+        request = SearchRequest(
+            (query_of(message),),
+            memory.recalled_facts,
+            asked_at=self.memory.clock(),
+            related=memory.recall_related,
+            asking=asking,
+            private=view.private,
+        )
         try:
             report = await readers.searching.find(_searched(view, request.when), request)
         except Exception as error:  # noqa: BLE001 - an agent's turn never fails for what it might have recalled
-            log.warning("nothing recalled", reason=f"{type(error).__name__}: {error}")
+            log.warning("nothing recalled", reason=describe(error))
             return xml
         lines = [
-            FactLine(one.scope, one.content, one.formed_at)
+            FactLine(one.scope, one.content, one.valid_from)
             for one in report.facts
             if f"] {one_line(one.content)} (" not in xml
         ]

@@ -7,6 +7,8 @@ from typing import Any
 
 from eden_memory.api.errors import Invalid
 from eden_memory.api.gateway.json_splice import Member, joined, members_of, with_items, without
+from eden_memory.domain.constants import MOST_HITS
+from eden_memory.domain.error_text import describe
 
 MEMORY_FIELDS = frozenset(
     {"memory_id", "memory_top_k", "memory_recency_weight", "memory_score_threshold", "memory_hits"}
@@ -14,7 +16,6 @@ MEMORY_FIELDS = frozenset(
 """None of them ever leaves for the provider."""
 MESSAGES = "messages"
 INSTRUCTIONS = frozenset({"system", "developer"})
-MOST_HITS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,9 @@ class ChatRequest:
             self._text = body.decode()
             self._members = members_of(self._text, MESSAGES)
         except ValueError as error:
-            raise Invalid(f"the body is no JSON object: {error}", "Send a chat completion request.") from None
+            raise Invalid(
+                f"the body is no JSON object: {describe(error)}", "Send a chat completion request."
+            ) from None
         self._fields = {one.name: one for one in self._members}
         self.asked = _asked({name: one.value for name, one in self._fields.items()})
 

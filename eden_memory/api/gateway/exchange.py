@@ -11,6 +11,7 @@ from eden_memory.api.ids import typed
 from eden_memory.settings import GatewaySettings
 
 NO_HITS = b"[]"
+NO_USER = "no user named: no user's own memory is shown or formed; send `user`"
 
 
 class Exchange:
@@ -45,6 +46,11 @@ class Exchange:
             return self._chat.forwarded(), NO_HITS
         found = await self._remembering.of(who, self._chat.asked, last_user_text(self._chat.messages))
         return self._chat.forwarded(*found.text, self._settings.role), found.hits
+
+    @property
+    def notice(self) -> str | None:
+        """What the caller should know of the part that memory has in the chat."""
+        return NO_USER if self._who is not None and self._who.user is None else None
 
     def ended(self, said: str) -> None:
         """Store what was said; of several choices the next request's history shows the one that was taken."""

@@ -36,7 +36,7 @@ class Gateway:
     ) -> None:
         self._settings = settings
         self._admission = admission or Admission(keys, settings.serve)
-        turns = TurnStore(memory.source, settings)
+        turns = TurnStore(memory.source, memory.database, settings)
         reach = SessionReach(memory)
         self._whose = Whose(settings.gateway, reach)
         self._remembering = Remembering(memory, settings, memory.clock)

@@ -33,8 +33,8 @@ class Keeping:
 
         async def write() -> int:
             await self._store.make_session(who.session, who.agent, who.user)
-            found = await self._store.put_lost(who.session, turns.lost, at) if turns.lost is not None else 0
-            return found + await self._store.put(who.session, who.user, turns.new, at)
+            found = await self._store.put_lost(who, turns.lost, at) if turns.lost is not None else 0
+            return found + await self._store.put(who, turns.new, at)
 
         return self._start(self._tried(write, len(turns.new)))
 
@@ -47,7 +47,7 @@ class Keeping:
         async def in_order() -> None:
             if before is not None:
                 await asyncio.wait([before])
-            await self._tried(lambda: self._store.put(who.session, None, [answer], at), 1)
+            await self._tried(lambda: self._store.put(who, [answer], at), 1)
 
         self._start(in_order())
 

@@ -16,6 +16,7 @@ from eden_memory.api.gateway.problems import problem
 from eden_memory.api.gateway.upstream import Away
 from eden_memory.runtime.metrics import GATEWAY_ADDED, GATEWAY_CHATS
 
+NOTICE = b"x-eden-notice"
 Call = Callable[..., AbstractAsyncContextManager[httpx2.Response]]
 """Asks the provider, with a body where there is one; may raise Away."""
 
@@ -25,6 +26,11 @@ class Chat(Protocol):
 
     async def prepare(self) -> tuple[bytes, bytes | None]:
         """The body for the provider; `memory_hits` as JSON, None where memory has no part in the chat."""
+        ...
+
+    @property
+    def notice(self) -> str | None:
+        """What the caller should know of the part that memory has in the chat."""
         ...
 
     def ended(self, said: str) -> None:
@@ -80,7 +86,7 @@ class Relay(Response):
     async def _streamed(self, response: httpx2.Response, hits: bytes | None, send: Send) -> None:
         answer = StreamedAnswer()
         announced = Announced(hits, streamed=True) if hits is not None else None
-        await send(_start(response, changed=announced is not None))
+        await send(self._start(response, changed=announced is not None))
         try:
             async for chunk in response.aiter_raw():
                 answer.feed(chunk)
@@ -96,6 +102,12 @@ class Relay(Response):
         finally:
             self._asked.ended(answer.text)
 
+    def _start(self, response: httpx2.Response, *, changed: bool) -> dict[str, Any]:
+        start = _start(response, changed=changed)
+        if (notice := self._asked.notice) is not None:
+            start["headers"].append((NOTICE, notice.encode()))
+        return start
+
     async def _whole(self, response: httpx2.Response, hits: bytes | None, send: Send) -> None:
         try:
             body = b"".join([part async for part in response.aiter_raw()])
@@ -105,7 +117,7 @@ class Relay(Response):
         if hits is not None:
             announced = Announced(hits, streamed=False)
             body = announced.put(body) + announced.end()
-        start = _start(response, changed=True)
+        start = self._start(response, changed=True)
         start["headers"].append((b"content-length", str(len(body)).encode()))
         await send(start)
         await send({"type": "http.response.body", "body": body})

@@ -73,7 +73,7 @@ class Remembering:
 
     def _put_together(self, context: str, found: list[Any]) -> Remembered:
         GATEWAY_HITS.inc(len(found))
-        lines = [FactLine(one.scope, one.content, one.formed_at) for one in found]
+        lines = [FactLine(one.scope, one.content, one.valid_from) for one in found]
         text = memory_text(context, lines, self._clock())
         if self._gateway.placement == "start":
             text = MemoryText(in_one(text), "")
@@ -102,5 +102,6 @@ def _hit(found: Any) -> dict[str, Any]:
         "scope": label_of(found.scope),
         "score": found.score,
         "formed_at": found.formed_at,
+        "said_at": found.said_at,
         "version": found.version,
     }

@@ -1,65 +1,89 @@
-"""Turns as messages of the application, where its settings say that they are."""
+"""Turns as messages of the application, written as it writes its own; or, where that cannot be, through the inbox."""
 
+import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import orjson
+from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
+from eden_memory.api.gateway.turn_shape import (
+    Row,
+    TurnShape,
+    UnknownShape,
+    Written,
+    checked_fields,
+    learned_shape,
+    plain_shape,
+)
 from eden_memory.api.gateway.turns import Lost, Turn
+from eden_memory.api.gateway.who import Who
+from eden_memory.domain.source.message_fields import Unusable
+from eden_memory.domain.source.message_mapping import MessageMapping
+from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.ids import encode_id
-from eden_memory.settings import Role, Settings
+from eden_memory.mongo.source.change_stream import PLAIN
+from eden_memory.schemas.documents import Message
+from eden_memory.settings import Settings
+from eden_memory.source_tailing import inbox_name, message_mapping
 
+log = LibraryLogger()
 DUPLICATE_KEY = 11_000
-BEYOND = "\x7f"
-"""Sorts behind every character of a turn's name."""
 SESSIONS_KNOWN = 10_000
-Row = dict[str, Any]
+SAMPLE = 200
+AGAIN_SECONDS = 60.0
+"""While the application has no message, its shape is looked for again."""
+ANY_VERSION, ANY_TIME = "0" * 16, datetime(2026, 3, 1, 12, 0, 0, 123_000, tzinfo=UTC)
 
 
 class TurnStore:
-    """`source` is the application's database."""
+    """`source` is the application's database, `memory` our own."""
 
-    def __init__(self, source: AsyncDatabase[Row], settings: Settings) -> None:
-        self._fields, self._mapped = settings.messages, settings.sessions
+    def __init__(self, source: AsyncDatabase[Row], memory: AsyncDatabase[Row], settings: Settings) -> None:
+        self._settings, self._fields, self._mapped = settings, settings.messages, settings.sessions
+        self._source = source
         self._messages = source[settings.messages.collection]
         self._sessions = source[self._mapped.collection] if self._mapped.collection is not None else None
+        self._inbox = source[inbox_name(settings)]
+        self._recorded = memory[settings.names[Message.COLLECTION]]
         self._makes_sessions = settings.gateway.create_sessions
-        self._roles = {ours: theirs for theirs, ours in settings.messages.roles.items()}
+        self._extra = checked_fields(settings.gateway.message_fields, settings.messages)
         self._made: OrderedDict[tuple[str, str | None], None] = OrderedDict()
+        self._shape: TurnShape | UnknownShape | None = None
+        self._until = 0.0
 
-    async def put(self, session: Any, user: Any, turns: Sequence[Turn], at: datetime) -> int:
+    async def put(self, who: Who, turns: Sequence[Turn], at: datetime) -> int:
         """Insert those that are not there yet, in order; how many. The same at every repeat."""
         if not turns:
             return 0
-        rows = [self._row(session, user, one, at + timedelta(milliseconds=n)) for n, one in enumerate(turns)]
-        return await self._insert_all(rows) if len(rows) > 1 else await self._insert(rows[0])
+        said = [
+            Written(one, who.session, who.user, who.agent, at + timedelta(milliseconds=n))
+            for n, one in enumerate(turns)
+        ]
+        shape = await self._current()
+        if isinstance(shape, UnknownShape):
+            return await self._ask(said)
+        rows = [shape.row(one, self._fields, self._extra) for one in said]
+        return await _insert(self._messages, rows)
 
-    async def _insert(self, row: Row) -> int:
-        try:
-            await self._messages.insert_one(row)
-        except DuplicateKeyError as error:
-            if not _is_known(error.details or {}):
-                raise
-            return 0
-        return 1
-
-    async def _insert_all(self, rows: list[Row]) -> int:
-        try:
-            return len((await self._messages.insert_many(rows, ordered=False)).inserted_ids)
-        except BulkWriteError as error:
-            if not all(_is_known(one) for one in error.details["writeErrors"]):
-                raise
-            return int(error.details["nInserted"])
-
-    async def put_lost(self, session: Any, lost: Lost, before: datetime) -> int:
+    async def put_lost(self, who: Who, lost: Lost, before: datetime) -> int:
         """Insert an answer that the history shows and that is not stored (yet), as said before a time; 0 or 1."""
-        asked = await self._messages.find_one({"_id": lost.behind}, {"_id": 1})
-        if asked is None or await self._messages.find_one({"_id": _beginning(lost.answer.slot)}, {"_id": 1}):
+        shape = await self._current()
+        if isinstance(shape, UnknownShape):
+            asked = await self._known(encode_id(lost.behind), lost.behind)
+            slot = TurnShape().range_of(lost.answer.slot)
+            typed = {name: encode_id(text) for name, text in slot.items()}
+            taken = await self._known(typed, slot)
+        else:
+            asked = await self._messages.find_one({"_id": shape.lost_id(lost.behind)}, {"_id": 1})
+            taken = await self._messages.find_one({"_id": shape.range_of(lost.answer.slot)}, {"_id": 1})
+        if not asked or taken:
             return 0
-        return await self.put(session, None, [lost.answer], before - timedelta(milliseconds=1))
+        return await self.put(who, [lost.answer], before - timedelta(milliseconds=1))
 
     async def make_session(self, session: Any, agent: Any, user: Any) -> None:
         """The session's document with this user in it, where the gateway is to make it."""
@@ -73,34 +97,105 @@ class TurnStore:
         if len(self._made) > SESSIONS_KNOWN:
             self._made.popitem(last=False)
 
-    def _row(self, session: Any, user: Any, turn: Turn, at: datetime) -> Row:
-        row: Row = {"_id": turn.name}
-        fields = self._fields
-        _put(row, fields.session_id, session)
-        _put(row, fields.role, self._role(turn.role))
-        _put(row, fields.content, turn.text)
-        _put(row, fields.created_at, at)
-        if turn.role == "user" and user is not None:
-            _put(row, fields.user_id, user)
-        return row
+    async def _current(self) -> TurnShape | UnknownShape:
+        if self._shape is None or time.monotonic() > self._until:
+            self._shape, known = await turn_shape(self._source, self._settings)
+            self._until = float("inf") if known else time.monotonic() + AGAIN_SECONDS
+            if isinstance(self._shape, UnknownShape):
+                log.info("turns of chats go to memory through the inbox", reason=self._shape.reason)
+        return self._shape
 
-    def _role(self, role: Role) -> str:
-        """As the application calls it."""
-        return self._roles.get(role, role)
+    async def _ask(self, said: Sequence[Written]) -> int:
+        """As texts to remember: each is the message of its name, however often it is asked for."""
+        names = [one.turn.name for one in said]
+        known = await self._recorded.distinct("_id", {"_id": {"$in": [encode_id(one) for one in names]}})
+        rows = [_asked(one) for one in said if encode_id(one.turn.name) not in known]
+        return await _insert(self._inbox, rows) if rows else 0
+
+    async def _known(self, typed: Any, name: Any) -> bool:
+        """Whether memory knows such a message, or is about to."""
+        for collection, wanted in ((self._inbox, name), (self._recorded, typed)):
+            if await collection.find_one({"_id": wanted}, {"_id": 1}) is not None:
+                return True
+        return False
+
+
+async def turn_shape(source: AsyncDatabase[Row], settings: Settings) -> tuple[TurnShape | UnknownShape, bool]:
+    """The shape in which turns are written, and whether it is the application's own and stays."""
+    chosen, fields = settings.gateway.turns, settings.messages
+    if chosen == "inbox":
+        return UnknownShape("EDEN_GATEWAY_TURNS=inbox"), True
+    newest = source.get_collection(fields.collection, codec_options=PLAIN).find(
+        sort=[("_id", -1)], limit=SAMPLE
+    )
+    documents = await newest.to_list()
+    shape = learned_shape(documents, fields)
+    if isinstance(shape, TurnShape):
+        extra = checked_fields(settings.gateway.message_fields, fields)
+        shape = (
+            shape
+            if _reads_back(shape, message_mapping(settings), settings, extra)
+            else UnknownShape("the field mapping would not read a turn back as it was said")
+        )
+    if chosen == "messages" and isinstance(shape, UnknownShape):
+        return plain_shape(fields), True
+    return shape, bool(documents)
+
+
+def _reads_back(
+    shape: TurnShape, mapping: MessageMapping, settings: Settings, extra: Mapping[str, Any]
+) -> bool:
+    """Whether a turn of each side, written so, becomes the record that it should."""
+    for role in ("user", "assistant"):
+        turn = Turn("gw-a-b-c", "gw-a-b-", role, "Said.")
+        row = shape.row(Written(turn, "s", "u", "a", ANY_TIME), settings.messages, extra)
+        try:
+            event = orjson.loads(mapping.record(row, ANY_VERSION, b"", "stream").value or b"")
+        except Unusable:
+            return False
+        author = "s.u" if role == "user" else None
+        if (event["role"], event["user_id"], event["text"], event["session_id"]) != (
+            role,
+            author,
+            "Said.",
+            "s.s",
+        ):
+            return False
+    return True
+
+
+async def _insert(collection: AsyncCollection[Row], rows: list[Row]) -> int:
+    """How many were not there."""
+    try:
+        if len(rows) == 1:
+            await collection.insert_one(rows[0])
+            return 1
+        return len((await collection.insert_many(rows, ordered=False)).inserted_ids)
+    except DuplicateKeyError as error:
+        if not _is_known(error.details or {}):
+            raise
+        return 0
+    except BulkWriteError as error:
+        if not all(_is_known(one) for one in error.details["writeErrors"]):
+            raise
+        return int(error.details["nInserted"])
+
+
+def _asked(one: Written) -> Row:
+    turn = one.turn
+    author = one.user if turn.role == "user" else None
+    return {
+        "_id": turn.name,
+        "kind": "added_text",
+        "session_id": one.session,
+        "user_id": author,
+        "role": turn.role,
+        "text": turn.text,
+        "created_at": one.at,
+        "asked_by": "gateway",
+    }
 
 
 def _is_known(refused: Mapping[str, Any]) -> bool:
     """The turn is there already: not refused by an index of the application's own."""
     return refused.get("code") == DUPLICATE_KEY and "_id" in refused.get("keyPattern", {"_id": 1})
-
-
-def _beginning(prefix: str) -> Row:
-    return {"$gte": prefix, "$lt": prefix + BEYOND}
-
-
-def _put(row: Row, path: str, value: Any) -> None:
-    """Set a dotted path."""
-    *above, last = path.split(".")
-    for name in above:
-        row = row.setdefault(name, {})
-    row[last] = value

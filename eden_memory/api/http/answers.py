@@ -7,7 +7,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from schemas.scopes import ScopeKind
+from eden_memory.schemas.scopes import ScopeKind
 
 T = TypeVar("T")
 
@@ -48,7 +48,11 @@ class FactAnswer(_Answer):
     decision: str
     reason: str | None
     formed_at: datetime
+    """When it was formed: of history read in, long after it was said."""
+    said_at: datetime
+    """When what began it was said."""
     valid_from: datetime
+    """Since when this version holds."""
     expires_at: datetime | None
     retired_at: datetime | None
     retired_because: str | None
@@ -85,7 +89,8 @@ class HistoryAnswer(_Answer):
     found: int
     """How often searches found it."""
     last_found_at: datetime | None
-    cost_usd: Decimal
+    cost_usd: Decimal | None
+    """Of the versions whose cost is known; null where models were asked and no price is known."""
 
 
 class ReflectionAnswer(_Answer):
@@ -95,6 +100,9 @@ class ReflectionAnswer(_Answer):
     scope: ScopeAnswer
     content: str
     formed_at: datetime
+    """The end of the window that it was formed from: lists and their filters go by it."""
+    said_at: datetime
+    """When it was said: the newest of its messages, which decides what is newer."""
     absorbed: bool
     absorbed_at: datetime | None
     absorbed_into: int | None
@@ -121,6 +129,8 @@ class BlobAnswer(_Answer):
     words: int
     word_limit: int
     consolidated_at: datetime
+    said_at: datetime
+    """When the newest of what it holds was said."""
     earlier: list[BlobVersionAnswer]
     """Newest first."""
 
@@ -141,7 +151,12 @@ class FoundAnswer(_Answer):
     scope: ScopeAnswer
     score: float
     formed_at: datetime
+    """When it was formed: of history read in, long after it was said."""
+    said_at: datetime
+    """When what began it was said."""
     version: int
+    valid_from: datetime
+    """Since when this version holds."""
     retired_at: datetime | None
     scores: dict[str, float]
     """What each stage gave it."""
@@ -160,6 +175,8 @@ class SearchAnswer(_Answer):
     """What a search found, best first."""
 
     facts: list[FoundAnswer]
+    text_only: Literal["over_budget", "unavailable"] | None = None
+    """Why facts were found by words alone: no room in a budget, or the embedder is away; null: as asked for."""
     stages: list[StageAnswer] | None = None
     """Asked for by `debug`."""
 

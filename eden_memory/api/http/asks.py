@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
-from schemas.events.forgetting import Forgettable
-from schemas.scopes import ScopeKind
+from eden_memory.schemas.events.forgetting import Forgettable
+from eden_memory.schemas.scopes import ScopeKind
 
 IdText = Annotated[str, Field(min_length=1, max_length=1_024, examples=["s.ada"])]
 Text = Annotated[str, Field(min_length=1, max_length=100_000)]
@@ -31,6 +31,13 @@ class Who(_Said):
 
     user: IdText | None = None
     """As of all other requests."""
+
+
+class Forming(Who):
+    """Who asks, and when."""
+
+    if_due: bool = False
+    """Only if a window is due: enough messages or tokens, or idle for long enough."""
 
 
 class ContextWhere(Where):
@@ -118,6 +125,16 @@ class Addition(_Body):
 
     text: Text | None = None
     messages: Annotated[list[Turn] | None, Field(min_length=1, max_length=200)] = None
+    scope: Annotated[
+        str | None,
+        Field(
+            max_length=100,
+            description="whose memory it becomes, outside of sessions: user (unset, with a user) or agent "
+            "(unset, without), which all of its users see",
+        ),
+    ] = None
+    at: Annotated[AwareDatetime | None, Field(strict=False)] = None
+    """When it was said, where a message does not say so itself; not in the future."""
 
     @model_validator(mode="after")
     def _one_of_both(self) -> "Addition":

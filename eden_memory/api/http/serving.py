@@ -44,7 +44,8 @@ class DoorsServer:
                 server_header=False,
                 backlog=BACKLOG,
                 timeout_graceful_shutdown=int(settings.run.drain_seconds),
-            )
+            ),
+            "EDEN_SERVE_PORT",
         )
 
     async def run(self) -> None:

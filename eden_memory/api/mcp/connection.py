@@ -76,9 +76,9 @@ class Door:
         await self.demand(opened, right, opened.session, new=new)
         return opened
 
-    async def still(self, request: ServerRequestContext[Any, Any]) -> None:
-        """An EdenError once whoever asks is not let in any more."""
-        await self._who(request)
+    async def caller(self, request: ServerRequestContext[Any, Any]) -> Caller:
+        """Return who asks; an EdenError once they are not let in any more."""
+        return (await self._who(request)).caller
 
     async def demand(self, opened: "Opened", right: Right, session: Any, *, new: bool = False) -> None:
         """Refused, unless the caller may do this in a session (as the application has its id)."""

@@ -87,13 +87,13 @@ class Contexts:
         if len(uris) > MOST_URIS:
             raise MCPError(INVALID_PARAMS, f"at most {MOST_URIS} resources on one stream")
         try:
+            caller = await self._door.caller(ctx)
             opened = {uri: await self._opened(ctx, uri) for uri in uris}
         except EdenError as error:
             raise MCPError(INVALID_PARAMS, error.what) from None
-        names = {one.connection.caller.name for one in opened.values()} or {""}
         bus = InMemorySubscriptionBus()
         handler = ListenHandler(bus)
-        async with self._counted(names.pop()), AsyncExitStack() as stack:
+        async with self._counted(caller.name), AsyncExitStack() as stack:
             for uri, memory in opened.items():
                 await stack.enter_async_context(_beside(self._tell(ctx, bus, handler, uri, memory)))
             await stack.enter_async_context(_beside(self._end_if_refused(ctx, handler, uris)))
@@ -111,7 +111,7 @@ class Contexts:
         while True:
             await asyncio.sleep(self._heartbeat_seconds)
             try:
-                await self._door.still(ctx)
+                await self._door.caller(ctx)
                 for uri in uris:
                     await self._opened(ctx, uri)
             except EdenError:

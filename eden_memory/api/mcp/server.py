@@ -7,10 +7,14 @@ from importlib.metadata import version
 from typing import Any, cast
 
 from mcp.server.caching import CacheHint
-from mcp.server.context import ServerRequestContext
-from mcp.server.mcpserver import MCPServer
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS, CallToolResult, GetPromptResult, InputRequiredResult
+from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
@@ -19,7 +23,7 @@ from eden_memory.api.admission import Admission, Turned, is_own_origin, secret_o
 from eden_memory.api.http.problem import problem, problem_of
 from eden_memory.api.mcp.connection import HEADERS, Connection, Door, Who
 from eden_memory.api.mcp.resources import Contexts
-from eden_memory.api.mcp.tools import Tools
+from eden_memory.api.mcp.tools import Tools, wrong_arguments
 from eden_memory.api.memory import Memory
 from eden_memory.domain.errors import EdenError
 from eden_memory.settings import Settings
@@ -34,19 +38,51 @@ INSTRUCTIONS = (
 )
 
 
+class MemoryServer(MCPServer[Any]):
+    """The library's server, with sentences for a model and protocol errors for a host where a request is wrong."""
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
+    ) -> CallToolResult | InputRequiredResult:
+        """Call a tool; MCPError if there is none of this name, ToolError with a sentence for wrong arguments."""
+        if name not in {tool.name for tool in await self.list_tools()}:
+            raise MCPError(INVALID_PARAMS, f"there is no tool {name!r}")
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if isinstance(error.__cause__, ValidationError):
+                raise ToolError(wrong_arguments(error.__cause__)) from error.__cause__
+            raise
+
+    async def get_prompt(
+        self, name: str, arguments: dict[str, Any] | None = None, context: Context[Any, Any] | None = None
+    ) -> GetPromptResult:
+        """Refuse: there are no prompts."""
+        del arguments, context
+        raise MCPError(INVALID_PARAMS, f"there is no prompt {name!r}")
+
+
+async def declaring_no_prompts(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+    """Middleware: the library declares prompts whether there are any or not."""
+    result = await call_next(ctx)
+    if ctx.method in ("initialize", "server/discover") and isinstance(result, dict):
+        cast("dict[str, Any]", result["capabilities"]).pop("prompts", None)
+    return result
+
+
 def mcp_server(memory: Memory, who: Who, stopping: asyncio.Event | None = None) -> MCPServer[Any]:
     """Tools and resources over `memory`, for whoever `who` says; `stopping` ends the streams of listeners."""
     door = Door(memory, who)
     serve = memory.settings.serve
     contexts = Contexts(door, serve.subscriptions, stopping or asyncio.Event(), serve.heartbeat_seconds)
-    server = MCPServer[Any](
+    server = MemoryServer(
         "eden-memory",
         title="Eden Memory",
         instructions=INSTRUCTIONS,
         version=version("eden-memory"),
         log_level="ERROR",
         cache_hints={"resources/read": CacheHint(0, "private")},
-        middleware=[contexts.around],
+        middleware=[contexts.around, declaring_no_prompts],
     )
     Tools(door).register(server)
     contexts.register(server)
@@ -104,6 +140,11 @@ class McpApp:
             return
         if not self._running:
             await problem(503, "away", "MCP is not served by this process")(scope, receive, send)
+            return
+        if scope["method"] != "POST":  # the older protocol's GET stream would carry nothing, without end
+            await problem(405, "method-not-allowed", "only POST is possible here", headers={"Allow": "POST"})(
+                scope, receive, send
+            )
             return
         await self._manager.handle_request(scope, receive, send)
 

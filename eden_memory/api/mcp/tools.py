@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, ParamSpec, TypeVar
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
-from pydantic import Field
+from pydantic import Field, ValidationError
 from pymongo.errors import PyMongoError
 
 from eden_memory.api.errors import Invalid
@@ -31,6 +31,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MOST_TEXT = 20_000
+MOST_WRONG = 5
 # Optional texts are "" and not null: of those that may be null the SDK reads what looks like JSON as JSON.
 Call = Context[Any, Any]
 Session = Annotated[
@@ -96,7 +97,7 @@ class Tools:
         the time when it was said: where two contradict each other, the newer one counts.
         """
         memory = await self._door.open(ctx.request_context, "read", session, user)
-        found = await memory.service.search_facts(
+        report = await memory.service.explain_search(
             queries,
             session=memory.session,
             user=memory.user,
@@ -112,12 +113,13 @@ class Tools:
                 scope=one.scope.kind,
                 score=one.score,
                 formed_at=one.formed_at,
+                said_at=one.valid_from,
                 version=one.version,
                 retired_at=one.retired_at,
             )
-            for one in found
+            for one in report.facts
         ]
-        return SearchAnswer(facts=facts)
+        return SearchAnswer(facts=facts, text_only=report.text_only)
 
     async def get_memory_context(
         self,
@@ -161,14 +163,34 @@ class Tools:
         memory = await self._door.open(ctx.request_context, "read", session, user)
         return await _listed(memory, kind, include_inactive, limit, cursor or None)
 
-    async def add_memory(self, ctx: Call, text: Text, session: Session = "", user: User = "") -> AddedAnswer:
+    async def add_memory(
+        self,
+        ctx: Call,
+        text: Text,
+        scope: Annotated[
+            str,
+            Field(
+                max_length=100,
+                description="user (empty, with a user), or agent: then every user of the agent sees it; "
+                "only outside of sessions",
+            ),
+        ] = "",
+        at: Annotated[
+            datetime | None,
+            Field(description="when it was said or became true, if not now; UTC unless it says"),
+        ] = None,
+        session: Session = "",
+        user: User = "",
+    ) -> AddedAnswer:
         """Remember a text that is worth knowing in later conversations: only what the user wants remembered.
 
         Facts and reflections are formed from it in the background, compared with what is known; it is not
         searchable at once.
         """
         memory = await self._door.open(ctx.request_context, "write", session, user, new=True)
-        added = await memory.service.add(text, session=memory.session, user=memory.user)
+        added = await memory.service.add(
+            text, session=memory.session, user=memory.user, scope=scope or None, at=_utc(at)
+        )
         return AddedAnswer(request_ids=list(added.request_ids), session=added.session)
 
     async def forget(
@@ -234,6 +256,13 @@ def told(tool: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
             raise ToolError("the memory cannot be reached at this moment, try again later") from None
 
     return telling
+
+
+def wrong_arguments(error: ValidationError) -> str:
+    """One sentence about arguments that a tool does not take; what was given is not repeated."""
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    wrong = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in found[:MOST_WRONG]]
+    return f"The arguments do not fit the tool's schema: {'; '.join(wrong)}."
 
 
 def _sentences(error: EdenError) -> Sequence[str]:

@@ -22,7 +22,7 @@ from eden_memory.domain.search.rerank import reranked
 from eden_memory.domain.search.scored import Scored
 from eden_memory.domain.search.times import spans_of
 from eden_memory.ports import Embedder, FactLists, Reranker
-from schemas.scopes import Scope
+from eden_memory.schemas.scopes import Scope
 
 RERANK_SECONDS = 5.0
 """A reranker that takes longer is done without."""
@@ -57,7 +57,7 @@ class SearchEngine:
         if not request.texts or not by_key or request.top_k < 1:
             return trace.report(request.search_type, ())
         ranking = _as_asked(self._ranking, request)
-        search = Search(tuple(by_key), request.texts, request, ranking, asking, trace)
+        search = Search(tuple(by_key), request.texts, request, ranking, asking or request.asking, trace)
         found = await self._ranked(await self._listing.of(search), search)
         visible = [one for one in found if one.fact.scope_key in by_key]
         best = self._worth_it(visible, request)
@@ -130,6 +130,7 @@ def _fact(scope: Scope, one: Scored) -> FoundFact:
         scope=scope,
         score=one.score,
         formed_at=fact.formed_at,
+        said_at=fact.said_at,
         version=fact.version,
         valid_from=fact.valid_from,
         retired_at=fact.retired_at,

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from eden_memory.api.errors import OverBudget
 from eden_memory.api.search.requests import SearchRequest
 from eden_memory.api.search.trace import SHOWN, Trace
 from eden_memory.domain.asking import Asking
@@ -48,6 +49,9 @@ class Listing:
         )
         if failed and meaning is None and words is None:
             raise failed[0]
+        if kind == "hybrid" and meaning is None:
+            over = any(isinstance(one, OverBudget) for one in failed)
+            search.trace.text_only = "over_budget" if over else "unavailable"
         return [
             QueryLists(
                 semantic=meaning[0][number] if meaning is not None else None,
@@ -65,7 +69,7 @@ class Listing:
         found = await self._lists.semantic(
             search.keys, vectors, ranking.most, ranking.semantic_least, search.request.when
         )
-        lists = _visible(found, search.keys)
+        lists = _visible(found, search)
         search.trace.ran("semantic", begun, sum(map(len, lists)), _shown(lists))
         return lists, vectors
 
@@ -74,7 +78,7 @@ class Listing:
         found = await self._lists.textual(
             search.keys, search.queries, ranking.most, ranking.text_least, search.request.when
         )
-        lists = _visible(found, search.keys)
+        lists = _visible(found, search)
         search.trace.ran("text", begun, sum(map(len, lists)), _shown(lists))
         return lists
 
@@ -92,9 +96,20 @@ async def _nothing() -> None:
     return None
 
 
-def _visible(lists: Lists, keys: Sequence[str]) -> Lists:
-    """Only facts of the scopes that were asked for, whatever the store says."""
-    return [[one for one in ranked if one.fact.scope_key in keys] for ranked in lists]
+def _visible(lists: Lists, search: Search) -> Lists:
+    """Only facts of the scopes that were asked for, and none that is hidden or has expired."""
+    when, private = search.request.when, search.request.private
+    now = when.as_of or search.request.asked_at
+    return [
+        [
+            one
+            for one in ranked
+            if one.fact.scope_key in search.keys
+            and not (one.fact.of_users and one.fact.scope_key in private)
+            and (when.include_retired or one.fact.expires_at is None or one.fact.expires_at > now)
+        ]
+        for ranked in lists
+    ]
 
 
 def _shown(lists: Lists) -> list[tuple[str, float]]:

@@ -3,16 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Literal
 
 from eden_memory.api.errors import Invalid
+from eden_memory.domain.asking import Asking
+from eden_memory.domain.constants import MOST_FOUND, MOST_QUERIES, MOST_QUERY_CHARACTERS
 from eden_memory.domain.search.candidates import NOW, When
 from eden_memory.domain.search.ranking import Kind
-from schemas.scopes import Scope
+from eden_memory.schemas.scopes import Scope
 
-MOST_QUERIES = 3
-MOST_CHARACTERS = 2_000
-"""Of one query; what is beyond is not read."""
-MOST_FOUND = 200
+TextOnly = Literal["over_budget", "unavailable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class SearchRequest:
     queries: tuple[str, ...]
     """At most three; blank ones are left out, equal ones asked once."""
     top_k: int = 10
-    """Facts returned at most, up to 200; less than one finds nothing."""
+    """Facts returned at most, 0 to 200; 0 finds nothing."""
     search_type: Kind = "hybrid"
     when: When = NOW
     asked_at: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -36,6 +36,10 @@ class SearchRequest:
     the best `top_k`."""
     list_size: int | None = None
     """Candidates of each list; None: as the settings say."""
+    asking: Asking | None = None
+    """On whose behalf the embedder is asked, and counted."""
+    private: frozenset[str] = frozenset()
+    """Keys of scopes in which nothing is found that rests on what users said."""
 
     def __post_init__(self) -> None:
         if len(self.queries) > MOST_QUERIES:
@@ -47,6 +51,8 @@ class SearchRequest:
         if not 0 <= self.related < 1:
             raise Invalid(f"related {self.related}", "It is from 0 to less than 1.")
         size = 1 if self.list_size is None else self.list_size
+        if self.top_k < 0:
+            raise Invalid(f"top_k {self.top_k}", f"It is between 0 and {MOST_FOUND}.")
         if self.top_k > MOST_FOUND or not 1 <= size <= MOST_FOUND:
             raise Invalid("more facts than a search gives", f"Ask for at most {MOST_FOUND}.")
         if self.asked_at.tzinfo is None:
@@ -55,7 +61,7 @@ class SearchRequest:
     @property
     def texts(self) -> tuple[str, ...]:
         """The queries as they are asked."""
-        whole = (" ".join(query.split())[:MOST_CHARACTERS] for query in self.queries)
+        whole = (" ".join(query.split())[:MOST_QUERY_CHARACTERS] for query in self.queries)
         return tuple(dict.fromkeys(query for query in whole if query))
 
 
@@ -69,9 +75,12 @@ class FoundFact:
     score: float
     """What it was ranked by, 0 to 1: of this search only, not to be compared with another's."""
     formed_at: datetime
+    """When it was formed: of history read in, long after it was said."""
     version: int
     valid_from: datetime
-    """When this version was stated."""
+    """Since when this version holds."""
+    said_at: datetime
+    """When what began it was said."""
     retired_at: datetime | None = None
     scores: Mapping[str, float] = field(default_factory=dict[str, float])
     """By stage: `semantic` (1 + cosine) / 2, `text` the store's, `fused`, and what later stages gave it."""
@@ -103,3 +112,8 @@ class SearchReport:
     warnings: tuple[str, ...] = ()
     """What failed and was done without: `semantic`, `text`, `rerank`, with the reason."""
     milliseconds: float = 0.0
+    text_only: TextOnly | None = None
+    """Why facts were found by words alone: `over_budget`, or `unavailable` (the embedder or its list failed).
+
+    None: as asked for.
+    """

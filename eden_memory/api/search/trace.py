@@ -5,7 +5,7 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import Protocol
 
-from eden_memory.api.search.requests import FoundFact, SearchReport, StageReport
+from eden_memory.api.search.requests import FoundFact, SearchReport, StageReport, TextOnly
 from eden_memory.domain.search.scored import Scored
 from eden_memory.logs import LibraryLogger
 
@@ -37,6 +37,7 @@ class Trace:
         self._watch, self._begun = watch, time.perf_counter()
         self._stages: list[StageReport] = []
         self.warnings: list[str] = []
+        self.text_only: TextOnly | None = None
 
     @contextmanager
     def timed(self, name: str) -> Generator[list[Scored]]:
@@ -65,4 +66,4 @@ class Trace:
         seconds = time.perf_counter() - self._begun
         if self._watch is not None:
             self._watch.searched(kind, seconds, len(facts))
-        return SearchReport(facts, tuple(self._stages), tuple(self.warnings), 1000 * seconds)
+        return SearchReport(facts, tuple(self._stages), tuple(self.warnings), 1000 * seconds, self.text_only)

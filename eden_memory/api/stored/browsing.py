@@ -12,13 +12,15 @@ from eden_memory.api.errors import Invalid, NotFound
 from eden_memory.api.results import BlobView, FactHistory, FactView, Page, ReflectionView
 from eden_memory.api.stored import views
 from eden_memory.api.stored.cursors import cursor_of, digest_of, place_of
+from eden_memory.domain.constants import MOST_LISTED
 from eden_memory.domain.context.visible import Asked, View
 from eden_memory.domain.names import Names
+from eden_memory.mongo.memory.hidden import MongoHidden, without
 from eden_memory.mongo.memory.memory_documents import document_of
-from schemas.documents import Access, Consolidated, Fact, Reflection
-from schemas.scopes import Scope, ScopeKind
+from eden_memory.schemas.documents import Access, Consolidated, Fact, Reflection
+from eden_memory.schemas.provenance import SourceMessage
+from eden_memory.schemas.scopes import Scope, ScopeKind
 
-MOST = 200
 KEY_TEXT = re.compile(r"[A-Za-z0-9_.~%:/-]{1,4096}")
 KINDS: tuple[str, ...] = get_args(ScopeKind)
 Row = dict[str, Any]
@@ -41,8 +43,8 @@ class Filters:
             isinstance(self.scopes, str) or not all(one in KINDS for one in self.scopes)
         ):
             raise Invalid("there is no such scope", f"Of: {', '.join(KINDS)}.")
-        if type(self.limit) is not int or not 1 <= self.limit <= MOST:
-            raise Invalid("a page has no such limit", f"1 to {MOST}.")
+        if type(self.limit) is not int or not 1 <= self.limit <= MOST_LISTED:
+            raise Invalid("a page has no such limit", f"1 to {MOST_LISTED}.")
         if type(self.flag) not in (bool, type(None)) or not all(map(_is_time, (self.since, self.until))):
             raise Invalid("a filter is not of its type", "Times are datetimes, switches are true or false.")
         if self.cursor is not None and not isinstance(self.cursor, str):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -101,7 +103,8 @@ class Browsing:
     async def blobs(self, asked: Asked, view: View, filters: Filters) -> list[BlobView]:
         """Of the visible scopes, from broad to narrow."""
         scopes = scopes_of(asked, view)
-        keys = _wanted(view, filters)
+        hidden = await MongoHidden(self._database, self._names).blobs(view.private)
+        keys = [key for key in _wanted(view, filters) if key not in hidden]
         rows = (
             await self._database[self._names[Consolidated.COLLECTION]].find({"_id": {"$in": keys}}).to_list()
         )
@@ -129,10 +132,19 @@ class Browsing:
         row = await self._visible(Reflection.COLLECTION, view, reflection_id, {"scope_key": 1})
         return scopes_of(asked, view)[row["scope_key"]]
 
+    async def sources(self, what: str, target: str) -> tuple[SourceMessage, ...]:
+        """The messages on which a stored fact or reflection rests; none for anything else."""
+        kind = {"fact": Fact, "reflection": Reflection}.get(what)
+        if kind is None:
+            return ()
+        row = await self._database[self._names[kind.COLLECTION]].find_one({"_id": target}, {"embedding": 0})
+        return () if row is None else document_of(kind, row).sources
+
     async def _visible(self, name: str, view: View, wanted: Any, fields: Mapping[str, int]) -> Row:
         row = None
         if isinstance(wanted, str) and KEY_TEXT.fullmatch(wanted):
-            row = await self._database[self._names[name]].find_one({"_id": wanted}, dict(fields))
+            query = {"_id": wanted, **without(view.private)}
+            row = await self._database[self._names[name]].find_one(query, dict(fields))
         if row is None or row["scope_key"] not in view.scope_keys:
             raise NotFound(f"there is no such {name.removesuffix('s')} here")
         return row
@@ -141,7 +153,7 @@ class Browsing:
         self, listed: _List, asked: Asked, view: View, filters: Filters
     ) -> tuple[list[Row], str | None]:
         digest = filters.digest(listed.of, asked)
-        query = page_query(listed, _wanted(view, filters), filters, digest)
+        query = page_query(listed, _wanted(view, filters), filters, digest) | without(view.private)
         fields = dict.fromkeys(listed.hidden, 0) or None
         found = self._database[self._names[listed.of]].find(query, fields)
         rows = await found.sort(listed.sort).limit(filters.limit + 1).to_list()

@@ -16,7 +16,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from eden_memory.api.ids import typed
 from eden_memory.domain.names import Names
 from eden_memory.mongo.ids import encode_id
-from schemas.documents import (
+from eden_memory.schemas.documents import (
     Access,
     Budget,
     Consolidated,
@@ -31,7 +31,7 @@ from schemas.documents import (
     UsageTotal,
     WindowTexts,
 )
-from schemas.envelope import rfc3339
+from eden_memory.schemas.envelope import rfc3339
 
 Row = dict[str, Any]
 Items = AsyncGenerator[tuple[str, Row]]

@@ -12,7 +12,7 @@ from eden_memory.domain.context.visible import View
 from eden_memory.domain.limits import label_of
 from eden_memory.domain.names import Names
 from eden_memory.domain.words import words_of
-from schemas.documents import Reflection
+from eden_memory.schemas.documents import Reflection
 
 
 async def scope_stats(

@@ -7,10 +7,10 @@ from decimal import Decimal
 from eden_memory.api.results import BlobVersionView, BlobView, FactView, ReflectionView, VersionView
 from eden_memory.domain.context.visible import Asked
 from eden_memory.domain.words import words_of
-from schemas.documents import Consolidated, Fact, Reflection
-from schemas.events.facts import CommandRef, Decision
-from schemas.provenance import Call, SourceMessage
-from schemas.scopes import Scope
+from eden_memory.schemas.documents import Consolidated, Fact, Reflection
+from eden_memory.schemas.events.facts import CommandRef, Decision
+from eden_memory.schemas.provenance import Call, SourceMessage
+from eden_memory.schemas.scopes import Scope
 
 SMALLEST = Decimal("1e-12")
 
@@ -26,6 +26,7 @@ def fact_view(fact: Fact, scope: Scope, asked: Asked) -> FactView:
         decision=fact.decision,
         reason=fact.reason,
         formed_at=fact.formed_at,
+        said_at=fact.said_at,
         valid_from=fact.valid_from,
         expires_at=fact.expires_at,
         retired_at=fact.retired_at,
@@ -55,6 +56,7 @@ def reflection_view(one: Reflection, scope: Scope, asked: Asked) -> ReflectionVi
         scope=scope,
         content=one.content,
         formed_at=one.formed_at,
+        said_at=one.said_at,
         absorbed=one.absorbed,
         absorbed_at=one.absorbed_at,
         absorbed_into=one.absorbed_into,
@@ -73,6 +75,7 @@ def blob_view(blob: Consolidated, scope: Scope) -> BlobView:
         words=words_of(blob.content),
         word_limit=blob.word_limit,
         consolidated_at=blob.last_consolidated_at,
+        said_at=blob.said_at,
         earlier=tuple(BlobVersionView(one.version, one.content, one.consolidated_at) for one in blob.history),
     )
 

@@ -21,8 +21,8 @@ from eden_memory.api.search.requests import FoundFact, SearchReport
 from eden_memory.api.service import MemoryService
 from eden_memory.api.sync.loop import LoopThread
 from eden_memory.domain.search.ranking import Kind
-from schemas.events.forgetting import Forgettable
-from schemas.scopes import ScopeKind
+from eden_memory.schemas.events.forgetting import Forgettable
+from eden_memory.schemas.scopes import ScopeKind
 
 
 class SyncCalls(ABC):
@@ -42,6 +42,7 @@ class SyncCalls(ABC):
         """The XML for the agent's prompt, "" where there is nothing; `message` is the user's, for recall.
 
         Kept in the process until something that it was made from changes: a repeated call costs microseconds.
+        Where the authors of messages say who is in a session, each call asks for them.
         """
         return self.thread.run(self.service.get_memory_context(session, user, message))
 
@@ -102,7 +103,10 @@ class SyncCalls(ABC):
         related: float = 0.0,
         asked_at: datetime | None = None,
     ) -> SearchReport:
-        """As :meth:`search_facts`, with the time, the candidates and the scores of every stage."""
+        """As :meth:`search_facts`, with the time, the candidates and the scores of every stage.
+
+        `text_only` of the report says why facts were found by words alone, where they were.
+        """
         return self.thread.run(
             self.service.explain_search(
                 queries,
@@ -213,23 +217,48 @@ class SyncCalls(ABC):
         return self.thread.run(self.service.on_session_end(session))
 
     def maybe_form_memories(self, session: Any) -> str:
-        """Form what is pending in the session now, if anything is."""
+        """Form what is pending in the session if a window is due: enough messages or tokens, or idle for long enough.
+
+        The running system decides this for itself all the time; call it where your code expects the decision to be
+        asked for. :meth:`form_now` forms whatever the count.
+        """
         return self.thread.run(self.service.maybe_form_memories(session))
 
     def process_cold_session(self, session: Any) -> str:
-        """As :meth:`maybe_form_memories`, without waiting until the session has been idle for long enough."""
+        """Form what is pending in a session that has gone cold: idle for long enough, with enough messages.
+
+        The same request as :meth:`maybe_form_memories`: a session that is not cold is left as it is.
+        """
         return self.thread.run(self.service.process_cold_session(session))
 
+    def form_now(self, session: Any) -> str:
+        """Form what is pending in the session now, however little."""
+        return self.thread.run(self.service.form_now(session))
+
     def add(
-        self, text_or_messages: str | Sequence[Message], *, session: Any = None, user: Any = None
+        self,
+        text_or_messages: str | Sequence[Message],
+        *,
+        session: Any = None,
+        user: Any = None,
+        scope: str | None = None,
+        at: Any = None,
     ) -> Added:
         """Remember a text, or messages, without a chat: formed as chat messages are.
 
         A message is `{"role": "user", "content": "…"}`, with an optional `created_at`. In a `session` they join what
         is said there. Without one they stand in a session of their own for this agent and user (or the agent
-        alone), and are formed at once. Invalid; NotFound for a session that the user is not in.
+        alone), and are formed at once. `scope` says whose memory it becomes, outside of sessions: `user` (unset, with
+        a user) or `agent` (unset, without), which all of its users see, whoever is named as the author.
+        `at` says when it was said, where a message does not say so itself: a date (UTC unless it says), ISO text or
+        seconds since 1970, not in the future.
+
+        Invalid; NotFound for a session that the user is not in; Refused where the caller may not change what others
+        see.
         """
-        return self.thread.run(self.service.add(text_or_messages, session=session, user=user))
+        return self.thread.run(
+            self.service.add(text_or_messages, session=session, user=user, scope=scope, at=at)
+        )
 
     def edit(
         self,

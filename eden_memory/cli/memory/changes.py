@@ -24,6 +24,13 @@ def add(
     agent: Agent = None,
     session: Session = None,
     user: User = None,
+    scope: Annotated[
+        str | None,
+        typer.Option(help="whose memory it becomes: user (unset, with a user) or agent, which all users see"),
+    ] = None,
+    at: Annotated[
+        str | None, typer.Option(help="when it was said, if not now: ISO, UTC unless it says", metavar="TIME")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Remember a text without a chat: it is formed into memory as a chat message would be.
@@ -32,13 +39,17 @@ def add(
 
     eden add "Ada moved to Turin." --user ada
 
+    eden add "Ada lives in Oslo." --user ada --at 2024-03-01
+
     eden add - --user ada < notes.txt
+
+    eden add "We ship on Fridays." --user ada --scope agent
     """
     given = [sys.stdin.read() if one == "-" else one for one in texts]
 
     async def work(who: Who) -> Added:
         messages = [{"role": "user", "content": one} for one in given]
-        return await who.memory.add(messages, **who.named)
+        return await who.memory.add(messages, **who.named, scope=scope, at=at)
 
     added = ask(agent, session, user, work)
     if as_json:

@@ -1,6 +1,6 @@
 """`eden facts`, `eden reflections`, `eden blobs`, `eden history`: what is stored, as a user may see it."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -8,8 +8,9 @@ import typer
 
 from eden_memory.api.results import BlobView, FactHistory, FactView, Page, ReflectionView, VersionView
 from eden_memory.cli.memory import terminal
-from eden_memory.cli.memory.who import Agent, AsJson, Session, User, Who, ask
-from schemas.scopes import ScopeKind
+from eden_memory.cli.memory.who import Agent, AsJson, Session, User, Who, ask, nothing
+from eden_memory.cli.times import moment
+from eden_memory.schemas.scopes import ScopeKind
 
 
 class ScopeName(StrEnum):
@@ -25,8 +26,12 @@ class ScopeName(StrEnum):
 Scopes = Annotated[
     list[ScopeName] | None, typer.Option("--scope", help="only of this scope (again: several)")
 ]
-Since = Annotated[datetime | None, typer.Option(help="formed then or later (UTC)")]
-Until = Annotated[datetime | None, typer.Option(help="formed before then (UTC)")]
+Since = Annotated[
+    datetime | None, typer.Option(parser=moment, metavar="TIME", help="formed then or later (UTC)")
+]
+Until = Annotated[
+    datetime | None, typer.Option(parser=moment, metavar="TIME", help="formed before then (UTC)")
+]
 Limit = Annotated[int, typer.Option(min=1, max=200, help="a page's length")]
 Cursor = Annotated[str | None, typer.Option(help="of the page before this one")]
 
@@ -61,8 +66,8 @@ def facts(
             **who.named,
             scopes=_kinds(scopes),
             active=active,
-            since=_utc(since),
-            until=_utc(until),
+            since=since,
+            until=until,
             limit=limit,
             cursor=cursor,
         )
@@ -82,7 +87,7 @@ def facts(
         for one in page.items
     )
     terminal.show_table(
-        ("scope", "fact", "formed", "version", "id"), rows, "no facts that could be shown here"
+        ("scope", "fact", "formed", "version", "id"), rows, nothing("no facts that could be shown here", user)
     )
     _more(page)
 
@@ -113,8 +118,8 @@ def reflections(
             **who.named,
             scopes=_kinds(scopes),
             absorbed=False if buffered else None,
-            since=_utc(since),
-            until=_utc(until),
+            since=since,
+            until=until,
             limit=limit,
             cursor=cursor,
         )
@@ -127,14 +132,16 @@ def reflections(
         (
             terminal.scope_name(one.scope),
             terminal.line(one.content),
-            terminal.moment(one.formed_at),
+            terminal.moment(one.said_at),
             f"in blob v{one.absorbed_into}" if one.absorbed else "buffered",
             one.reflection_id,
         )
         for one in page.items
     )
     terminal.show_table(
-        ("scope", "reflection", "formed", "absorbed", "id"), rows, "no reflections that could be shown here"
+        ("scope", "reflection", "said", "absorbed", "id"),
+        rows,
+        nothing("no reflections that could be shown here", user),
     )
     _more(page)
 
@@ -163,7 +170,7 @@ def blobs(
         terminal.show_json(found)
         return
     if not found:
-        typer.echo("no blobs that could be shown here", err=True)
+        typer.echo(nothing("no blobs that could be shown here", user), err=True)
     for one in found:
         head = (
             f"{terminal.scope_name(one.scope)}, version {one.version}, {one.words} of {one.word_limit} words"
@@ -216,7 +223,9 @@ def _why(one: VersionView) -> str:
 
 
 def _cost(one: VersionView) -> str:
-    return "" if one.cost_usd is None else f"{one.cost_usd:.6f}"
+    if one.cost_usd is None:
+        return "" if one.model is None else "unknown"
+    return f"{one.cost_usd:.6f}"
 
 
 def _rest(found: FactHistory) -> dict[str, str]:
@@ -239,7 +248,3 @@ def _more(page: Page[Any]) -> None:
 
 def _kinds(names: list[ScopeName] | None) -> list[ScopeKind] | None:
     return [one.value for one in names] if names else None
-
-
-def _utc(at: datetime | None) -> datetime | None:
-    return None if at is None else at.replace(tzinfo=at.tzinfo or UTC)

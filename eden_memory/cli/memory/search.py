@@ -1,16 +1,19 @@
 """`eden search`: facts, as an agent would find them; with `--debug`, what every stage of the search did."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Literal
 
 import typer
 
 from eden_memory.api.search.requests import SearchReport
 from eden_memory.cli.memory import terminal
-from eden_memory.cli.memory.who import Agent, AsJson, Session, User, Who, ask
+from eden_memory.cli.memory.who import Agent, AsJson, Session, User, Who, ask, nothing
+from eden_memory.cli.times import moment
 
-Time = Annotated[datetime | None, typer.Option(help="what was known then (UTC)")]
+Time = Annotated[
+    datetime | None, typer.Option(parser=moment, metavar="TIME", help="what was known then (UTC)")
+]
 
 
 def search(
@@ -50,7 +53,7 @@ def search(
             **who.named,
             top_k=top_k,
             search_type=search_type,
-            as_of=None if as_of is None else as_of.replace(tzinfo=as_of.tzinfo or UTC),
+            as_of=as_of,
             include_retired=retired,
             recency_weight=recency_weight,
             score_threshold=threshold,
@@ -60,23 +63,25 @@ def search(
     if as_json:
         terminal.show_json(report if debug else report.facts)
         return
-    _show(report, debug=debug)
+    _show(report, nothing("nothing was found", user), debug=debug)
 
 
-def _show(report: SearchReport, *, debug: bool) -> None:
+def _show(report: SearchReport, empty: str, *, debug: bool) -> None:
     rows = (
         (
             f"{one.score:.3f}",
             terminal.scope_name(one.scope),
             terminal.line(one.content),
-            terminal.moment(one.formed_at),
+            terminal.moment(one.valid_from),
             one.fact_id,
             *([_scores(one.scores)] if debug else []),
         )
         for one in report.facts
     )
-    columns = ["score", "scope", "fact", "formed", "id", *(["scores"] if debug else [])]
-    terminal.show_table(columns, rows, "nothing was found")
+    columns = ["score", "scope", "fact", "since", "id", *(["scores"] if debug else [])]
+    terminal.show_table(columns, rows, empty)
+    if report.text_only == "over_budget":
+        typer.echo("no room in a budget: found by words alone (`eden budget list`)", err=True)
     for warning in report.warnings:
         typer.echo(f"done without {terminal.plain(warning)}", err=True)
     if debug:

@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -12,13 +13,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from schemas.ids import split
-from schemas.scopes import Scope
+from eden_memory.schemas.ids import split
+from eden_memory.schemas.scopes import Scope
 
 OBEYED = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufff9-\ufffb]"
 )
 """Control characters but tab and line feed, and what turns the direction of writing around."""
+NARROW, UNBROKEN = 100, 10_000
+"""Columns: below the first, ids stand under the texts that they belong to; the second is more than a line needs."""
+GAP = 2
+"""Spaces between two columns."""
 LONE = re.compile(r"[\ud800-\udfff]")
 
 
@@ -44,21 +49,91 @@ def scope_name(scope: Scope) -> str:
 
 
 def console() -> Console:
-    """Prints texts as they stand."""
-    return Console(highlight=False, markup=False, emoji=False)
+    """Return a console that prints texts as they stand; into a pipe or a file no line is broken."""
+    width = None if sys.stdout.isatty() else UNBROKEN
+    return Console(highlight=False, markup=False, emoji=False, width=width)
 
 
-def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], empty: str) -> None:
-    """A table, or to standard error that there is nothing."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in columns:
-        table.add_column(name, overflow="fold")
-    for row in rows:
-        table.add_row(*(one if isinstance(one, Text) else Text(plain(str(one))) for one in row))
-    if table.row_count:
-        console().print(table)
-    else:
+def show_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    empty: str,
+    whole: Collection[str] = (),
+    words: Collection[str] = (),
+) -> None:
+    """Print a table, or to standard error that there is nothing.
+
+    No header, no `id`, no cell of the columns named by `whole` and no word of those named by `words` is ever
+    broken; where the terminal is too narrow for that, each row is a block with a line for every cell.
+    """
+    out = console()
+    cells = [[one if isinstance(one, Text) else Text(plain(str(one))) for one in row] for row in rows]
+    if not cells:
         typer.echo(empty, err=True)
+        return
+    names = list(columns)
+    widths = [max(map(len, name.split()), default=0) for name in names]
+    for at in (names.index(name) for name in whole):
+        widths[at] = max(widths[at], *(len(row[at]) for row in cells))
+    for at in (names.index(name) for name in words):
+        widths[at] = max(widths[at], *(len(word) for row in cells for word in row[at].plain.split()), 0)
+    if "id" in names:
+        ids = names.index("id")
+        widths[ids] = max(len(row[ids]) for row in cells)
+        if out.width < NARROW:
+            _put_ids_below(names, widths, cells, ids)
+    room = out.width - GAP * (len(names) - 1)
+    if sum(widths) > room:
+        _show_blocks(out, names, cells)
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    natural = [
+        max(
+            len(line)
+            for cell in column
+            for line in (cell if isinstance(cell, str) else cell.plain).split("\n")
+        )
+        for column in zip(names, *cells, strict=True)
+    ]
+    for name, width in zip(names, _fitted(natural, widths, room), strict=True):
+        table.add_column(name, overflow="fold", width=width)
+    for row in cells:
+        table.add_row(*row)
+    out.print(table)
+
+
+def _show_blocks(out: Console, names: Sequence[str], cells: Iterable[Sequence[Text]]) -> None:
+    """A line for every cell that holds something, a blank line between two rows."""
+    widest = max(map(len, names))
+    for at, row in enumerate(cells):
+        if at:
+            out.print()
+        for name, cell in zip(names, row, strict=True):
+            if cell:
+                out.print(Text.assemble((f"{name:<{widest}}  ", "dim"), cell), soft_wrap=True)
+
+
+def _fitted(natural: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+    """Return widths of columns: the widest give way until all fit, none below its least."""
+    widths = [max(pair) for pair in zip(natural, least, strict=True)]
+    while sum(widths) > room:
+        wider = [at for at, width in enumerate(widths) if width > least[at]]
+        if not wider:
+            break
+        widths[max(wider, key=widths.__getitem__)] -= 1
+    return widths
+
+
+def _put_ids_below(names: list[str], widths: list[int], cells: list[list[Text]], ids: int) -> None:
+    """Each id becomes the last line of the longest text of its row, and its column goes."""
+    longest = max(
+        (at for at in range(len(names)) if at != ids), key=lambda at: max(len(row[at]) for row in cells)
+    )
+    widths[longest] = max(widths[longest], widths[ids])
+    for row in cells:
+        row[longest] = Text.assemble(row[longest], "\n", (row[ids].plain, "dim"))
+        del row[ids]
+    del names[ids], widths[ids]
 
 
 def show_json(value: Any) -> None:

@@ -44,6 +44,11 @@ class Who:
         return {"session": self.session, "user": self.user}
 
 
+def nothing(what: str, user: str | None) -> str:
+    """Say that there is nothing, and how to see more where no user is named."""
+    return what if user is not None else f"{what}; what is known of a user is shown with --user ID"
+
+
 def ask(agent: str | None, session: str | None, user: str | None, work: Callable[[Who], Awaitable[T]]) -> T:
     """Do some work with an agent's memory, for who is named."""
 

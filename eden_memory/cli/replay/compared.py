@@ -21,13 +21,13 @@ from eden_memory.mongo.replay.session_calls import MongoSessionCalls
 from eden_memory.mongo.replay.telling import MongoTelling
 from eden_memory.mongo.usage.totals import Asked, MongoTotals
 from eden_memory.mongo.usage.usage_store import LIVE
+from eden_memory.processors import pipeline
 from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.replay.comparing import Comparing
 from eden_memory.runtime.replay.own_changes import apply_own_changes
+from eden_memory.schemas.documents import Reform, ReformAsked
+from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
-from processors import pipeline
-from schemas.documents import Reform, ReformAsked
-from schemas.scopes import Scope
 
 Database = AsyncDatabase[dict[str, Any]]
 EVER = "0000-01-01", "9999-12-31"

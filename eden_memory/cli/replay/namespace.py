@@ -1,16 +1,17 @@
 """`eden namespace`: which memory there is and which is live, how large it is, another made live, away with it."""
 
 import asyncio
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from eden_memory.cli.memory.terminal import show_table
 from eden_memory.cli.replay.carrying import carry
 from eden_memory.cli.replay.reform_report import report
 from eden_memory.cli.replay.reform_shown import formed, own_changes, selected
+from eden_memory.domain.error_text import describe
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.placement import ORIGINAL, Placement
 from eden_memory.domain.replay.namespaces import placement_of
@@ -21,8 +22,10 @@ from eden_memory.namespaces.dropping import placement_named
 from eden_memory.namespaces.switching import original_of, refuse_behind, switch
 from eden_memory.namespaces.switching import rollback as back
 from eden_memory.namespaces.wiring import Installation, installation
+from eden_memory.schemas.documents import Namespace
 from eden_memory.settings import Settings
-from schemas.documents import Namespace
+
+COLUMNS = ("namespace", "", "kind", "pipeline", "state", "made", "documents", "size")
 
 app = typer.Typer(help="Which memory there is, which is live, and another made live.", no_args_is_help=True)
 app.command("diff")(report)
@@ -71,16 +74,15 @@ def carry_over(name: Name) -> None:
 
 
 async def _list(settings: Settings) -> None:
-    table = Table("namespace", "", "kind", "pipeline", "state", "made", "documents", "size")
+    rows: list[Sequence[str]] = []
     async with installation(settings) as at:
         live = await at.live.placement()
         for one in await _all(at):
             made = "" if one.kind == ORIGINAL else f"{one.created_at:%Y-%m-%d %H:%M}"
             marked = "live" if placement_of(one) == live else ""
-            table.add_row(
-                one.id, marked, one.kind, one.pipeline, one.state, made, *await _sizes(at, one.prefix)
-            )
-    Console().print(table)
+            sizes = await _sizes(at, one.prefix)
+            rows.append((one.id, marked, one.kind, one.pipeline, one.state, made, *sizes))
+    show_table(COLUMNS, rows, "no namespaces", whole=("namespace",))
 
 
 async def _all(at: Installation) -> list[Namespace]:
@@ -96,21 +98,19 @@ async def _sizes(at: Installation, prefix: str) -> tuple[str, str]:
 
 
 async def _show(settings: Settings, name: str) -> None:
-    console = Console(highlight=False)
     async with installation(settings) as at:
         one = original_of(at) if name == ORIGINAL else await at.named(name)
         live = placement_of(one) == await at.live.placement()
-        table = Table("collection", "documents", "size")
-        for short, (count, size) in (await at.namespaces.sizes(one.prefix)).items():
-            table.add_row(one.prefix + short, f"{count:,}", megabytes(size))
+        sizes = (await at.namespaces.sizes(one.prefix)).items()
         reform = await MongoReforms(at.database, settings.mongodb.prefix).get(name)
     lines = [
         *_said(one),
         *([f"{reform.state}: {selected(reform.asked)}", *formed(reform)] if reform else []),
     ]
     for line in [*lines, *(["live"] if live else [])]:
-        console.print(line)
-    console.print(table)
+        typer.echo(line)
+    rows = ((one.prefix + short, f"{count:,}", megabytes(size)) for short, (count, size) in sizes)
+    show_table(("collection", "documents", "size"), rows, "no collections", whole=("collection",))
 
 
 def _said(one: Namespace) -> list[str]:
@@ -158,7 +158,8 @@ async def rolled_back(settings: Settings) -> None:
             await _carry(at, was, now, live.switched_at)
         except Exception as error:  # noqa: BLE001 - the edge of a command: what it was called for is done
             typer.echo(
-                f"what people changed in {was.memory} meanwhile was not applied again: {error}", err=True
+                f"what people changed in {was.memory} meanwhile was not applied again: {describe(error)}",
+                err=True,
             )
             typer.echo(f"once that is put right: eden namespace carry {was.memory}", err=True)
 

@@ -41,11 +41,11 @@ from eden_memory.mongo.replay.restored import MongoRestored
 from eden_memory.namespaces.dropping import clear
 from eden_memory.namespaces.switching import switch
 from eden_memory.namespaces.wiring import Installation
+from eden_memory.processors.pipeline import ATLAS_WRITER
 from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.ending import heeding
+from eden_memory.schemas.documents import Namespace, Outcome, Placed, Reform, ReformAsked, Stream
 from eden_memory.settings import Settings
-from processors.pipeline import ATLAS_WRITER
-from schemas.documents import Namespace, Outcome, Placed, Reform, ReformAsked, Stream
 
 AT_CAP, STOPPED = 3, 130
 NICE = 10

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from eden_memory.cli.replay.reform_settings import overridden
 from eden_memory.domain.reform.placement import STREAMS
+from eden_memory.schemas.documents import Override, ReformAsked, Stream
 from eden_memory.settings import Settings
-from schemas.documents import Override, ReformAsked, Stream
 
 COPY = "db.{own}.find().forEach(one => db.{shared}.replaceOne({{_id: one._id}}, one, {{upsert: true}}))"
 

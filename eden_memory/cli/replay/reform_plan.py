@@ -29,10 +29,10 @@ from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.kafka import client_kwargs
 from eden_memory.runtime.replay.reading import reading
 from eden_memory.runtime.stages.records import Record
+from eden_memory.schemas.documents import ReformAsked, ReformCalls, Stream
+from eden_memory.schemas.envelope import Envelope, EnvelopeError
+from eden_memory.schemas.events import FormationRequested, SchemaViolation, decode
 from eden_memory.settings import Settings, WindowsSettings
-from schemas.documents import ReformAsked, ReformCalls, Stream
-from schemas.envelope import Envelope, EnvelopeError
-from schemas.events import FormationRequested, SchemaViolation, decode
 
 Row = dict[str, Any]
 BY_COUNT = ("messages", "tokens")
@@ -161,6 +161,8 @@ def changed_stages(live: Settings, own: Settings, prompted: Iterable[tuple[str, 
         changed |= ALL
     if (live.memory.similar, live.memory.dedup) != (own.memory.similar, own.memory.dedup):
         changed.add("fact-dedup")
+    if live.limits != own.limits:
+        changed |= ALL
     if live.memory.demote_names != own.memory.demote_names:
         changed |= {"fact-dedup", "reflection-extraction", "consolidation"}
     return changed
@@ -200,7 +202,7 @@ def _asks(stage: str, tier: int, own: Settings) -> tuple[str | None, str]:
     if role is None:
         model = embedding_model(own)
         return (None, "") if model is None else (provider_name(embedder_of(own)), model.name)
-    choice = chosen(role, 0 if role == "consolidation" else tier, own)
+    choice = chosen(role, tier, own)
     return (None, "") if choice.provider == OFFLINE else (provider_name(choice.provider), choice.model or "")
 
 
@@ -241,5 +243,5 @@ def refuse_unpriced(plan: Plan, cap: Decimal | None) -> None:
     if cap is not None and unknown:
         raise EdenError(
             f"no price is known of what {unknown} would ask: a cap could not be kept",
-            "Leave --cap out, or name models whose price is known (`eden models list`).",
+            "Leave --cap out, or name models whose price is known (`eden models check` says which).",
         )

@@ -9,14 +9,17 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 
+from eden_memory.domain.error_text import describe
 from eden_memory.domain.errors import EdenError
+from eden_memory.schemas.documents import Override, Stream
+from eden_memory.schemas.reasons import reasons
 from eden_memory.settings import Group, Settings
-from schemas.documents import Override, Stream
 
-GROUPS = ("windows", "models", "memory")
+GROUPS = ("windows", "models", "memory", "limits")
 ALONE = ("llm", "embedder")
 HINT = (
-    "A reform may have its own windows.*, models.*, memory.*, llm and embedder: docs/reference/settings.md."
+    "A reform may have its own windows.*, models.*, memory.*, limits.*, llm and embedder: "
+    "docs/reference/settings.md."
 )
 NOT_FORMING = frozenset({"models.api_key_env", "models.at_once", "models.log_prompts"})
 UNSET = ("", "null", "none")
@@ -60,7 +63,9 @@ def streams_of(file: Path) -> tuple[str, list[dict[str, Any]]]:
     try:
         rows = json.loads(file.read_text())
     except (OSError, ValueError, RecursionError) as error:
-        raise EdenError(f"{file} cannot be read: {error}", "A JSON list of stream documents.") from None
+        raise EdenError(
+            f"{file} cannot be read: {describe(error)}", "A JSON list of stream documents."
+        ) from None
     if not isinstance(rows, list):
         raise EdenError(f"{file} is no list", "A JSON list of stream documents.")
     found = [_stream(file, number, one) for number, one in enumerate(cast("list[Any]", rows), 1)]
@@ -84,7 +89,7 @@ def _of_file(file: Path) -> Mapping[str, Any]:
     try:
         content = tomllib.loads(file.read_text())
     except (OSError, ValueError, RecursionError) as error:
-        raise EdenError(f"{file} cannot be read: {error}", "TOML, as eden.toml is.") from None
+        raise EdenError(f"{file} cannot be read: {describe(error)}", "TOML, as eden.toml is.") from None
     found: dict[str, Any] = {}
     for name, value in content.items():
         if isinstance(value, dict):
@@ -116,6 +121,4 @@ def _group(name: str, group: Group, fields: Mapping[str, Any]) -> Group:
 
 
 def _why(error: Exception) -> str:
-    if not isinstance(error, ValidationError):
-        return str(error)
-    return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:3])
+    return reasons(error) if isinstance(error, ValidationError) else describe(error)

@@ -12,7 +12,7 @@ from eden_memory.cli.replay.progress import BarOrLines
 from eden_memory.cli.replay.reform_plan import Plan
 from eden_memory.domain.reform.expected import total
 from eden_memory.domain.replay.applied import Applied, Settled
-from schemas.documents import Reform, ReformAsked, ReformCalls
+from eden_memory.schemas.documents import Reform, ReformAsked, ReformCalls
 
 MOST_LISTED = 20
 

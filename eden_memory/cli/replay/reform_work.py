@@ -17,7 +17,7 @@ from eden_memory.cli.setup import dimensions_of
 from eden_memory.domain.placement import Placement
 from eden_memory.domain.reform.placement import STREAMS, OwnStreams
 from eden_memory.domain.reform.selection import takes
-from eden_memory.domain.reform.shards import with_shards
+from eden_memory.domain.reform.shards import with_streams
 from eden_memory.domain.replay.applied import Applied
 from eden_memory.handlers import Account, MongoClient, models_of, stage_handlers, window_limits
 from eden_memory.local.servers import endpoints
@@ -25,7 +25,7 @@ from eden_memory.models.asking.answers import AnswerStore
 from eden_memory.models.asking.capped import Capped
 from eden_memory.models.asking.reused import CountedReuse
 from eden_memory.mongo.memory.blobs_decided import scopes_due
-from eden_memory.mongo.memory.streams import MongoStreams
+from eden_memory.mongo.memory.streams import MongoStreams, Streams, streams_in
 from eden_memory.mongo.outcomes import MongoLedger
 from eden_memory.mongo.reform.reform_windows import MongoReformWindows
 from eden_memory.mongo.reform.reforms import MongoReforms
@@ -37,6 +37,7 @@ from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore
 from eden_memory.mongo.usage.totals import MongoTotals
 from eden_memory.mongo.usage.usage_store import MongoUsage
 from eden_memory.namespaces.wiring import surroundings
+from eden_memory.processors import pipeline
 from eden_memory.runtime.contract.topic_admin import apply_topics
 from eden_memory.runtime.contract.topics import Topics, load_topics
 from eden_memory.runtime.ending import end
@@ -50,15 +51,14 @@ from eden_memory.runtime.reform.quiet import Quiet
 from eden_memory.runtime.reform.reforming import Reforming
 from eden_memory.runtime.replay.offsets import commit, places_in
 from eden_memory.runtime.replay.own_changes import apply_own_changes
-from eden_memory.runtime.replay.restoring import Restoring, directory_names
+from eden_memory.runtime.replay.restoring import Restoring
 from eden_memory.runtime.stages.publishing import Publisher, new_producer
 from eden_memory.runtime.stages.slots import Slots
 from eden_memory.runtime.stages.waking import Waking
 from eden_memory.runtime.stages.worker import Bounds, Worker
+from eden_memory.schemas.documents import Reform
+from eden_memory.schemas.events import FormationRequested, MessageRecorded
 from eden_memory.settings import Settings
-from processors import pipeline
-from schemas.documents import Reform
-from schemas.events import FormationRequested, MessageRecorded
 
 STAGES = (
     pipeline.FORMATION_TRIGGER,
@@ -147,7 +147,8 @@ async def restore(
         described=own.sessions.collection is not None,
         forgets=own.messages.on_delete != "keep",
         texts=selected,
-        names=directory_names(directory),
+        look_up=directory.look_up,
+        anew=True,
         shown=shown,
     )
     restored = await restoring.run()
@@ -206,9 +207,11 @@ async def reforming(
         )
         keeping.offer = feeding.offer
         if reform.asked.streams is not None:
-            feeding.written = partial(with_shards, shards=await _shards(database, own))
+            feeding.written = partial(with_streams, streams=await _streams(database, own))
         trigger, *others = workers
-        due = partial(scopes_due, database, own.names, MongoStreams(database, own.names))
+        due = partial(
+            scopes_due, database, own.names, MongoStreams(database, own.names), own.limits.formation()
+        )
         waking = Waking(due, keeping, topics.topic_of, pipeline.CONSOLIDATION)
         windows = MongoReformWindows(database, own.names)
         run = Reforming(
@@ -271,12 +274,12 @@ async def _keeping(
     return KeepingBack(publisher, usage, topics.topic_of, spent=spent, paid=paid)
 
 
-async def _shards(database: AsyncDatabase[Row], own: Settings) -> Mapping[str, Sequence[str]]:
-    named = database[own.names[STREAMS]].find({"scope": "shard", "active": {"$ne": False}})
-    shards: defaultdict[str, list[str]] = defaultdict(list)
-    async for row in named:
-        shards[row["agent_id"]].append(row["shard"])
-    return shards
+async def _streams(database: AsyncDatabase[Row], own: Settings) -> Mapping[str, Streams]:
+    """By agent."""
+    rows: defaultdict[str, list[Row]] = defaultdict(list)
+    async for row in database[own.names[STREAMS]].find():
+        rows[row["agent_id"]].append(row)
+    return {agent: streams_in(found) for agent, found in rows.items()}
 
 
 async def note(reforms: MongoReforms, work: Work, told: int) -> int:

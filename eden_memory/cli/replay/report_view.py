@@ -73,11 +73,12 @@ def _cost(report: Report) -> Group:
 
 
 def _money(spent: Spent) -> tuple[str, str, str]:
-    unknown = " + ?" if spent.unpriced_calls else ""
+    usd = "unknown" if spent.known_usd is None else f"{spent.known_usd:.4f}"
+    more = " + unknown" if spent.known_usd is not None and spent.unpriced_calls else ""
     return (
         f"{spent.calls:,}",
         f"{spent.input_tokens + spent.output_tokens:,}",
-        f"{spent.cost_usd:.4f}{unknown}",
+        f"{usd}{more}",
     )
 
 

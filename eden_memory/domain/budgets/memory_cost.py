@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from schemas.events import FactChanged, ReflectionFormed, ScopeConsolidated
-from schemas.provenance import Call
+from eden_memory.schemas.events import FactChanged, ReflectionFormed, ScopeConsolidated
+from eden_memory.schemas.provenance import Call
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,11 @@ class Share:
         return None if self.call_usd is None else self.call_usd / max(1, self.among)
 
 
-def total(shares: Iterable[Share]) -> tuple[Decimal, int]:
-    """US dollars, and how many shares have no known price."""
+def total(shares: Iterable[Share]) -> tuple[Decimal | None, int]:
+    """US dollars (None where no price is known), and how many shares have no known price."""
     amounts = [one.usd for one in shares]
-    return sum((one for one in amounts if one is not None), Decimal(0)), sum(one is None for one in amounts)
+    known, unknown = [one for one in amounts if one is not None], sum(one is None for one in amounts)
+    return sum(known, Decimal(0)) if known or not unknown else None, unknown
 
 
 def of_fact(versions: Sequence[FactChanged], embedded: Mapping[str, Embedded]) -> list[Share]:

@@ -14,11 +14,18 @@ class Ready:
     active_until: datetime
     built_at: datetime | None = None
     """None: not built yet. Whoever builds it anew replaces this building alone."""
+    users: tuple[str, ...] = ()
+    """For whom it holds."""
 
     @property
     def name(self) -> str:
         """`<session id>/<user id>`."""
         return f"{self.asked.session_id}/{self.asked.user_id or ''}"
+
+
+def holds_for(users: frozenset[str] | None) -> tuple[str, ...]:
+    """The users that a ready context names."""
+    return tuple(sorted(users or ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,5 +37,9 @@ class Built:
     revisions: dict[str, int]
     """Scope key → revision of the snapshot that went in."""
     scope_keys: tuple[str, ...]
+    users: tuple[str, ...]
+    """All who were in the session: it holds among any of them. None where that cannot be known."""
     built_at: datetime
     active_until: datetime
+    stale_at: datetime | None = None
+    """When the first of its facts expires."""

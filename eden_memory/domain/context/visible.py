@@ -2,12 +2,17 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from eden_memory.domain.context.context import Shown
-from eden_memory.domain.limits import limits_of
-from eden_memory.domain.windows.participants import generation_of
-from schemas.documents import Snapshot, Stream
-from schemas.scopes import Scope
+from eden_memory.domain.limits import STANDARD, FormationLimits, limits_of
+from eden_memory.domain.sharing import private_keys
+from eden_memory.domain.windows.participants import Audiences
+from eden_memory.schemas.documents import Snapshot, Stream
+from eden_memory.schemas.scopes import Scope, Sharing
+
+REMEMBERED = 16
+"""Sessions of which what holds for all their users is remembered: contexts of one are built one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,12 +20,19 @@ class Present:
     """What the application says of a session at this moment; ids typed (schemas.ids)."""
 
     users: frozenset[str] | None
-    """Its users; None: the session is not known (yet), and nobody's own memory is shown in it."""
+    """Its users; None: they cannot be known (yet), and nobody's own memory is shown in it."""
     group_id: str | None = None
     user_memory: bool = True
     agent_memory: bool = True
     off: bool = False
     """The session is switched off (`memory: false`, `incognito`): nothing personal is shown."""
+    by_authors: bool = False
+    """Its users are the authors of its messages: no document lists them."""
+    group_name: str | None = None
+    group_members: frozenset[str] | None = None
+    """None: nothing lists them, and every user of the session counts."""
+    title: str | None = None
+    """Of the session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,48 +55,85 @@ class View:
     """All visible scopes, those with nothing stored included: what changes in them changes the context."""
     present: bool = True
     """Whether the user is in the session, as far as is known."""
+    users: frozenset[str] | None = None
+    """For whom it holds: all who were in the session; None: that cannot be known."""
+    by_authors: bool = False
+    """These are the authors of its messages, so the next message may change it."""
+    private: frozenset[str] = frozenset()
+    """Keys of the visible scopes that show nothing which rests on what users said (eden_memory.domain.sharing)."""
 
     @property
     def revisions(self) -> dict[str, int]:
         """Scope key → revision of what is shown of it."""
         return {one.scope.key: one.snapshot.revision for one in self.shown}
 
+    @property
+    def personal(self) -> bool:
+        """Whether it shows memory that depends on who is in the session."""
+        return any(one.scope.kind in ("user", "session", "group") for one in self.shown)
+
 
 def view_of(
-    asked: Asked, present: Present, streams: Mapping[str, Stream], stored: Mapping[str, Snapshot]
+    asked: Asked,
+    present: Present,
+    streams: Mapping[str, Stream],
+    stored: Mapping[str, Snapshot],
+    limits: FormationLimits = STANDARD,
+    sharing: Sharing = "team",
 ) -> View:
-    """The view, out of snapshots by scope key that hold those of the visible scopes and of the session."""
+    """The view, out of snapshots by scope key that hold those of the visible scopes and of the session.
+
+    Where sharing is private, the caller has taken out of the snapshots what users said.
+    """
     scopes = broad_scopes(asked, present, streams)
-    shown = [Shown(one, limits_of(one, streams), stored[one.key]) for one in scopes if one.key in stored]
+    shown = [
+        Shown(
+            one,
+            limits_of(one, streams, limits),
+            stored[one.key],
+            present.group_name if one.kind == "group" else None,
+        )
+        for one in scopes
+        if one.key in stored
+    ]
     own = session_memory(asked, present, (one for one in stored.values() if one.scope == "session"))
     keys = [one.key for one in scopes]
     if own is not None:
-        scope = Scope.of_key(own.scope_key, own.agent_id, own.audience)
-        shown.append(Shown(scope, limits_of(scope, streams), own))
+        scope = _scope_of_session(own.scope_key, own.agent_id, own.audience)
+        shown.append(Shown(scope, limits_of(scope, streams, limits), own, present.title))
         keys.append(scope.key)
     gone = asked.user_id is not None and present.users is not None and asked.user_id not in present.users
-    return View(tuple(shown), tuple(keys), present=not gone)
+    private = private_keys(scopes, streams, sharing)
+    return View(tuple(shown), tuple(keys), not gone, present.users, present.by_authors, private)
 
 
 def broad_scopes(asked: Asked, present: Present, streams: Mapping[str, Stream]) -> tuple[Scope, ...]:
     """The visible scopes but the session's own, from broad to narrow; shards behind their agent.
 
     One who is not among the session's users sees what the agent knows, and neither the group's nor any
-    user's; with more than one user in the session, no user's memory is visible to any of them.
+    user's; with more than one user in the session, no user's memory is visible to any of them. A group's is
+    visible where all users of the session are members. What a stream
+    switches off is not shown.
     """
     agent, scopes = asked.agent_id, list[Scope]()
     users = present.users
     if present.agent_memory:
         scopes.append(Scope.of_agent(agent))
-        shards = sorted(one.shard for one in streams.values() if one.shard is not None)
+        shards = sorted(one.shard for one in streams.values() if one.shard is not None and one.active)
         scopes += [Scope.of_shard(agent, name) for name in shards]
-        member = users is not None and (asked.user_id is None or asked.user_id in users)
-        if present.group_id is not None and member:
+        if present.group_id is not None and _is_among_members(asked, present):
             scopes.append(Scope.of_group(agent, present.group_id))
     alone = asked.user_id if asked.user_id is not None and users == frozenset((asked.user_id,)) else None
     if alone is not None and present.user_memory and not present.off:
         scopes.append(Scope.of_user(agent, alone))
-    return tuple(scopes)
+    return tuple(one for one in scopes if limits_of(one, streams).active)
+
+
+def _is_among_members(asked: Asked, present: Present) -> bool:
+    users, members = present.users, present.group_members
+    if users is None or (asked.user_id is not None and asked.user_id not in users):
+        return False
+    return members is None or users <= members
 
 
 def session_memory(asked: Asked, present: Present, stored: Iterable[Snapshot]) -> Snapshot | None:
@@ -96,13 +145,24 @@ def session_memory(asked: Asked, present: Present, stored: Iterable[Snapshot]) -
         return None
     own = [one for one in stored if one.agent_id == asked.agent_id and one.session_id == asked.session_id]
     own.sort(key=_generation)
-    now = present.users | ({asked.user_id} if asked.user_id is not None else set[str]())
-    audiences = [one.audience for one in own]
+    joins = asked.user_id is not None and asked.user_id not in present.users
+    now = present.users | {asked.user_id} if joins and asked.user_id is not None else present.users
     if not now:  # nobody is in it: everybody would be among any audience
         return next((one for one in reversed(own) if not one.audience), None)
-    generation, known = generation_of(sorted(now), audiences)
-    return own[generation - 1] if len(known) == len(own) else None
+    generation = _known_generation(now, tuple(one.audience for one in own))
+    return own[generation - 1] if generation is not None else None
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _known_generation(users: frozenset[str], audiences: tuple[tuple[str, ...], ...]) -> int | None:
+    """Of the memory that these users may see, if there is one: the same for all users of a session."""
+    return Audiences.of_lists(audiences).generation_of(users)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _scope_of_session(key: str, agent_id: str, audience: tuple[str, ...]) -> Scope:
+    return Scope.of_key(key, agent_id, audience)
 
 
 def _generation(one: Snapshot) -> int:
-    return Scope.of_key(one.scope_key, one.agent_id, one.audience).generation or 1
+    return Scope.of_key(one.scope_key, one.agent_id).generation or 1

@@ -2,24 +2,23 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from eden_memory.domain.asking import Asking, Role
+from eden_memory.domain.buffers import newest
 from eden_memory.domain.forgetting.forgotten import Marks
-from eden_memory.domain.limits import (
-    FACTS_OF_A_WINDOW,
-    SHOWN_OF_A_BUFFER,
-    ScopeLimits,
-    label_of,
-    limits_of,
-)
-from eden_memory.domain.material import ScopeBrief
+from eden_memory.domain.limits import STANDARD, FormationLimits, ScopeLimits, label_of, limits_of
+from eden_memory.domain.material import DatedText, ScopeBrief
 from eden_memory.domain.stage import Delivery
 from eden_memory.domain.windows.window_request import StoredWindow
-from schemas.documents import Snapshot, Stream
-from schemas.events.formation import Window
-from schemas.provenance import SourceMessage
-from schemas.scopes import Scope, ScopeKind
+from eden_memory.schemas.documents import Snapshot, Stream
+from eden_memory.schemas.events.formation import Window
+from eden_memory.schemas.provenance import SourceMessage
+from eden_memory.schemas.scopes import Scope, ScopeKind
 
+OF_THEMSELVES = (
+    "Here: what one person says of themself, resting on that person's messages alone; it is kept for them"
+)
 _HOLD_FACTS: frozenset[ScopeKind] = frozenset({"agent", "group", "user"})
 
 
@@ -28,11 +27,21 @@ class Scopes:
     """The scopes of one question, from broad to narrow, each with its limits."""
 
     limits: Mapping[Scope, ScopeLimits]
+    of_all: FormationLimits = STANDARD
+    of_authors: bool = False
+    """Those of users are the authors' own, for what each says of themselves; a prompt shows one for all of them."""
 
     @classmethod
-    def of(cls, scopes: Iterable[Scope], streams: Mapping[str, Stream]) -> "Scopes":
+    def of(
+        cls,
+        scopes: Iterable[Scope],
+        streams: Mapping[str, Stream],
+        of_all: FormationLimits = STANDARD,
+        *,
+        of_authors: bool = False,
+    ) -> "Scopes":
         """Their limits, an agent's streams taken into account."""
-        return cls({scope: limits_of(scope, streams) for scope in scopes})
+        return cls({scope: limits_of(scope, streams, of_all) for scope in scopes}, of_all, of_authors)
 
     @property
     def all(self) -> tuple[Scope, ...]:
@@ -49,20 +58,40 @@ class Scopes:
         """Words of one item by scope key: a stream's own limit, else `most`."""
         return {scope.key: limits.item_words or most for scope, limits in self.limits.items()}
 
+    def past(self, window: Window, now: datetime) -> frozenset[Scope]:
+        """Scopes in which a fact of this window would have expired by now."""
+        untils = {scope: limits.until(window.last_at or now) for scope, limits in self.limits.items()}
+        return frozenset(scope for scope, until in untils.items() if until is not None and until <= now)
+
     def for_facts(self) -> tuple[ScopeBrief, ...]:
         """Without what is known: facts must stand alone."""
         return tuple(
-            ScopeBrief(
-                label_of(scope), limits.extraction_guidance, 0, FACTS_OF_A_WINDOW, words=limits.item_words
-            )
-            for scope, limits in self.limits.items()
+            ScopeBrief(label_of(scope), self._guidance(scope), 0, self.of_all.facts, words=limits.item_words)
+            for scope, limits in self._shown().items()
         )
 
     def for_reflections(self, known: Mapping[str, Snapshot], marks: Marks) -> tuple[ScopeBrief, ...]:
         """With the text and the newest of the buffer of each, as far as they are not forgotten."""
         return tuple(
-            _brief(scope, limits, known.get(scope.key), marks) for scope, limits in self.limits.items()
+            replace(_brief(scope, limits, known.get(scope.key), marks), guidance=self._guidance(scope))
+            for scope, limits in self._shown().items()
         )
+
+    def _shown(self) -> Mapping[Scope, ScopeLimits]:
+        """One of each label."""
+        first = {label_of(scope): scope for scope in reversed(self.all)}
+        return {scope: limits for scope, limits in self.limits.items() if first[label_of(scope)] is scope}
+
+    def _guidance(self, scope: Scope) -> str | None:
+        own = self.limits[scope].extraction_guidance
+        if not self.of_authors or scope.kind != "user":
+            return own
+        return f"{OF_THEMSELVES} {own}" if own else OF_THEMSELVES
+
+
+def of_authors(window: Window) -> bool:
+    """Whether what an author says of themselves goes to their own scope, though others take part."""
+    return window.shared_sessions == "authors" and len(window.participants) > 1
 
 
 def fact_scopes(window: Window) -> tuple[Scope, ...]:
@@ -107,7 +136,8 @@ def _brief(scope: Scope, limits: ScopeLimits, shot: Snapshot | None, marks: Mark
     )
     if shot is None:
         return brief
-    left = [one.content for one in shot.buffer if not marks.entity_gone("reflection", one.reflection_id, 1)]
-    gone = marks.entity_gone("blob", scope.key, shot.blob_version)
-    newest = left[-SHOWN_OF_A_BUFFER * limits.threshold :]
-    return replace(brief, blob=None if gone else shot.blob, buffer=tuple(newest))
+    left = [one for one in shot.buffer if not marks.entity_gone("reflection", one.reflection_id, 1)]
+    shown = tuple(DatedText(one.said_at, one.content) for one in newest(left, limits.threshold))
+    if marks.entity_gone("blob", scope.key, shot.blob_version):
+        return replace(brief, buffer=shown)
+    return replace(brief, blob=shot.blob, blob_said_at=shot.blob_said_at, buffer=shown)

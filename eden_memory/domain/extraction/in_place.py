@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from eden_memory.domain.stage import Delivery, Outgoing
-from schemas.events import FactsExtracted, FormationRequested, SessionClosed
+from eden_memory.schemas.events import FactsExtracted, FormationRequested, SessionClosed
 
 
 def failed_extraction(delivery: Delivery, reason: str) -> Sequence[Outgoing]:

@@ -5,20 +5,24 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from eden_memory.domain.extraction.briefs import of_authors
 from eden_memory.domain.extraction.demotion import is_personal, names_one_of
 from eden_memory.domain.extraction.transcript import Transcript
 from eden_memory.domain.forgetting.forgotten import Marks
 from eden_memory.domain.limits import label_of
+from eden_memory.domain.windows.own_sessions import whose
 from eden_memory.domain.words import fitted
-from schemas.answers import StatedFact, StatedReflection
-from schemas.events.formation import Window
-from schemas.provenance import SourceMessage
-from schemas.scopes import Scope, ScopeKind
+from eden_memory.schemas.answers import StatedFact, StatedReflection
+from eden_memory.schemas.events.formation import Window
+from eden_memory.schemas.provenance import SourceMessage
+from eden_memory.schemas.scopes import Scope, ScopeKind
 
 _NOT_TEXT = re.compile(
     "[\u0000-\u001f\u007f-\u009f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufffe\uffff\U000e0000-\U000e007f]"
 )
 _OPEN_TO_OTHERS: frozenset[ScopeKind] = frozenset({"agent", "group", "shard"})
+_VOUCHED = frozenset({"assistant", "system"})
+"""Roles that speak for the agent: no user's words, and no tool's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +89,37 @@ class Placing:
         if not text:
             self.counts["empty"] += 1
             return None
-        scope = self._home() if self._is_anothers(named, text) else named
+        sources, whole = self.transcript.resting_on(stated.messages)
+        scope = self._placed(named, text, sources, whole=whole)
         if scope is None:
             self.counts["personal"] += 1
             return None
-        sources, whole = self.transcript.resting_on(stated.messages)
         if marks.rests_on_nothing(scope, sources, self.window.closed_at):
             self.counts["forgotten"] += 1
             return None
-        return Placed(text, scope, sources, whole, named.kind if scope is not named else None)
+        return Placed(text, scope, sources, whole, named.kind if scope.kind != named.kind else None)
+
+    def _placed(
+        self, named: Scope, text: str, sources: Sequence[SourceMessage], *, whole: bool
+    ) -> Scope | None:
+        """Where an item may go; None: nowhere."""
+        is_anothers = self._is_anothers(named, text)
+        if not is_anothers and self._is_unvouched(named, sources):
+            return self._home("session")
+        if not is_anothers and named.kind != "user":
+            return named
+        if not of_authors(self.window):
+            return self._home("user")
+        own = None if whole else self._authors_own(text, sources)
+        return own if own is not None or is_anothers else self._home("session")
+
+    def _authors_own(self, text: str, sources: Sequence[SourceMessage]) -> Scope | None:
+        """The scope of the one author of all that it rests on, if it names no other who speaks here."""
+        authors = {one.user_id for one in sources}
+        others = self.transcript.speakers_but(authors)
+        if len(authors) != 1 or names_one_of(text, others):
+            return None
+        return next((one for one in self.rules.scopes if one.kind == "user" and one.user_id in authors), None)
 
     def _text(self, stated: str, words: int) -> str:
         """In one line, without what cannot be seen, within the word limit."""
@@ -111,9 +137,20 @@ class Placing:
             return False
         return is_personal(text) or names_one_of(text, self.rules.names)
 
-    def _home(self) -> Scope | None:
-        """The user's scope; none in a session with several users."""
-        return next((one for one in self.rules.scopes if one.kind == "user"), None)
+    def _is_unvouched(self, scope: Scope, sources: Sequence[SourceMessage]) -> bool:
+        """Whether others would see what neither the agent nor the system said, where sharing is private.
+
+        With users in the session, its scopes are theirs whatever a message's role. What is added without a
+        user is the operator's.
+        """
+        window = self.window
+        if scope.kind not in _OPEN_TO_OTHERS or window.sharing == "team" or window.participants:
+            return False
+        return whose(window.session_id) is None and not self.transcript.roles_of(sources) <= _VOUCHED
+
+    def _home(self, kind: ScopeKind) -> Scope | None:
+        """The user's scope, which a session with several users lacks, or the session's, which facts lack."""
+        return next((one for one in self.rules.scopes if one.kind == kind), None)
 
     def _full(self, scope: Scope, taken: Counter[str]) -> bool:
         most, together = self.rules.most.get(scope.key), self.rules.most_together

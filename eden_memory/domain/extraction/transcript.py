@@ -1,15 +1,16 @@
 """A window's messages as prompts show them, and what their numbers stand for. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from eden_memory.domain.forgetting.forgotten import Marks
 from eden_memory.domain.material import Line
+from eden_memory.domain.windows.own_sessions import whose
 from eden_memory.domain.windows.trigger import StoredMessage
 from eden_memory.domain.windows.window_request import StoredWindow
-from schemas.events.formation import Window
-from schemas.provenance import SourceMessage
+from eden_memory.schemas.events.formation import Window
+from eden_memory.schemas.provenance import SourceMessage
 
 REMOVED = "(removed)"
 """In place of a text forgotten after it was shown: the numbers of an answer that had arrived stay true."""
@@ -41,6 +42,23 @@ class Transcript:
             return self.sources, True
         return tuple(self.sources[number - 1] for number in valid), False
 
+    def speakers_but(self, users: Collection[str | None]) -> set[str]:
+        """What the users are called who speak here, but for these."""
+        return {
+            line.speaker
+            for line, source in zip(self.lines, self.sources, strict=True)
+            if line.role == "user" and source.user_id not in users and line.speaker.split()[:1] != ["User"]
+        }
+
+    def roles_of(self, sources: Iterable[SourceMessage]) -> set[str]:
+        """Who speaks in these messages."""
+        wanted = {one.message_id for one in sources}
+        return {
+            line.role
+            for line, source in zip(self.lines, self.sources, strict=True)
+            if source.message_id in wanted
+        }
+
 
 def transcript(stored: StoredWindow, window: Window, marks: Marks, shown: Sequence[str] = ()) -> Transcript:
     """The messages of a window that have a text and are not forgotten.
@@ -48,7 +66,8 @@ def transcript(stored: StoredWindow, window: Window, marks: Marks, shown: Sequen
     `shown`: the ids that an earlier attempt has shown, where its answer had arrived: exactly those, in their
     places, whatever was forgotten since.
     """
-    sources = {one.message_id: _source(one, stored.session_id) for one in stored.messages}
+    present = _present(stored, window)
+    sources = {one.message_id: _source(one, stored.session_id, present) for one in stored.messages}
     by_id = {one.message_id: one for one in stored.messages}
     gone = {name for name, source in sources.items() if marks.source_gone(source)}
     left = [name for name, one in by_id.items() if (one.text or "").strip() and name not in gone]
@@ -64,13 +83,21 @@ def named_by(window: Window) -> set[tuple[str, str]]:
     return messages | {("user", one) for one in window.participants} | {("session", window.session_id)}
 
 
-def _source(one: StoredMessage, session_id: str) -> SourceMessage:
+def _present(stored: StoredWindow, window: Window) -> int:
+    """How many users took part; those whom nobody names count as one, but in texts that the operator added."""
+    heard = whose(stored.session_id) is None and any(one.role == "user" for one in stored.messages)
+    return len(window.participants) or int(heard)
+
+
+def _source(one: StoredMessage, session_id: str, participants: int) -> SourceMessage:
     return SourceMessage(
         message_id=one.message_id,
         version=one.version,
         session_id=session_id,
         user_id=one.user_id,
         time=one.time,
+        said_at=one.said_at,
+        participants=participants,
     )
 
 
@@ -78,7 +105,7 @@ def _line(one: StoredMessage, speakers: Mapping[str, str], *, gone: bool) -> Lin
     by_user = one.role == "user"
     speaker = speakers.get(one.user_id or "" if by_user else one.role) or NAMELESS[one.role]
     text = "" if gone else (one.text or "").strip()
-    return Line(speaker, one.role, one.created_at or one.time, text or REMOVED)
+    return Line(speaker, one.role, one.said_at, text or REMOVED)
 
 
 def _speakers(stored: StoredWindow, window: Window) -> dict[str, str]:

@@ -2,15 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from hashlib import blake2b
 
 from eden_memory.domain.facts.known_facts import KnownFact, Near
 from eden_memory.domain.facts.scope_matrix import matrix_of, nearest_before
 from eden_memory.domain.facts.statements import Stated
+from eden_memory.domain.limits import STANDARD
 from eden_memory.domain.material import DecisionMaterial, KnownLine, NewFact
-from schemas.events import Considered
+from eden_memory.schemas.events import Considered
 
-MOST_NEAR = 5
+NO_TIMES: Mapping[str, datetime] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +57,10 @@ class Plan:
         """Tells plans of one unit apart."""
         return blake2b("\n".join(self.shown()).encode(), digest_size=8).hexdigest()
 
-    def material(self, texts: Mapping[str, str], words: int) -> DecisionMaterial:
-        """What the prompt is rendered from; `texts` of known and new facts by id."""
+    def material(
+        self, texts: Mapping[str, str], words: int, times: Mapping[str, datetime] = NO_TIMES
+    ) -> DecisionMaterial:
+        """What the prompt is rendered from; `texts` of known and new facts by id, `times` at which they were said."""
         best = [0.0] * len(self.known)
         for one in self.new:
             for number, similarity in zip(one.candidates, one.similarities, strict=True):
@@ -64,10 +68,13 @@ class Plan:
                     best[number - 1] = max(best[number - 1], similarity)
         return DecisionMaterial(
             known=tuple(
-                KnownLine(texts[fact_id], similarity)
+                KnownLine(texts[fact_id], similarity, times.get(fact_id))
                 for (fact_id, _), similarity in zip(self.known, best, strict=True)
             ),
-            new=tuple(NewFact(texts[one.fact_id], one.candidates, one.similarities) for one in self.new),
+            new=tuple(
+                NewFact(texts[one.fact_id], one.candidates, one.similarities, times.get(one.fact_id))
+                for one in self.new
+            ),
             words=words,
         )
 
@@ -86,6 +93,7 @@ def plan(
     vectors: Sequence[bytes],
     near: Sequence[Sequence[Near]],
     least: float,
+    most: int = STANDARD.similar_facts,
 ) -> Plan:
     """Number what is near each statement: `near` of what is known, and the statements before it."""
     known: dict[str, int] = {}
@@ -93,7 +101,7 @@ def plan(
         for one in found:
             known.setdefault(one.fact.fact_id, one.fact.version)
     number = {fact_id: index for index, fact_id in enumerate(known, 1)}
-    earlier = nearest_before([one.fact_id for one in stated], vectors, MOST_NEAR, least)
+    earlier = _earlier(stated, vectors, least, most)
     shown_new = {one.fact_id for one, hits in zip(stated, earlier, strict=True) if hits}
     shown_new |= {one.fact_id for one, found in zip(stated, near, strict=True) if found}
     shown_new |= {name for hits in earlier for name, _ in hits}
@@ -109,11 +117,25 @@ def plan(
     return Plan(tuple(members), tuple(known.items()), tuple(new))
 
 
+def _earlier(
+    stated: Sequence[Stated], vectors: Sequence[bytes], least: float, most: int
+) -> list[list[tuple[str, float]]]:
+    """For each statement the nearest of those before it that say something else."""
+    hash_of = {one.fact_id: one.hash for one in stated}
+    repeats = len(stated) - len(set(hash_of.values()))
+    found = nearest_before(list(hash_of), vectors, most + repeats, least)
+    return [
+        [(name, similarity) for name, similarity in hits if hash_of[name] != one.hash][:most]
+        for one, hits in zip(stated, found, strict=True)
+    ]
+
+
 def merged_near(
     stored: Sequence[Sequence[Near]],
     decided: Mapping[str, KnownFact | None],
     vectors: Sequence[bytes],
     least: float,
+    most: int = STANDARD.similar_facts,
 ) -> list[list[Near]]:
     """The nearest of what the store holds and of what was decided since, which replaces what is stored of it.
 
@@ -122,13 +144,13 @@ def merged_near(
     usable = {name: one for name, one in decided.items() if one is not None and one.vector is not None}
     dimensions = len(vectors[0]) // 4 if vectors else 1
     packed = ((name, one.vector) for name, one in usable.items() if one.vector is not None)
-    hits = matrix_of(packed, dimensions).nearest(vectors, MOST_NEAR, least)
+    hits = matrix_of(packed, dimensions).nearest(vectors, most, least)
     merged: list[list[Near]] = []
     for found, fresh in zip(stored, hits, strict=True):
         here = [one for one in found if one.fact.fact_id not in decided]
         here += [Near(usable[hit.fact_id], hit.similarity) for hit in fresh]
         here.sort(key=lambda one: (-one.similarity, one.fact.fact_id))
-        merged.append(here[:MOST_NEAR])
+        merged.append(here[:most])
     return merged
 
 

@@ -6,19 +6,20 @@ shown, is void, and the new fact is added as it was stated.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Literal
 
 from eden_memory.domain.facts.decision_plan import Plan
 from eden_memory.domain.facts.fact_hash import fact_hash, normalised
 from eden_memory.domain.facts.known_facts import KnownFact
-from eden_memory.domain.facts.scope_facts import Cause, ScopeFacts, Worded
+from eden_memory.domain.facts.scope_facts import Cause, ScopeFacts, Worded, later
 from eden_memory.domain.facts.statements import Stated
-from schemas.answers import FactDecision
-from schemas.events import Considered
-from schemas.events.facts import Decision
-from schemas.provenance import Call, Embedding
+from eden_memory.domain.limits import ScopeLimits
+from eden_memory.schemas.answers import FactDecision
+from eden_memory.schemas.events import Considered
+from eden_memory.schemas.events.facts import Decision
+from eden_memory.schemas.provenance import Call, Embedding
 
 LONGEST = 2
 """A merged text of more than so many times the word limit is not taken."""
@@ -107,12 +108,14 @@ class Resolving:
     """Carries out decisions on a scope's facts, statement by statement."""
 
     def __init__(
-        self, facts: ScopeFacts, compared: Compared, vectors: Mapping[str, Embedding], retention: "Retention"
+        self, facts: ScopeFacts, compared: Compared, vectors: Mapping[str, Embedding], limits: ScopeLimits
     ) -> None:
         self._facts, self._compared = facts, compared
-        self._vectors, self._retention = vectors, retention
+        self._vectors, self._limits = vectors, limits
         self._settled: dict[str, str] = {}
         """Fact that now holds what was stated: by the statement's hash, and by its own id."""
+        self._by_text: dict[str, Choice] = {}
+        """The first choice on a text, by its hash."""
         self.counts: Counter[str] = Counter()
 
     def resolve(self, stated: Stated) -> None:
@@ -121,11 +124,29 @@ class Resolving:
         if same is not None:
             self._join(stated, same, self._cause(stated, None))
             return
-        choice = self._compared.choices.get(stated.fact_id)
+        choice = self._choice(stated)
         target = self._target(choice)
         if choice is None or target is None or not self._carry_out(stated, choice, target):
             self.counts["void"] += choice is not None
             self._add(stated)
+
+    def _choice(self, stated: Stated) -> Choice | None:
+        """What the model said of it, or of an earlier statement with the same text.
+
+        Where it named a statement that is not decided here, what it said of that one holds.
+        """
+        choices = self._compared.choices
+        choice = choices.get(stated.fact_id) or self._by_text.get(stated.hash)
+        if choice is None:
+            return None
+        self._by_text.setdefault(stated.hash, choice)
+        while choice is not None and not self._decided(choice.target):
+            behind = choices.get(choice.target)
+            choice = None if behind is None else replace(choice, target=behind.target)
+        return choice
+
+    def _decided(self, fact_id: str) -> bool:
+        return fact_id in self._settled or self._facts.recorded(fact_id) is not None
 
     def _target(self, choice: Choice | None) -> KnownFact | None:
         """The fact that is meant, as it is now: a new fact may have become a part of another."""
@@ -149,7 +170,8 @@ class Resolving:
             return False
         other = self._facts.with_hash(worded.hash)
         if other is None:
-            self._facts.reword(cause, target, "UPDATE", worded, stated.sources)
+            until = later(target.expires_at, self._until(stated))
+            self._facts.reword(cause, target, "UPDATE", worded, stated.sources, until)
             self._settle(stated, target.fact_id, "UPDATE")
             return True
         self._join(stated, other, cause)
@@ -160,10 +182,27 @@ class Resolving:
     def _replace(self, stated: Stated, choice: Choice, target: KnownFact, cause: Cause) -> bool:
         if not self._unchanged(choice, target):
             return False
+        if stated.said_at < target.valid_from:
+            self._record_overruled(stated, target, cause)
+            return True
         worded = self._worded(stated.text)
         self._facts.retire(cause, target, "DELETE", "contradicted", stated.fact_id)
         self._begin(stated, worded, "DELETE", cause, target.fact_id)
         return True
+
+    def _record_overruled(self, stated: Stated, by: KnownFact, cause: Cause) -> None:
+        """A statement that a newer one contradicts begins as a fact that held until then."""
+        if self._facts.recorded(stated.fact_id) is None:
+            fact = replace(
+                self._fact(stated),
+                retired=True,
+                retired_at=by.valid_from,
+                retired_because="contradicted",
+                replaced_by=by.fact_id,
+            )
+            self._facts.add(cause, fact, "DELETE")
+        self._settled[stated.fact_id] = by.fact_id
+        self.counts["DELETE"] += 1
 
     def _add(self, stated: Stated) -> None:
         if self._facts.recorded(stated.fact_id) is not None:
@@ -175,27 +214,40 @@ class Resolving:
         self, stated: Stated, worded: Worded, decision: Decision, cause: Cause, replaces: str | None = None
     ) -> None:
         embedding = worded.embedding
-        fact = KnownFact(
-            fact_id=stated.fact_id,
-            version=1,
-            scope_key=self._facts.scope.key,
-            text=worded.text,
-            hash=worded.hash,
+        fact = replace(
+            self._fact(stated),
             vector=embedding.vector,
             embedding_model=embedding.model,
             embedding_call=embedding.call_id,
-            sources=stated.sources,
-            formed_at=stated.at,
-            valid_from=stated.at,
-            expires_at=stated.expires_at or self._retention.until(stated.at),
             replaces=replaces,
         )
         self._facts.add(cause, fact, decision)
         self._settle(stated, fact.fact_id, decision)
 
+    def _fact(self, stated: Stated) -> KnownFact:
+        """The fact that a statement begins, without a vector."""
+        return KnownFact(
+            fact_id=stated.fact_id,
+            version=1,
+            scope_key=self._facts.scope.key,
+            text=stated.text,
+            hash=stated.hash,
+            vector=None,
+            embedding_model=None,
+            sources=stated.sources,
+            formed_at=stated.at,
+            said_at=stated.said_at,
+            valid_from=stated.said_at,
+            expires_at=self._until(stated),
+        )
+
     def _join(self, stated: Stated, fact: KnownFact, cause: Cause) -> None:
-        joined = self._facts.join(cause, fact, stated.sources)
+        joined = self._facts.join(cause, fact, stated.sources, self._until(stated))
         self._settle(stated, fact.fact_id, "NONE" if joined else "known")
+
+    def _until(self, stated: Stated) -> datetime | None:
+        """When what is stated expires: as a command says, or by the scope's retention."""
+        return stated.expires_at or self._limits.until(stated.said_at)
 
     def _settle(self, stated: Stated, fact_id: str, how: str) -> None:
         self._settled[stated.hash] = self._settled[stated.fact_id] = fact_id
@@ -222,23 +274,13 @@ class Resolving:
         return Cause(
             delivery=stated.delivery,
             at=stated.at,
+            said_at=stated.said_at,
             statement=stated.statement,
             command=stated.command,
             call=self._compared.call if considered is not None else None,
             considered=considered or (),
             reason=reason,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Retention:
-    """How long the facts of a scope are kept."""
-
-    days: int | None = None
-
-    def until(self, formed_at: datetime) -> datetime | None:
-        """When a fact of that time expires; None: never."""
-        return None if self.days is None else formed_at + timedelta(days=self.days)
 
 
 def _words(text: str) -> set[str]:

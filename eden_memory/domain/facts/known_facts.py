@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from schemas.events import FactChanged
-from schemas.provenance import SourceMessage
+from eden_memory.schemas.events import FactChanged
+from eden_memory.schemas.provenance import SourceMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,8 @@ class KnownFact:
     sources: tuple[SourceMessage, ...]
     formed_at: datetime
     valid_from: datetime
+    said_at: datetime
+    """When what began it was said."""
     expires_at: datetime | None = None
     retired: bool = False
     replaces: str | None = None
@@ -45,6 +47,7 @@ class KnownFact:
             sources=event.sources,
             formed_at=event.formed_at,
             valid_from=event.valid_from,
+            said_at=event.said_at,
             expires_at=event.expires_at,
             retired=event.retired_at is not None,
             replaces=event.replaces,

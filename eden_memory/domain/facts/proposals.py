@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 
+from eden_memory.domain.constants import MOST_FACTS_TOGETHER
 from eden_memory.domain.stage import Delivery
-from schemas.events import FactsProposed
-
-MOST_FACTS_TOGETHER = 64
+from eden_memory.schemas.events import FactsProposed
 
 
 def proposals_together(deliveries: Sequence[Delivery]) -> int:

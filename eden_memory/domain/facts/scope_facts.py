@@ -4,17 +4,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from eden_memory.domain.constants import MOST_SOURCES
 from eden_memory.domain.facts.known_facts import KnownFact
 from eden_memory.domain.forgetting.forgotten import Marks
 from eden_memory.domain.stage import Delivery
-from schemas.events import CommandRef, Considered, FactChanged
-from schemas.events.facts import Decision
-from schemas.provenance import Call, Embedding, SourceMessage, Statement
-from schemas.scopes import Scope
+from eden_memory.schemas.events import CommandRef, Considered, FactChanged
+from eden_memory.schemas.events.facts import Decision
+from eden_memory.schemas.provenance import Call, Embedding, SourceMessage, Statement
+from eden_memory.schemas.scopes import Scope
 
 NOT_KNOWN: Mapping[str, int] = {}
-MOST_SOURCES = 500
-"""Messages that a fact rests on, as far as mere repetition adds to them: a version names them all."""
+SAID_AGAINST = ("contradicted", "asked")
+"""Reasons for retiring a fact that are themselves said at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,8 @@ class Cause:
     delivery: Delivery
     at: datetime
     """Time of the window or command."""
+    said_at: datetime
+    """When that was said which leads to the change: newer and older go by it."""
     statement: Statement | None = None
     command: CommandRef | None = None
     call: Call | None = None
@@ -79,12 +82,25 @@ class ScopeFacts:
         """A fact begins with version 1."""
         self._record(cause, fact, decision)
 
-    def join(self, cause: Cause, fact: KnownFact, sources: Sequence[SourceMessage]) -> bool:
-        """Its sources grow by those that are new; False, and nothing happens, if none is (or it has plenty)."""
-        new = without(sources, fact.sources)
-        if not new or len(fact.sources) >= MOST_SOURCES:
+    def join(
+        self,
+        cause: Cause,
+        fact: KnownFact,
+        sources: Sequence[SourceMessage],
+        expires_at: datetime | None = None,
+        said_at: datetime | None = None,
+    ) -> bool:
+        """Its sources grow by those that are new; it holds since later, and expires later, if that is later.
+
+        False, and nothing happens, if nothing changes; a fact with plenty of sources takes no more.
+        `said_at`: when its text was said again, if not as the cause says.
+        """
+        new = () if len(fact.sources) >= MOST_SOURCES else without(sources, fact.sources)
+        until, since = later(fact.expires_at, expires_at), max(fact.valid_from, said_at or cause.said_at)
+        if not new and (until, since) == (fact.expires_at, fact.valid_from):
             return False
-        self.change(cause, fact, "NONE", sources=(*fact.sources, *new))
+        joined = (*fact.sources, *new)
+        self.change(cause, fact, "NONE", sources=joined, expires_at=until, valid_from=since)
         return True
 
     def reword(
@@ -96,7 +112,8 @@ class ScopeFacts:
         sources: Sequence[SourceMessage] = (),
         expires_at: datetime | None = None,
     ) -> None:
-        """The next version says something else."""
+        """The next version says something else, or the same by another vector."""
+        since = fact.valid_from if decision == "REEMBED" else max(fact.valid_from, cause.said_at)
         self.change(
             cause,
             fact,
@@ -106,6 +123,7 @@ class ScopeFacts:
             **worded.vector_fields,
             sources=(*fact.sources, *without(sources, fact.sources)),
             expires_at=expires_at or fact.expires_at,
+            valid_from=since,
         )
 
     def retire(
@@ -116,7 +134,11 @@ class ScopeFacts:
         because: str,
         replaced_by: str | None = None,
     ) -> None:
-        """The last version of a fact: it holds no longer, and leaves search."""
+        """The last version of a fact: it holds no longer, and leaves search.
+
+        What was said against it dates this version; expiry, limits and duplicates say nothing about its truth.
+        """
+        at = max(cause.said_at, fact.valid_from)
         self.change(
             cause,
             fact,
@@ -125,7 +147,8 @@ class ScopeFacts:
             embedding_model=None,
             embedding_call=None,
             retired=True,
-            retired_at=cause.at,
+            valid_from=at if because in SAID_AGAINST else fact.valid_from,
+            retired_at=at,
             retired_because=because,
             replaced_by=replaced_by,
         )
@@ -133,7 +156,7 @@ class ScopeFacts:
     def change(self, cause: Cause, fact: KnownFact, decision: Decision, **fields: object) -> None:
         """The next version of a fact, with some of it changed."""
         version = max(fact.version, self._given.get(fact.fact_id, 0)) + 1
-        following = replace(fact, version=version, valid_from=cause.at, **fields)  # pyright: ignore[reportArgumentType]
+        following = replace(fact, version=version, **fields)  # pyright: ignore[reportArgumentType]
         self._record(cause, following, decision)
 
     def _record(self, cause: Cause, fact: KnownFact, decision: Decision) -> None:
@@ -174,6 +197,7 @@ class ScopeFacts:
             replaces=fact.replaces,
             replaced_by=fact.replaced_by,
             formed_at=fact.formed_at,
+            said_at=fact.said_at,
             valid_from=fact.valid_from,
             expires_at=fact.expires_at,
             retired_at=fact.retired_at,
@@ -194,6 +218,11 @@ class Worded:
         """As a KnownFact holds the vector."""
         made = self.embedding
         return {"vector": made.vector, "embedding_model": made.model, "embedding_call": made.call_id}
+
+
+def later(known: datetime | None, restated: datetime | None) -> datetime | None:
+    """When a restated fact expires: never earlier than before; what never expires (None) stays so."""
+    return known if known is None or restated is None else max(known, restated)
 
 
 def without(sources: Iterable[SourceMessage], known: Iterable[SourceMessage]) -> tuple[SourceMessage, ...]:

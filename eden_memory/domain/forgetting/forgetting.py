@@ -7,10 +7,16 @@ from datetime import datetime
 
 from eden_memory.domain.forgetting.forgotten import Mark, Marks
 from eden_memory.domain.stage import Delivery, Emit, Erase, Outgoing
-from schemas.events import FactChanged, Forgotten, MessageRecorded, ReflectionFormed, ScopeConsolidated
-from schemas.events.forgetting import Forgettable
-from schemas.provenance import SourceMessage
-from schemas.scopes import Scope
+from eden_memory.schemas.events import (
+    FactChanged,
+    Forgotten,
+    MessageRecorded,
+    ReflectionFormed,
+    ScopeConsolidated,
+)
+from eden_memory.schemas.events.forgetting import Forgettable
+from eden_memory.schemas.provenance import SourceMessage
+from eden_memory.schemas.scopes import Scope
 
 REASON = "forgotten"
 _VERSION = re.compile("[1-9][0-9]{0,17}")
@@ -28,6 +34,8 @@ class Resting:
     formed_at: datetime
     versions: int = 1
     """The highest version of a fact."""
+    contradicted_by: str | None = None
+    """The fact that retired a fact by contradicting it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +46,16 @@ class Told:
     session_id: str
     version: str
     """The newest that was stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A bounded part of what is concerned, in the order facts, reflections, messages."""
+
+    resting: Sequence[Resting] = ()
+    told: Sequence[Told] = ()
+    last: str | None = None
+    """`<kind>/<id>` behind which there may be more; None: this is the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +127,13 @@ def follows(
     for one in resting:
         outgoing += _facts(one) if one.kind == "fact" else [_reflection(one)]
     return outgoing + [_blob(one) for one in withdrawn]
+
+
+def next_slice(delivery: Delivery, forgotten: Forgotten, last: str) -> Emit:
+    """The same is forgotten from behind `last` on: a decision of its own, however often this one is repeated."""
+    root = (forgotten.caused_by if forgotten.after is not None else None) or delivery.id
+    event = forgotten.model_copy(update={"caused_by": root, "after": last})
+    return Emit(event, identity=f"{root}/after/{last}")
 
 
 def _derived(delivery: Delivery, because: Forgotten, kind: Forgettable, name: str, scope: Scope) -> Emit:

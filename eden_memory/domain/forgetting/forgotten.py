@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from schemas.events.forgetting import Forgettable, Reach
-from schemas.provenance import SourceMessage
-from schemas.scopes import Scope
+from eden_memory.schemas.events.forgetting import Forgettable, Reach
+from eden_memory.schemas.provenance import SourceMessage
+from eden_memory.schemas.scopes import Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,16 @@ class Marks:
 
     def __bool__(self) -> bool:
         return bool(self._marks)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Marks) and self._all() == other._all()
+
+    def __hash__(self) -> int:
+        return hash(self._all())
+
+    def asked(self) -> "Marks":
+        """Those that someone asked for, without the deletions that the trigger has seen itself."""
+        return Marks(mark for mark in self._all() if mark.reach != "up_to_version")
 
     def source_gone(self, source: SourceMessage) -> bool:
         """Whether a message, its session or its author is forgotten in this version and at this time."""
@@ -61,6 +71,9 @@ class Marks:
     def left(self, sources: Sequence[SourceMessage]) -> tuple[SourceMessage, ...]:
         """The sources that are not forgotten."""
         return tuple(source for source in sources if not self.source_gone(source))
+
+    def _all(self) -> frozenset[Mark]:
+        return frozenset(mark for marks in self._marks.values() for mark in marks)
 
     def _message(self, source: SourceMessage) -> bool:
         return any(

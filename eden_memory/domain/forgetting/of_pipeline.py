@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from eden_memory.domain.placement import ORIGINAL
 from eden_memory.domain.stage import Decision, Delivery, Emit, Handler, Outgoing, Result
-from schemas.events import Forgotten
+from eden_memory.schemas.events import Forgotten
 
 MARK = "ns@"
 """No fact, reflection or blob has an id that begins so."""

@@ -1,13 +1,12 @@
 """Reflections and blobs as documents: what is absorbed follows from the stored blob versions that list it. Pure."""
 
 from collections.abc import Iterable
-from datetime import datetime
 
 from eden_memory.domain.projection.fact_projection import messages_of, sessions_of
 from eden_memory.domain.projection.memory_batch import ScopeBatch
 from eden_memory.domain.projection.stored_memory import StoredScope, scope_fields
-from schemas.documents import HISTORY, BlobVersion, Consolidated, Reflection, StoredBlob
-from schemas.events import ReflectionFormed, ScopeConsolidated
+from eden_memory.schemas.documents import HISTORY, BlobVersion, Consolidated, Reflection, StoredBlob
+from eden_memory.schemas.events import ReflectionFormed, ScopeConsolidated
 
 
 def versions_after(batch: ScopeBatch, stored: StoredScope) -> tuple[StoredBlob, ...]:
@@ -55,6 +54,7 @@ def blob_after(batch: ScopeBatch, stored: StoredScope, versions: Iterable[Stored
         word_limit=newest.word_limit,
         absorbed=newest.absorbed,
         last_consolidated_at=newest.consolidated_at,
+        said_at=newest.said_at or newest.consolidated_at,
         history=tuple(_as_version(one) for one in earlier),
     )
 
@@ -94,6 +94,7 @@ def _reflection(event: ReflectionFormed) -> Reflection:
         formation_id=event.formation_id,
         position=event.position,
         formed_at=event.formed_at,
+        said_at=event.said_at,
         propagated_from=event.propagated_from.reflection_id if event.propagated_from else None,
         private=event.private,
     )
@@ -108,6 +109,7 @@ def _stored_blob(event: ScopeConsolidated) -> StoredBlob:
         absorbed=event.absorbed,
         word_limit=event.word_limit,
         consolidated_at=event.consolidated_at,
+        said_at=event.said_at,
     )
 
 
@@ -115,27 +117,32 @@ def _shown(blob: Consolidated | None) -> Iterable[StoredBlob]:
     """The versions that a document holds; the limits of earlier ones are in their own documents."""
     if blob is None:
         return
-    yield _version(blob, blob.version, blob.content, blob.absorbed, blob.last_consolidated_at)
-    for one in blob.history:
-        yield _version(blob, one.version, one.content, one.absorbed, one.consolidated_at)
-
-
-def _version(
-    blob: Consolidated, version: int, content: str, absorbed: tuple[str, ...], at: datetime
-) -> StoredBlob:
-    return StoredBlob(
-        _id=f"{blob.id}@{version}",
-        scope_key=blob.scope_key,
-        version=version,
-        content=content,
-        absorbed=absorbed,
-        word_limit=blob.word_limit,
-        consolidated_at=at,
+    newest = BlobVersion(
+        version=blob.version,
+        content=blob.content,
+        absorbed=blob.absorbed,
+        consolidated_at=blob.last_consolidated_at,
+        said_at=blob.said_at,
     )
+    for one in (newest, *blob.history):
+        yield StoredBlob(
+            _id=f"{blob.id}@{one.version}",
+            scope_key=blob.scope_key,
+            version=one.version,
+            content=one.content,
+            absorbed=one.absorbed,
+            word_limit=blob.word_limit,
+            consolidated_at=one.consolidated_at,
+            said_at=one.said_at,
+        )
 
 
 def _as_version(one: StoredBlob) -> BlobVersion:
     assert one.consolidated_at is not None
     return BlobVersion(
-        version=one.version, content=one.content, absorbed=one.absorbed, consolidated_at=one.consolidated_at
+        version=one.version,
+        content=one.content,
+        absorbed=one.absorbed,
+        consolidated_at=one.consolidated_at,
+        said_at=one.said_at or one.consolidated_at,
     )

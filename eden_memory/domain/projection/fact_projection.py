@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping, Set
 
 from eden_memory.domain.projection.memory_batch import ScopeBatch
 from eden_memory.domain.projection.stored_memory import StoredScope, scope_fields
-from schemas.documents import HISTORY, Fact, FactVersion
-from schemas.events import FactChanged
-from schemas.provenance import SourceMessage
+from eden_memory.schemas.documents import HISTORY, Fact, FactVersion
+from eden_memory.schemas.events import FactChanged
+from eden_memory.schemas.provenance import SourceMessage
 
 NONE: Set[int] = frozenset()
 
@@ -102,6 +102,7 @@ def _fact(event: FactChanged, revision: int) -> Fact:
         message_ids=messages_of(event.sources),
         sources=event.sources,
         formed_at=event.formed_at,
+        said_at=event.said_at,
         valid_from=event.valid_from,
         expires_at=event.expires_at,
         retired_at=event.retired_at,

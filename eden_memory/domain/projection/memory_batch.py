@@ -6,9 +6,9 @@ from datetime import datetime
 
 from eden_memory.domain.forgetting.forgotten import Marks, ids_of
 from eden_memory.domain.stage import Delivery, Erase
-from schemas.events import Event, FactChanged, ReflectionFormed, ScopeConsolidated, SessionClosed
-from schemas.provenance import SourceMessage
-from schemas.scopes import Scope
+from eden_memory.schemas.events import Event, FactChanged, ReflectionFormed, ScopeConsolidated, SessionClosed
+from eden_memory.schemas.provenance import SourceMessage
+from eden_memory.schemas.scopes import Scope
 
 REASON = "forgotten"
 Memory = FactChanged | ReflectionFormed | SessionClosed | ScopeConsolidated
@@ -133,7 +133,7 @@ def is_forgotten(event: Memory, marks: Marks) -> bool:
     match event:
         case FactChanged():
             return marks.entity_gone("fact", event.fact_id, event.version) or marks.rests_on_nothing(
-                event.scope, event.sources, event.valid_from
+                event.scope, event.sources, max(event.formed_at, event.valid_from)
             )
         case ReflectionFormed():
             return marks.entity_gone("reflection", event.reflection_id, 1) or marks.rests_on_nothing(

@@ -13,7 +13,7 @@ from eden_memory.domain.projection.fact_projection import duplicates_among, fact
 from eden_memory.domain.projection.memory_batch import ScopeBatch
 from eden_memory.domain.projection.snapshot_projection import KEPT, snapshot_after
 from eden_memory.domain.projection.stored_memory import Change, Part, Projected, StoredScope
-from schemas.documents import Fact, Reflection, Snapshot
+from eden_memory.schemas.documents import Fact, Reflection, Snapshot
 
 D = TypeVar("D", Fact, Reflection)
 

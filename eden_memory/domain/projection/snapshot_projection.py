@@ -5,9 +5,10 @@ from datetime import datetime
 from operator import itemgetter
 from typing import Final
 
+from eden_memory.domain.buffers import oldest_first
 from eden_memory.domain.projection.memory_batch import ScopeBatch
 from eden_memory.domain.projection.stored_memory import StoredScope, scope_fields
-from schemas.documents import (
+from eden_memory.schemas.documents import (
     BUFFER,
     RECENT_FACTS,
     BufferedReflection,
@@ -63,12 +64,20 @@ def _blob(blob: Consolidated | Kept | None) -> dict[str, object]:
         "blob": blob.content if blob else None,
         "blob_version": blob.version if blob else 0,
         "consolidated_at": blob.last_consolidated_at if blob else None,
+        "blob_said_at": blob.said_at if blob else None,
     }
 
 
 def recent_fact(fact: Fact) -> RecentFact:
     """A fact as a snapshot shows it."""
-    return RecentFact(fact_id=fact.id, version=fact.version, content=fact.content, formed_at=fact.formed_at)
+    return RecentFact(
+        fact_id=fact.id,
+        version=fact.version,
+        content=fact.content,
+        formed_at=fact.formed_at,
+        valid_from=fact.valid_from,
+        expires_at=fact.expires_at,
+    )
 
 
 def buffered(reflection: Reflection) -> BufferedReflection:
@@ -77,6 +86,7 @@ def buffered(reflection: Reflection) -> BufferedReflection:
         reflection_id=reflection.id,
         content=reflection.content,
         formed_at=reflection.formed_at,
+        said_at=reflection.said_at,
         private=reflection.private,
         position=reflection.position,
     )
@@ -99,9 +109,9 @@ def _recent(base: Snapshot, stored: StoredScope, facts: Mapping[str, Fact]) -> t
     touched = {*facts, *stored.facts}
     known = {one.fact_id: one for one in (*base.recent_facts, *stored.other_facts)}
     found: list[tuple[str, datetime, RecentFact | Fact]] = [
-        (one.fact_id, one.formed_at, one) for name, one in known.items() if name not in touched
+        (one.fact_id, one.valid_from, one) for name, one in known.items() if name not in touched
     ]
-    found += [(fact.id, fact.formed_at, fact) for fact in facts.values() if fact.active]
+    found += [(fact.id, fact.valid_from, fact) for fact in facts.values() if fact.active]
     found.sort(key=itemgetter(0))
     found.sort(key=itemgetter(1), reverse=True)
     newest = (one for _, _, one in found[:RECENT_FACTS])
@@ -115,8 +125,7 @@ def _buffer(
     known = {one.reflection_id: one for one in (*base.buffer, *stored.other_reflections)}
     found = [one for name, one in known.items() if name not in touched]
     found += [buffered(one) for one in reflections.values() if not one.absorbed]
-    found.sort(key=lambda one: (one.formed_at, one.position, one.reflection_id))
-    return tuple(found[:BUFFER])
+    return tuple(oldest_first(found)[:BUFFER])
 
 
 def _active(facts: Iterable[Fact]) -> int:
@@ -125,4 +134,4 @@ def _active(facts: Iterable[Fact]) -> int:
 
 def _closed(closed_at: datetime | None, buffer: tuple[BufferedReflection, ...]) -> bool:
     """An ended session is to be consolidated until nothing formed up to its end is left in the buffer."""
-    return closed_at is not None and bool(buffer) and buffer[0].formed_at <= closed_at
+    return closed_at is not None and any(one.formed_at <= closed_at for one in buffer)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from schemas.documents import (
+from eden_memory.schemas.documents import (
     BufferedReflection,
     Consolidated,
     Fact,
@@ -12,7 +12,7 @@ from schemas.documents import (
     Snapshot,
     StoredBlob,
 )
-from schemas.scopes import Scope
+from eden_memory.schemas.scopes import Scope
 
 Part = Literal["facts", "reflections", "blob"]
 

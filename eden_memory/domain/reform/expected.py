@@ -13,7 +13,7 @@ from eden_memory.domain.asking import Role
 from eden_memory.domain.budgets.estimates import CONSOLIDATING, FORMING, Expected, tokens_of
 from eden_memory.domain.reform.recorded import ByStage, Calls, OfAgent, Recorded
 from eden_memory.domain.reform.selection import PlannedWindow
-from schemas.documents import ReformCalls
+from eden_memory.schemas.documents import ReformCalls
 
 VECTORS = "vectors"
 STAGES: Mapping[str, Role | None] = {
@@ -75,6 +75,8 @@ class Expecting:
     reuse: Callable[[PlannedWindow], Reuse] = nothing_kept
     windows: int = 0
     messages: int = 0
+    tier: int = 0
+    """The highest of the windows added."""
     _paid: dict[tuple[str, int], Calls] = field(default_factory=dict[tuple[str, int], Calls])
     _kept: dict[str, Calls] = field(default_factory=dict[str, Calls])
     _some: set[str] = field(default_factory=set[str])
@@ -83,6 +85,7 @@ class Expecting:
     def add(self, window: PlannedWindow) -> None:
         """One more window."""
         self.windows, self.messages = self.windows + 1, self.messages + window.messages
+        self.tier = max(self.tier, window.tier)
         reuse = self.reuse(window)
         self._some |= reuse.some
         for stage, calls in self.of(window).items():
@@ -117,7 +120,7 @@ class Expecting:
         return sum((one for one in parts if one is not None), Decimal(0)).quantize(PLACES)
 
     def merge_usd(self) -> Decimal:
-        """What one consolidation is expected to cost, as far as its price is known."""
+        """What one consolidation is expected to cost at the highest tier, as far as its price is known."""
         together = Calls()
         for agent in self.recorded.of_agent.values():
             for part in (agent.each, agent.shared):
@@ -125,7 +128,7 @@ class Expecting:
         if not together.calls:
             input_tokens, output_tokens = tokens_of(START["consolidation"], 0)
             together = Calls(1, input_tokens, 0, output_tokens)
-        usd = self.pricing.usd(MERGES, 0, together)
+        usd = self.pricing.usd(MERGES, self.tier, together)
         return Decimal(0) if usd is None else (usd / Decimal(together.calls)).quantize(PLACES)
 
     def rows(self) -> tuple[ReformCalls, ...]:

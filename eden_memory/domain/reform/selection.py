@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from schemas.documents import ReformAsked
-from schemas.events import FormationRequested
+from eden_memory.schemas.documents import ReformAsked
+from eden_memory.schemas.events import FormationRequested
 
 
 @dataclass(frozen=True, slots=True)

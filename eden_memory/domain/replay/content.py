@@ -3,10 +3,11 @@
 Left out is what tells how a document came about and not what it says (docs/replay.md has the reasons).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
+from operator import itemgetter
+from typing import Any, cast
 
 Row = Mapping[str, Any]
 
@@ -34,8 +35,27 @@ def says_something(row: Row) -> bool:
 
 
 def content_of(row: Row) -> dict[str, Any]:
-    """The document without what is not content."""
-    return {name: value for name, value in row.items() if name not in NOT_CONTENT}
+    """The document without what is not content, nulls included: an older program left out fields that it lacked."""
+    content = {name: value for name, value in row.items() if name not in NOT_CONTENT and value is not None}
+    if "recent_facts" in content:
+        content["recent_facts"] = sorted(map(_undated, content["recent_facts"]), key=itemgetter("fact_id"))
+    return content
+
+
+def _undated(fact: Row) -> dict[str, Any]:
+    """A recent fact of a snapshot: its date, and its place in the list, follow from the fact's own document."""
+    return {name: value for name, value in fact.items() if name != "valid_from"}
+
+
+def filled(row: Any, read: Any) -> Any:
+    """A stored value with the fields that it lacks, as they are read: an earlier version stored fewer."""
+    if isinstance(row, Mapping) and isinstance(read, Mapping):
+        stored, known = cast(Row, row), cast(Row, read)
+        return {**known, **{name: filled(one, known.get(name)) for name, one in stored.items()}}
+    if isinstance(row, list) and isinstance(read, list | tuple):
+        several, others = cast("list[Any]", row), cast("Sequence[Any]", read)
+        return [filled(one, other) for one, other in zip(several, others, strict=True)]
+    return cast(Any, row)
 
 
 def digest(row: Row) -> int:
@@ -51,7 +71,8 @@ def _said(value: Any) -> str:
 
 def _ordered(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return [(name, _ordered(one)) for name, one in sorted(value.items())]  # pyright: ignore
+        said = ((name, one) for name, one in value.items() if one is not None)  # pyright: ignore
+        return [(name, _ordered(one)) for name, one in sorted(said)]  # pyright: ignore
     if isinstance(value, list | tuple):
         return [_ordered(one) for one in value]  # pyright: ignore
     return value

@@ -4,9 +4,17 @@ import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from eden_memory.domain.errors import EdenError
+from eden_memory.domain.errors import EdenError, NotFound
 from eden_memory.domain.placement import ORIGINAL, Placement, collections_of
-from schemas.documents import Consolidated, Document, Fact, Namespace, Reflection, Snapshot, StoredBlob
+from eden_memory.schemas.documents import (
+    Consolidated,
+    Document,
+    Fact,
+    Namespace,
+    Reflection,
+    Snapshot,
+    StoredBlob,
+)
 
 KINDS: tuple[type[Document], ...] = (Fact, Reflection, Consolidated, StoredBlob, Snapshot)
 """What the writer writes, and all that is compared."""
@@ -29,7 +37,7 @@ def checked(name: str) -> str:
 
 def unknown(name: str) -> EdenError:
     """There is none of this name, or none any more."""
-    return EdenError(f"there is no namespace {name}", "eden namespace list")
+    return NotFound(f"there is no namespace {name}", "eden namespace list")
 
 
 def prefix_of(live: str, name: str) -> str:

@@ -12,11 +12,11 @@ from typing import Literal, Protocol
 
 from eden_memory.domain.facts.fact_hash import fact_hash
 from eden_memory.ports import FactSearch
-from schemas.documents import Fact, FactVersion
-from schemas.events import CommandRef
-from schemas.events.facts import By
-from schemas.provenance import SourceMessage
-from schemas.scopes import Scope
+from eden_memory.schemas.documents import Fact, FactVersion
+from eden_memory.schemas.events import CommandRef
+from eden_memory.schemas.events.facts import By
+from eden_memory.schemas.provenance import SourceMessage
+from eden_memory.schemas.scopes import Scope
 
 PEOPLE: frozenset[By] = frozenset({"person", "application", "mirror", "import"})
 """Who wants a change that no formation makes again."""
@@ -40,6 +40,7 @@ class OwnChange:
     command: CommandRef
     """The last of the commands."""
     at: datetime
+    """When it was asked."""
     reason: str | None = None
     expires_at: datetime | None = None
     sources: tuple[SourceMessage, ...] = ()
@@ -48,6 +49,8 @@ class OwnChange:
     embedding_model: str | None = None
     theirs: bool = False
     """People had added the fact in the first place: no formation says it by itself."""
+    said_at: datetime | None = None
+    """add: since when the text is true."""
     outdated: str | None = None
     """Why it is no longer in force; None: it is."""
 
@@ -103,13 +106,14 @@ def own_change(fact: Fact, scope: Scope, merged_into: Fact | None = None) -> Own
         before=_texts(earlier, after),
         after=after,
         command=last.command,
-        at=last.valid_from,
+        at=last.command.asked_at or last.valid_from,
         reason=last.reason,
         expires_at=fact.expires_at if after is not None else None,
         sources=fact.sources if kind == "add" else (),
         vector=fact.embedding,
         embedding_model=fact.embedding_model,
         theirs=_adds(versions[0]),
+        said_at=last.valid_from if kind == "add" else None,
         outdated=_outdated(fact, merged, versions[theirs[-1] :], kind),
     )
 

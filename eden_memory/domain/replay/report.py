@@ -8,6 +8,7 @@ from typing import Any
 
 from eden_memory.domain.replay.applied import Applied, Settled
 from eden_memory.domain.replay.differing import Changed, Counts, Differing, Told
+from eden_memory.domain.usage import known_cost
 
 KINDS = ("facts", "reflections", "blobs")
 
@@ -47,6 +48,13 @@ class Spent:
     output_tokens: int = 0
     unpriced_calls: int = 0
     cost_usd: Decimal = Decimal(0)
+    """Of the calls whose price is known."""
+
+    @property
+    def known_usd(self) -> Decimal | None:
+        """The cost, or None where the price of none of these calls is known."""
+        tokens = self.input_tokens + self.output_tokens
+        return known_cost(self.cost_usd, self.calls, self.unpriced_calls, tokens)
 
     def __add__(self, other: "Spent") -> "Spent":
         return Spent(
@@ -161,7 +169,7 @@ def _money(spent: Spent) -> dict[str, Any]:
         "input_tokens": spent.input_tokens,
         "cached_tokens": spent.cached_tokens,
         "output_tokens": spent.output_tokens,
-        "cost_usd": str(spent.cost_usd),
+        "cost_usd": None if spent.known_usd is None else str(spent.known_usd),
         "unpriced_calls": spent.unpriced_calls,
     }
 

@@ -4,16 +4,27 @@ What the recorded windows hold is settled; what waits behind them is cut by the 
 had come when its request was not published yet.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
-from eden_memory.domain.windows.trigger import Messages, Session, StoredMessage, delete, leave, record
-from eden_memory.domain.windows.window_request import StoredWindow, stored_window
+from eden_memory.domain.windows.participants import Audiences, SessionFacts
+from eden_memory.domain.windows.trigger import (
+    Messages,
+    Session,
+    StoredMessage,
+    changed_after,
+    delete,
+    follows_deletion,
+    leave,
+    miss,
+    record,
+)
+from eden_memory.domain.windows.window_request import StoredWindow, request, stored_window
 from eden_memory.domain.windows.windows import Closed, Control, Limits
-from schemas.envelope import Envelope
-from schemas.events import FormationRequested, MessageRecorded
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import FormationRequested, MessageRecorded
 
 NEVER = Limits(messages=1 << 60, tokens=float("inf"), least=1 << 60)
 """Nothing closes while records are only taken in."""
@@ -67,7 +78,7 @@ def after_record(
     known: StoredMessage | None, member: Member | None, event: MessageRecorded, time: datetime, place: int
 ) -> StoredMessage | None:
     """A message after one of its records; None: nothing changed. `place`: that of the record."""
-    if member is not None:
+    if member is not None and not _again(known, member, event.version):
         return _formed(known, member, event, time)
     if known is not None and known.version >= event.version:
         return None  # the highest counts; a repeat changes nothing, and what is gone stays gone
@@ -85,20 +96,30 @@ def after_tombstone(
     version = envelope.entity_version or ""
     messages = _one(known)
     match envelope.reason:
-        case "deleted" | "forgotten":
-            delete(messages, message_id, version, envelope.time, envelope.scope)
+        case "deleted" | "forgotten" as reason:
+            forgotten = reason == "forgotten"
+            delete(messages, message_id, version, envelope.time, envelope.scope, forgotten=forgotten)
         case "opted_out":
             return _opted_out(known, message_id, envelope)
         case "moved" if known is not None and known.session_id == (envelope.scope or known.session_id):
             leave(_holding(known), messages, message_id, version)
+        case "missing":
+            return miss(known, version)
         case _:
-            return None  # missing, dropped, renamed: counted by who wrote it, nothing else
+            return None  # dropped, renamed: counted by who wrote it, nothing else
     return messages.touched.get(message_id)
 
 
 def waits(one: StoredMessage) -> bool:
     """Whether a message waits for its window."""
     return one.place is not None and one.formation_id is None and not one.deleted
+
+
+def _again(known: StoredMessage | None, member: Member, version: str) -> bool:
+    """Whether a record is of a message that was written after the one in the window had been deleted."""
+    if known is None or version <= member.version:
+        return False
+    return known.formation_id is None or follows_deletion(known, version)
 
 
 def _formed(
@@ -108,11 +129,10 @@ def _formed(
     before = known if known is not None else unseen(event.message_id, member)
     if event.version > member.version:
         newer = event.version > before.version
-        return replace(before, version=event.version, changed_after_formation=True) if newer else None
+        return changed_after(before, event, formed_anew=member.texts) if newer else None
     if before.deleted or (known is not None and event.version != member.version):
         return None
-    first = known.time if known is not None else time
-    told = StoredMessage.of(event, first)
+    told = StoredMessage.of(event, time, known)
     return replace(
         told,
         session_id=member.session_id,
@@ -120,6 +140,7 @@ def _formed(
         text=None,
         formation_id=member.formation_id,
         changed_after_formation=before.changed_after_formation,
+        missing=before.missing,
     )
 
 
@@ -227,15 +248,26 @@ def _closed(session: Session) -> Iterator[StoredWindow]:
             yield stored_window(session, closed, members)
 
 
-def _audiences(windows: Sequence[FormationRequested]) -> list[list[str]]:
+def _audiences(windows: Sequence[FormationRequested]) -> Audiences:
     """Of each generation of the session's memory, who may see it."""
     found = {
-        scope.generation: sorted(set(scope.audience))
+        scope.generation: scope.audience
         for one in windows
         for scope in one.scopes
         if scope.generation is not None
     }
-    return [found.get(number, []) for number in range(1, max(found, default=0) + 1)]
+    return Audiences.of_lists(found.get(number, ()) for number in range(1, max(found, default=0) + 1))
+
+
+def ask_anew(window: StoredWindow, session: Session, facts: SessionFacts, authors: Collection[str]) -> None:
+    """Write a recorded window's request again, of its messages as a corrected field mapping reads them.
+
+    `authors`: of this window and of the session's earlier ones.
+    """
+    assert window.requested is not None
+    window.closed = replace(window.closed, users=tuple(authors))
+    request(window, session, facts, window.requested.settings_version)
+    session.changed = True
 
 
 def recorded_window(

@@ -11,7 +11,7 @@ from eden_memory.domain.facts.fact_hash import fact_hash
 from eden_memory.domain.facts.known_facts import KnownFact
 from eden_memory.domain.replay.applied import Outcome, Settled
 from eden_memory.domain.replay.own import OwnChange
-from schemas.events import FactCommanded
+from eden_memory.schemas.events import FactCommanded
 
 COMMAND = "own/"
 """Begins the ids of the commands that apply a change again."""
@@ -135,6 +135,7 @@ def command_of(settled: Settled) -> FactCommanded:
         asked_by=asked.asked_by,
         reason=change.reason,
         asked_at=change.at,
+        said_at=change.said_at if fact_id is None else None,
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from eden_memory.domain.replay.differing import Told
-from schemas.scopes import Scope
+from eden_memory.schemas.scopes import Scope
 
 
 @dataclass(frozen=True, slots=True)

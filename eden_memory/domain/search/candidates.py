@@ -30,9 +30,9 @@ class Candidate:
     scope_key: str
     text: str
     formed_at: datetime
-    """When it was first stated."""
+    """When it was formed: of history read in, long after it was said."""
     valid_from: datetime
-    """When this version of it was stated."""
+    """Since when this version holds."""
     version: int
     retired_at: datetime | None = None
     vector: bytes | None = None
@@ -42,6 +42,15 @@ class Candidate:
     """The fact that this one contradicted and replaced."""
     replaced_by: str | None = None
     expires_at: datetime | None = None
+    of_users: bool = False
+    """Of an agent, group or shard: it rests on what users said (eden_memory.domain.sharing)."""
+    began_at: datetime | None = None
+    """When what began it was said, where that is stored."""
+
+    @property
+    def said_at(self) -> datetime:
+        """When what began it was said."""
+        return self.began_at or self.formed_at
 
 
 @dataclass(frozen=True, slots=True)

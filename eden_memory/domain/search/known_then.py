@@ -22,14 +22,21 @@ def as_known(
     """
     if not active and fact.retired_at is None:
         return None
-    if when.as_of is not None and when.as_of < fact.formed_at:
+    if when.as_of is not None and when.as_of < fact.said_at:
         return None
-    then = (
-        fact if when.as_of is None or fact.valid_from <= when.as_of else _earlier(fact, history, when.as_of)
-    )
+    then = fact if when.as_of is None else _as_of(fact, history, when.as_of)
     if then.retired_at is not None and not when.include_retired:
         return None
     return then
+
+
+def _as_of(fact: Candidate, history: Sequence[Mapping[str, Any]], as_of: datetime) -> Candidate:
+    """The last version that holds since then or earlier: `valid_from` goes back only where a version was undone."""
+    if fact.valid_from > as_of:
+        return _earlier(fact, history, as_of)
+    if fact.retired_at is not None and fact.retired_at > as_of:
+        return replace(fact, retired_at=None, replaced_by=None)
+    return fact
 
 
 def _earlier(fact: Candidate, history: Sequence[Mapping[str, Any]], as_of: datetime) -> Candidate:

@@ -37,10 +37,10 @@ def _conversations(found: Iterable[Scored]) -> Iterator[list[Scored]]:
 
 
 def _without_pauses(members: list[Scored]) -> Iterator[list[Scored]]:
-    members.sort(key=lambda one: one.fact.formed_at)
+    members.sort(key=lambda one: one.fact.said_at)
     run = members[:1]
     for one in members[1:]:
-        if one.fact.formed_at - run[-1].fact.formed_at > APART:
+        if one.fact.said_at - run[-1].fact.said_at > APART:
             yield run
             run = []
         run.append(one)

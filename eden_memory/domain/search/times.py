@@ -79,7 +79,7 @@ def favoured(found: Sequence[Scored], spans: Sequence[Span], weight: float) -> l
 
 
 def _closeness(one: Scored, spans: Sequence[Span]) -> float:
-    stated = (one.fact.formed_at, one.fact.valid_from)
+    stated = (one.fact.said_at, one.fact.valid_from)
     return max(span.closeness(moment) for span in spans for moment in stated)
 
 

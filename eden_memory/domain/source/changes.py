@@ -12,7 +12,7 @@ COLLECTION_GONE = frozenset({"drop", "rename", "dropDatabase", "invalidate"})
 
 
 class Change(NamedTuple):
-    """One change event; ids and field values are the driver's, `version` and `time` are its cluster time."""
+    """One change event; ids and field values are the driver's, ``time` is its cluster time."""
 
     operation: str
     collection: str
@@ -22,6 +22,7 @@ class Change(NamedTuple):
     touched: Sequence[str] | None
     """Names of the top-level or dotted fields that an update set or removed."""
     version: str
+    """Unique to the change: its cluster time and its position among the changes of that time."""
     time: datetime
 
 
@@ -37,6 +38,24 @@ class ChangeBatch(NamedTuple):
     time: datetime
 
 
+class Reread(NamedTuple):
+    """A request to read messages again: of a session (its id as the application has it), from a time on, or all."""
+
+    request: Any
+    """The id of the inbox document that asks."""
+    request_id: str
+    """The same, typed."""
+    session: Any = None
+    session_id: str | None = None
+    """The same, typed."""
+    since: datetime | None = None
+
+    @property
+    def everything(self) -> bool:
+        """Whether nothing is left out."""
+        return self.session is None and self.since is None
+
+
 class Page(NamedTuple):
     """Documents read from a collection in order."""
 
@@ -48,6 +67,10 @@ class Page(NamedTuple):
     time: datetime
 
 
-def version_of(seconds: int, counter: int) -> str:
-    """A cluster time as `schemas.ids.Version`: text that compares as the time does."""
-    return f"{seconds:08x}{counter:08x}"
+def version_of(seconds: int, counter: int, position: int | None = None) -> str:
+    """Text (a `Version` of schemas/ids.py) that compares as the cluster time does, then as the position within it.
+
+    `position`: of a change in a transaction, from 0 on.
+    """
+    time = f"{seconds:08x}{counter:08x}"
+    return time if position is None else f"{time}.{position:08x}"

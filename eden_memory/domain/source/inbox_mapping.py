@@ -1,29 +1,44 @@
 """One document of `memory_inbox` → the record that it asks for."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from eden_memory.domain.limits import LONGEST_FACT, LONGEST_REASON
-from eden_memory.domain.source.changes import Document
+from eden_memory.domain.constants import LONGEST_FACT, LONGEST_REASON
+from eden_memory.domain.error_text import describe
+from eden_memory.domain.source.changes import Document, Reread
 from eden_memory.domain.source.message_fields import Unusable, cut
 from eden_memory.domain.source.message_mapping import EncodeId
 from eden_memory.domain.source.records import Outgoing
 from eden_memory.domain.tracing import traceparent
-from schemas.documents import (
+from eden_memory.schemas.documents import (
     InboxAddedText,
     InboxFactCommand,
     InboxForget,
     InboxFormNow,
+    InboxReread,
     InboxSessionEnded,
 )
-from schemas.events import Event, FactCommanded, Forgotten, FormationAsked, MessageRecorded, SessionEnded
+from eden_memory.schemas.events import (
+    Event,
+    FactCommanded,
+    Forgotten,
+    FormationAsked,
+    MessageRecorded,
+    SessionEnded,
+)
+from eden_memory.schemas.provenance import SourceMessage
+from eden_memory.schemas.reasons import reasons
 
+AHEAD = timedelta(minutes=1)
+"""A clock that is a little ahead is forgiven."""
 MESSAGES, CANDIDATES, FORGOTTEN = "chat.messages", "memory.candidates", "memory.forgotten"
 
 Asked = InboxSessionEnded | InboxFormNow | InboxAddedText | InboxFactCommand | InboxForget
+REREAD = "reread"
+"""The kind of a request that asks the tailer itself, and becomes no record of its own."""
 ASKED: TypeAdapter[Asked] = TypeAdapter(Annotated[Asked, Field(discriminator="kind")])
 
 
@@ -42,23 +57,52 @@ class InboxMapping:
             raise Unusable(_reason(error)) from None
         return self._outgoing(topic, event, self._encode(asked.id), time)
 
+    def reread(self, document: Document) -> Reread:
+        """What an inbox document of the kind `reread` asks for; Unusable if it cannot be read."""
+        try:
+            asked = InboxReread.model_validate(_with_zones(document), strict=False)
+            session = None if asked.session_id is None else self._encode(asked.session_id)
+            return Reread(asked.id, self._encode(asked.id), asked.session_id, session, asked.since)
+        except (TypeError, ValidationError) as error:
+            raise Unusable(_reason(error)) from None
+
     def _event(self, asked: Asked, version: str, time: datetime) -> tuple[str, Event]:
         inbox_id = self._encode(asked.id)
         match asked:
             case InboxSessionEnded():
                 return MESSAGES, self._control(SessionEnded, asked, version)
             case InboxFormNow():
-                return MESSAGES, self._control(FormationAsked, asked, version)
+                return MESSAGES, self._control(FormationAsked, asked, version, if_due=asked.if_due)
             case InboxAddedText():
                 return MESSAGES, self._added(asked, version)
             case InboxFactCommand():
-                _demand_bounds(asked)
-                fields = asked.model_dump(exclude={"id", "kind", "scope"})
+                _demand_bounds(asked, time)
+                fields = asked.model_dump(exclude={"id", "kind", "scope", "session_id"})
                 return CANDIDATES, FactCommanded(
-                    command_id=inbox_id, scope=asked.scope, asked_at=time, version=version, **fields
+                    command_id=inbox_id,
+                    scope=asked.scope,
+                    asked_at=time,
+                    version=version,
+                    sources=self._sources(asked, version, time),
+                    **fields,
                 )
             case InboxForget():
                 return FORGOTTEN, self._forgotten(asked, inbox_id, time)
+
+    def _sources(self, asked: InboxFactCommand, version: str, time: datetime) -> tuple[SourceMessage, ...]:
+        """A fact that is added with a session rests on the command as on a message of that session."""
+        if asked.session_id is None:
+            return ()
+        return (
+            SourceMessage(
+                message_id=self._encode(asked.id),
+                version=version,
+                session_id=self._encode(asked.session_id),
+                user_id=asked.scope.user_id,
+                time=time,
+                said_at=asked.said_at or time,
+            ),
+        )
 
     def _forgotten(self, asked: InboxForget, inbox_id: str, time: datetime) -> Forgotten:
         """Sessions and users may come back: of them what was created up to now is forgotten, all else for ever.
@@ -79,13 +123,18 @@ class InboxMapping:
         )
 
     def _control(
-        self, event: Callable[..., Event], asked: InboxSessionEnded | InboxFormNow, version: str
+        self,
+        event: Callable[..., Event],
+        asked: InboxSessionEnded | InboxFormNow,
+        version: str,
+        **fields: bool,
     ) -> Event:
         return event(
             inbox_id=self._encode(asked.id),
             session_id=self._encode(asked.session_id),
             version=version,
             asked_by=asked.asked_by,
+            **fields,
         )
 
     def _added(self, asked: InboxAddedText, version: str) -> MessageRecorded:
@@ -110,7 +159,11 @@ class InboxMapping:
         return Outgoing(topic, key, event.json_bytes(), envelope.headers(), place)
 
 
-def _demand_bounds(asked: InboxFactCommand) -> None:
+def _demand_bounds(asked: InboxFactCommand, time: datetime) -> None:
+    if asked.said_at is not None and asked.said_at > time + AHEAD:
+        raise Unusable("said_at: in the future")
+    if asked.session_id is not None and asked.action != "add":
+        raise Unusable("session_id: of a fact that is added only")
     for name, most in (("text", LONGEST_FACT), ("reason", LONGEST_REASON)):
         if len(getattr(asked, name) or "") > most:
             raise Unusable(f"{name}: longer than {most} characters")
@@ -119,9 +172,13 @@ def _demand_bounds(asked: InboxFactCommand) -> None:
 def _read(document: Document) -> Asked:
     """BSON dates come without a zone and mean UTC; a list in BSON may stand for a tuple."""
     try:
-        return ASKED.validate_python({name: _aware(value) for name, value in document.items()}, strict=False)
+        return ASKED.validate_python(_with_zones(document), strict=False)
     except ValidationError as error:
         raise Unusable(_reason(error)) from None
+
+
+def _with_zones(document: Document) -> dict[str, Any]:
+    return {name: _aware(value) for name, value in document.items()}
 
 
 def _aware(value: Any) -> Any:
@@ -130,7 +187,4 @@ def _aware(value: Any) -> Any:
 
 def _reason(error: Exception) -> str:
     """Fields and rules, never what stood there."""
-    if isinstance(error, ValidationError):
-        found = error.errors(include_url=False, include_context=False, include_input=False)[:3]
-        return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['type']}" for one in found)
-    return str(error)
+    return reasons(error) if isinstance(error, ValidationError) else describe(error)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from eden_memory.domain.source.changes import Document
+from eden_memory.domain.source.changes import Document, Reread
 from eden_memory.domain.source.records import Outgoing
 
 
@@ -27,7 +27,11 @@ class Mapped:
     """Ids of the inbox documents among them, to be erased once this is safely in Kafka."""
     empty: int = 0
     """Messages without text, left out until text arrives."""
+    authorless: int = 0
+    """Records of the role user without an author: what they say is no user's own memory."""
     emptied: list[Outgoing] = field(default_factory=list[Outgoing])
     """Of a merge: the records of messages without text, wanted only where the topic may hold an earlier text."""
+    rereads: list[Reread] = field(default_factory=list[Reread])
+    """Requests to read messages again; their inbox documents stay until that is done."""
     gone: str | None = None
     """Why the messages collection can no longer be followed."""

@@ -50,6 +50,8 @@ def _part_text(part: Any) -> str:
         return ""
     fields = cast(Mapping[str, Any], part)
     text = fields.get("text")
+    if isinstance(text, Mapping):  # OpenAI's threads: {"type": "text", "text": {"value": …}}
+        text = cast(Mapping[str, Any], text).get("value")
     return text if isinstance(text, str) and fields.get("type") in TEXT_PARTS else ""
 
 

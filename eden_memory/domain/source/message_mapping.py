@@ -1,11 +1,12 @@
 """One document of the application's messages collection → one record of `chat.messages`.
 
 This is the tailer's hot path (some 10 µs a message in all): the record is written as plain JSON, and a test holds
-it equal to what `schemas.events.MessageRecorded` writes.
+it equal to what `eden_memory.schemas.events.MessageRecorded` writes.
 """
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from hashlib import blake2b
 from typing import Any, Literal, NamedTuple
 
 import orjson
@@ -14,17 +15,27 @@ from eden_memory.domain.source.changes import Document
 from eden_memory.domain.source.message_fields import Unusable, cut, getter, moment_of, text_of
 from eden_memory.domain.source.records import EVERYWHERE, EVERYWHERE_ELSE, Outgoing
 from eden_memory.domain.tracing import traceparent
-from schemas.envelope import CONTENT_TYPE, SPEC_VERSION, Envelope, data_schema, event_type, rfc3339
-from schemas.events import MessageRecorded, Watermark
+from eden_memory.schemas.envelope import (
+    CONTENT_TYPE,
+    SPEC_VERSION,
+    Envelope,
+    data_schema,
+    event_type,
+    rfc3339,
+)
+from eden_memory.schemas.events import MessageRecorded, Watermark
+from eden_memory.schemas.ids import NoId
 
 TOPIC = "chat.messages"
 ROLES = frozenset({"user", "assistant", "tool", "system", "other"})
 LONGEST_ID = 1_024
+RULES = 1
+"""Raised when a program reads the same fields otherwise than the one before: part of a mapping's version."""
 REMEMBERED = 50_000
 """Sessions and authors whose encoded ids are kept at hand."""
 
 EncodeId = Callable[[Any], str]
-Origin = Literal["stream", "backfill", "merge"]
+Origin = Literal["stream", "backfill", "merge", "reread"]
 Reason = Literal["deleted", "missing", "moved"]
 
 
@@ -39,7 +50,10 @@ class FieldPaths(NamedTuple):
 
 
 class MessageMapping:
-    """`roles` maps the application's role names to ours; `source` is the `ce_source` of every record."""
+    """`roles` maps the application's role names to ours; `source` is the `ce_source` of every record.
+
+    Its `version` is carried by every record, and changes with the paths and the roles.
+    """
 
     def __init__(
         self,
@@ -56,6 +70,7 @@ class MessageMapping:
         self._created_at = getter(paths.created_at)
         self._roles = {**{role: role for role in ROLES}, **(roles or {})}
         self._encode_id, self._limit = encode_id, text_limit
+        self.version = _version(paths, self._roles)
         self._encoded: dict[str, str] = {}
         self._second: tuple[datetime | None, bytes] = (None, b"")
         self._fixed = [
@@ -66,8 +81,13 @@ class MessageMapping:
             ("content-type", CONTENT_TYPE.encode()),
         ]
 
-    def record(self, document: Document, version: str, time: bytes, origin: Origin) -> Outgoing:
-        """The record of a document whose `ce_time` is `time`; Unusable, with the reason, if it cannot be one."""
+    def record(
+        self, document: Document, version: str, time: bytes, origin: Origin, *, edited: bool = False
+    ) -> Outgoing:
+        """The record of a document whose `ce_time` is `time`; Unusable, with the reason, if it cannot be one.
+
+        `edited`: the change at `time` may have changed its text.
+        """
         message_id = self._typed(document["_id"], "_id")
         session_id = self._id(self._session(document), "session_id")
         author = self._user(document)
@@ -85,7 +105,9 @@ class MessageMapping:
                 "characters": length,
                 "truncated": length > self._limit,
                 "created_at": moment_of(self._created_at(document)),
+                "edited_at": time.decode() if edited else None,
                 "origin": origin,
+                "mapping": self.version,
             }
         )
         event_id = f"{message_id}@{version}"
@@ -105,10 +127,23 @@ class MessageMapping:
         content = self._content(document)
         return bool(content) and (isinstance(content, str) or text_of(content) != "")
 
+    def lacks_author(self, document: Document) -> bool:
+        """Whether a user wrote it, and it does not say which."""
+        return self._user(document) is None and self.is_users(document)
+
+    def is_users(self, document: Document) -> bool:
+        """Whether its role is the user's."""
+        role = self._role(document)
+        return isinstance(role, str) and self._roles.get(role) == "user"
+
     def written_at(self, document: Document, latest: datetime) -> bytes:
         """`ce_time` of a document that was read, not streamed: when it was created, never after the read."""
-        created = moment_of(self._created_at(document))
+        created = self.created_at(document)
         return min(created, rfc3339(latest)).encode() if created else self.second(latest)
+
+    def created_at(self, document: Document) -> str | None:
+        """When it was created, as it says."""
+        return moment_of(self._created_at(document))
 
     def second(self, time: datetime) -> bytes:
         """`ce_time` of a cluster time; those of one second are written once."""
@@ -140,8 +175,10 @@ class MessageMapping:
     ) -> Outgoing:
         """The end of a message: in its session's partition where known, else in `partition`, else everywhere
         (but for the partition of the session that it `moved_to`).
+
+        Its id names the reason: the change that moves a message also gives a record of that version.
         """
-        event_id = f"{message_id}@{version}"
+        event_id = f"{message_id}@{version}/{reason}"
         envelope = Envelope(
             id=event_id,
             name=MessageRecorded.NAME,
@@ -177,11 +214,17 @@ class MessageMapping:
             raise Unusable(f"it has no {field}")
         try:
             encoded = self._encode_id(value)
-        except TypeError as error:
+        except NoId as error:
             raise Unusable(f"{field}: {error}") from None
         if len(encoded) > LONGEST_ID:
             raise Unusable(f"{field} is longer than {LONGEST_ID} characters when encoded")
         return encoded
+
+
+def _version(paths: FieldPaths, roles: Mapping[str, str]) -> str:
+    """A short hash of what decides how a document is read."""
+    decides = {"rules": RULES, "paths": paths._asdict(), "roles": dict(roles)}
+    return blake2b(orjson.dumps(decides, option=orjson.OPT_SORT_KEYS), digest_size=6).hexdigest()
 
 
 def watermark(partition: int, version: str, time: datetime, source: str) -> Outgoing:

@@ -20,11 +20,14 @@ class Looks:
         for name in self.touched:
             self._note(sessions[name])
         self.touched.clear()
+        coming: list[tuple[datetime, str]] = []
         while self._moments and self._moments[0][0] <= time:
             session = sessions[heappop(self._moments)[1]]
             yield session
-            if (due := session.due()) is not None and due > time:
-                heappush(self._moments, (due, session.session_id))
+            if (due := session.due()) is not None:
+                coming.append((due, session.session_id))
+        for one in coming:
+            heappush(self._moments, one)
 
     def _note(self, session: Session) -> None:
         moment = session.look_at()

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from schemas.ids import encode, split
+from eden_memory.schemas.ids import encode, split
 
 BEGINS = "eden:added:"
 
@@ -26,6 +26,12 @@ def whose(session_id: str) -> Own | None:
         return None
     agent, _, user = split(session_id)[1].removeprefix(BEGINS).partition(":")
     return Own(agent, user or None) if _is_id(agent) and (not user or _is_id(user)) else None
+
+
+def given_to_all(session_id: str) -> bool:
+    """Whether what stands in this session (`session_id` typed) was added for more than one user on purpose."""
+    own = whose(session_id)
+    return own is not None and own.user_id is None
 
 
 def _is_id(text: str) -> bool:

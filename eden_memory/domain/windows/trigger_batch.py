@@ -5,20 +5,33 @@ and its messages then is what it was behind a record, so whatever is repeated af
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from eden_memory.domain.forgetting.forgotten import Marks
 from eden_memory.domain.stage import Delivery, Emit, Erase
 from eden_memory.domain.windows.looks import Looks
+from eden_memory.domain.windows.own_sessions import whose
 from eden_memory.domain.windows.switched_off import NOBODY, Off
-from eden_memory.domain.windows.trigger import Messages, Session, delete, leave, opt_out, record
+from eden_memory.domain.windows.trigger import (
+    Messages,
+    Session,
+    StoredMessage,
+    delete,
+    forget,
+    leave,
+    miss,
+    opt_out,
+    record,
+)
 from eden_memory.domain.windows.windows import Control
-from schemas.events import Forgotten, FormationAsked, MessageRecorded, SessionEnded, Watermark
+from eden_memory.schemas.events import Forgotten, FormationAsked, MessageRecorded, SessionEnded, Watermark
+from eden_memory.schemas.provenance import SourceMessage
 
 IN_A_SESSION = (MessageRecorded, SessionEnded, FormationAsked)
-AFTER_ALL = "g"
-"""Above every version (those are hexadecimal)."""
+INCLUSIVE = "!"
+"""Behind a version: above it, and below every later one (a position in a transaction follows a dot)."""
 
 
 @dataclass(slots=True)
@@ -46,10 +59,18 @@ class Batch:
     place: int
     """The last place given to a message that waits."""
     off: Off = NOBODY
+    marks: Marks = field(default_factory=Marks)
+    """What was asked to be forgotten among these messages, their sessions and authors."""
     sent: list[Emit | Erase] = field(default_factory=list[Emit | Erase])
     """What a record leads to at once: deletions to be forgotten, texts that are not to be kept."""
+    forgotten: list[str] = field(default_factory=list[str])
+    """Forgotten messages that a window holds: their texts are erased there too."""
     counts: Counts = field(default_factory=Counts)
     looks: Looks = field(default_factory=Looks)
+    asked_again: Set[str] = frozenset()
+    """Requests to form added texts that a later one among the delivered records takes along."""
+    passed: datetime | None = None
+    """The time of the newest Watermark."""
 
     def __post_init__(self) -> None:
         self.looks.touched.update(self.sessions)
@@ -71,19 +92,29 @@ class Batch:
         match event:
             case MessageRecorded():
                 self._recorded(event, delivery)
+            case FormationAsked(if_due=True):
+                self.looks.touched.add(event.session_id)
+                self.sessions[event.session_id].judge(time, event.version)
             case SessionEnded() | FormationAsked():
                 self.looks.touched.add(event.session_id)
-                self.sessions[event.session_id].control(control_of(event, time))
+                self._asked(self.sessions[event.session_id], control_of(event, time))
             case Watermark():
+                self.passed = event.time
                 for session in self.looks.passed(event.time, self.sessions):
                     if session.partition == self.partition:
-                        session.passed(event.time)
+                        session.passed(event.time, event.version + INCLUSIVE)
             case _:
                 self._ended(delivery)
 
     def own(self) -> list[Session]:
         """The sessions of this partition; others are another worker's, and only looked at."""
         return [session for session in self.sessions.values() if session.partition == self.partition]
+
+    def _asked(self, session: Session, control: Control) -> None:
+        if control.control_id not in self.asked_again:
+            session.control(control)
+        elif control.control_id not in session.controls:
+            session.carried_out(control)
 
     def _recorded(self, event: MessageRecorded, delivery: Delivery) -> None:
         known, time = self.messages.known.get(event.message_id), delivery.envelope.time
@@ -93,6 +124,9 @@ class Batch:
         self.looks.touched.add(event.session_id)
         if event.session_id in self.off.sessions:
             session.give_up(time)
+        if self._is_forgotten(event, known, time):
+            self._forget(session, event, delivery)
+            return
         if self.off.of(event.session_id, event.user_id):
             self._opted_out(session, event, delivery)
             return
@@ -100,13 +134,35 @@ class Batch:
         record(session, self.messages, event, time, self.place)
         self.counts.empty += not event.text
 
+    def _is_forgotten(self, event: MessageRecorded, known: StoredMessage | None, time: datetime) -> bool:
+        """Whether a message is forgotten. Sessions and users are forgotten as of a time: its first one counts."""
+        if known is not None and known.forgotten:
+            return True
+        return bool(self.marks) and self.marks.source_gone(
+            SourceMessage(
+                message_id=event.message_id,
+                version=event.version,
+                session_id=event.session_id,
+                user_id=event.user_id,
+                time=known.time if known is not None else time,
+            )
+        )
+
+    def _forget(self, session: Session, event: MessageRecorded, delivery: Delivery) -> None:
+        forget(session, self.messages, event, delivery.envelope.time)
+        if self.messages.known[event.message_id].formation_id is not None:
+            self.forgotten.append(event.message_id)
+        self.sent.append(
+            erased(event.message_id, event.version, event.session_id, delivery, reason="forgotten")
+        )
+
     def _opted_out(self, session: Session, event: MessageRecorded, delivery: Delivery) -> None:
         if opt_out(session, self.messages, event, delivery.envelope.time):
             self.sent.append(erased(event.message_id, event.version, event.session_id, delivery))
             self.counts.opted_out += 1
 
     def _ended(self, delivery: Delivery) -> None:
-        """A tombstone: deleted, moved away, or missing (which is counted, and changes nothing by itself)."""
+        """A tombstone: deleted, moved away, or missing (counted and noted; forgets nothing by itself)."""
         envelope = delivery.envelope
         message_id, version = envelope.subject, envelope.entity_version or ""
         known = self.messages.known.get(message_id)
@@ -114,13 +170,21 @@ class Batch:
         match envelope.reason:
             case "moved":
                 leave(session, self.messages, message_id, version)
-            case "deleted" | "forgotten":
+            case "forgotten":
+                delete(self.messages, message_id, version, envelope.time, envelope.scope, forgotten=True)
+                if session is not None:
+                    session.drop(message_id)
+            case "deleted":
                 delete(self.messages, message_id, version, envelope.time, envelope.scope)
-                leave(session, self.messages, message_id, version + AFTER_ALL)
-                if self.forgets and envelope.reason == "deleted":
+                leave(session, self.messages, message_id, version + INCLUSIVE)
+                if self.forgets:
                     self.sent.append(_forgotten(delivery, known.session_id if known else None))
+            case "missing":
+                self.counts.missing += 1
+                if (missed := miss(known, version)) is not None:
+                    self.messages.put(missed)
             case _:
-                self.counts.missing += envelope.reason == "missing"
+                pass
 
     def _own(self, session_id: str | None) -> Session | None:
         session = self.sessions.get(session_id) if session_id is not None else None
@@ -136,6 +200,23 @@ def control_of(event: SessionEnded | FormationAsked, time: datetime) -> Control:
     return Control(because, event.inbox_id, event.version, time, event.asked_by)
 
 
+def asked_again(deliveries: Iterable[Delivery]) -> set[str]:
+    """Requests to form added texts behind which there is another of the same session.
+
+    The later one closes one window over the texts of all of them. It is a record already, so it comes, whatever
+    happens to this batch.
+    """
+    last: dict[str, str] = {}
+    earlier: set[str] = set()
+    for one in deliveries:
+        event = one.event
+        if isinstance(event, FormationAsked | SessionEnded) and whose(event.session_id) is not None:
+            if (before := last.get(event.session_id, event.inbox_id)) != event.inbox_id:
+                earlier.add(before)
+            last[event.session_id] = event.inbox_id
+    return earlier
+
+
 def messages_named(deliveries: Sequence[Delivery]) -> list[str]:
     """The messages that records are about."""
     return [one.key for one in deliveries if one.event is None or isinstance(one.event, MessageRecorded)]
@@ -148,6 +229,35 @@ def sessions_named(deliveries: Iterable[Delivery]) -> list[str]:
         for one in deliveries
     )
     return [name for name in found if name is not None]
+
+
+def forgettable(deliveries: Iterable[Delivery]) -> set[tuple[str, str]]:
+    """(kind, id) of everything whose forgetting concerns these messages."""
+    found: set[tuple[str, str]] = set()
+    for one in deliveries:
+        event = one.event
+        if isinstance(event, MessageRecorded):
+            found |= {("message", event.message_id), ("session", event.session_id)}
+            if event.user_id is not None:
+                found.add(("user", event.user_id))
+    return found
+
+
+def is_reread(delivery: Delivery) -> bool:
+    """Whether a message was read again with a corrected field mapping."""
+    return isinstance(delivery.event, MessageRecorded) and delivery.event.origin == "reread"
+
+
+def misnamed(deliveries: Iterable[Delivery], known: Mapping[str, StoredMessage]) -> dict[str, set[str]]:
+    """By session, authors of messages that a corrected field mapping gives to somebody else, or to nobody."""
+    found: dict[str, set[str]] = {}
+    for one in deliveries:
+        event, before = one.event, known.get(one.key)
+        if is_reread(one) and isinstance(event, MessageRecorded) and before is not None:
+            was = before.user_id
+            if was is not None and before.session_id is not None and was != event.user_id:
+                found.setdefault(before.session_id, set()).add(was)
+    return found
 
 
 def authors(sessions: Iterable[Session], deliveries: Iterable[Delivery]) -> dict[str, set[str]]:
@@ -166,19 +276,20 @@ def erased(
     session_id: str,
     cause: Delivery | None = None,
     time: datetime | None = None,
+    reason: str = "opted_out",
 ) -> Erase:
-    """The tombstone that takes the text of somebody who is switched off out of `chat.messages`."""
+    """The tombstone that takes a text out of `chat.messages`: its author is switched off, or it is forgotten."""
     return Erase(
         MessageRecorded,
         key=message_id,
         ordering_key=session_id,
         subject=message_id,
-        reason="opted_out",
+        reason=reason,
         entity_version=version,
         scope=session_id,
         cause=cause,
         time=time,
-        identity=f"opted_out/{message_id}@{version}",
+        identity=f"{reason}/{message_id}@{version}",
     )
 
 

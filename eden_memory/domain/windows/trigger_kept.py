@@ -41,6 +41,11 @@ class Kept:
             name, _ = self._sessions.popitem(last=False)
             self._total -= self._sizes.pop(name)
 
+    def drop(self, session_id: str) -> None:
+        """Let a session go: it is not as it is stored."""
+        if self._sessions.pop(session_id, None) is not None:
+            self._total -= self._sizes.pop(session_id)
+
     def published(self, entries: Iterable[tuple[str, str]]) -> None:
         """(session id, formation id) that have left the outboxes."""
         for name, formation_id in entries:

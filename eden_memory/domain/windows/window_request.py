@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 
 from eden_memory.domain.budgets.budgets import AskedWindow, Estimate, users_alone
 from eden_memory.domain.tracing import traceparent
-from eden_memory.domain.windows.participants import SessionFacts, generation_of, scopes_of
+from eden_memory.domain.windows.own_sessions import given_to_all, whose
+from eden_memory.domain.windows.participants import SessionFacts, scopes_of
 from eden_memory.domain.windows.switched_off import Off
 from eden_memory.domain.windows.trigger import OutboxEntry, Session, StoredMessage, formation_id
 from eden_memory.domain.windows.windows import Closed, weighted_tokens
-from schemas.events import FormationRequested
-from schemas.provenance import MessageRef
+from eden_memory.schemas.events import FormationRequested
+from eden_memory.schemas.provenance import MessageRef
 
 
 @dataclass(slots=True)
@@ -61,11 +62,15 @@ class BatchWrite:
     sessions: list[Session] = field(default_factory=list[Session])
     """With `messages`: of sessions that closed nothing; stored together."""
     closing: list[SessionWrite] = field(default_factory=list[SessionWrite])
+    forgotten: list[str] = field(default_factory=list[str])
+    """Messages whose texts closed windows lose before anything else is stored."""
+    failed: list[str] = field(default_factory=list[str])
+    """Sessions of which nothing could be stored, because MongoDB refuses a document: the store adds them."""
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing to store."""
-        return not (self.messages or self.sessions or self.closing)
+        return not (self.messages or self.sessions or self.closing or self.forgotten)
 
 
 def stored_window(session: Session, closed: Closed, members: Sequence[StoredMessage]) -> StoredWindow:
@@ -121,8 +126,27 @@ def request(
 ) -> None:
     """Write the request: who takes part, and where memory may go, as the application says now."""
     users, participants = _taking_part(window, facts)
-    generation, session.audiences = generation_of(users, session.audiences)
+    generation = session.audiences.generation_of(users)
+    if generation is None:
+        session.audiences = session.audiences.followed_by(users)
+        generation = len(session.audiences.changes)
+    audience = session.audiences.audience_of(generation)
     times = [one.time for one in window.messages]
+    heard = whose(window.session_id) is None and any(one.role == "user" for one in window.messages)
+    given = given_to_all(window.session_id)
+    written = _distinct(*(one.user_id for one in window.messages if one.user_id is not None))
+    authors = written if facts.shared_sessions == "authors" and not given else ()
+    scopes = scopes_of(
+        facts,
+        window.session_id,
+        users,
+        participants,
+        audience,
+        generation,
+        heard=heard,
+        given=given,
+        authors=authors,
+    )
     window.names = facts.names
     window.requested = FormationRequested(
         formation_id=window.formation_id,
@@ -134,9 +158,9 @@ def request(
         participants=participants,
         private_users=facts.private_users,
         tier=facts.tier,
-        scopes=scopes_of(
-            facts, window.session_id, users, participants, session.audiences[generation - 1], generation
-        ),
+        scopes=scopes,
+        sharing=facts.sharing,
+        shared_sessions=facts.shared_sessions,
         messages=_refs(window.messages),
         characters=sum(one.characters for one in window.messages),
         weighted_tokens=round(sum(weighted_tokens(one.text or "", one.role) for one in window.messages), 3),

@@ -9,10 +9,21 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from schemas.events.formation import ClosedBecause
+from eden_memory.domain.constants import (
+    ASSISTANT_WEIGHT,
+    CHARACTERS_PER_TOKEN,
+    TOOL_WEIGHT,
+    USER_WEIGHT,
+)
+from eden_memory.schemas.events.formation import ClosedBecause
 
-CHARACTERS_PER_TOKEN = 4.5
-WEIGHTS = {"user": 1.0, "tool": 0.5, "system": 0.5, "other": 0.5, "assistant": 0.2}
+WEIGHTS = {
+    "user": USER_WEIGHT,
+    "tool": TOOL_WEIGHT,
+    "system": TOOL_WEIGHT,
+    "other": TOOL_WEIGHT,
+    "assistant": ASSISTANT_WEIGHT,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +84,11 @@ def weighted_tokens(text: str, role: str) -> float:
 
 
 class Pending:
-    """The messages of one session that no window holds yet, in order."""
+    """The messages of one session that no window holds yet, in order.
+
+    While the newest change may be followed by another of its transaction, the counts close nothing: a window over a
+    state between the two would keep it. `version`: of the record that asks; "" proves no transaction complete.
+    """
 
     def __init__(self, limits: Limits, waiting: Sequence[Waiting] = ()) -> None:
         self._limits = limits
@@ -86,27 +101,29 @@ class Pending:
 
     def add(self, message: Waiting) -> list[Closed]:
         """A message was recorded that does not wait yet."""
-        before = self.passed(message.time) if self._waiting else []
+        before = self.passed(message.time, message.version) if self._waiting else []
         self._append(message)
-        full = self._full(message.time)
+        full = self._full(message.time, message.version)
         return before + full if before else full
 
-    def edit(self, message: Waiting) -> list[Closed]:
-        """A message that waits takes its new version and keeps its place."""
+    def edit(self, message: Waiting, *, judge: bool = True) -> list[Closed]:
+        """A message that waits takes its new version and keeps its place; `judge`: whether a window may close."""
         self._set(
             message._replace(time=one.time, place=one.place) if one.message_id == message.message_id else one
             for one in self._waiting
         )
-        return self._full(message.time)
+        return self._full(message.time, message.version) if judge else []
 
     def remove(self, message_id: str) -> None:
         """A message is not to be formed any more."""
         self._set(one for one in self._waiting if one.message_id != message_id)
 
-    def passed(self, time: datetime) -> list[Closed]:
-        """Everything up to `time` is recorded: what has gone cold or stale closes."""
+    def passed(self, time: datetime, version: str = "") -> list[Closed]:
+        """Everything up to `time` is recorded: what has gone cold or stale closes, and what waited for `version`."""
         because = self._idle(time)
-        return [self._close(because, time)] if because else []
+        if because:
+            return [self._close(because, time)]
+        return self._full(time, version) if self._transaction else []
 
     def asked(self, control: Control) -> list[Closed]:
         """Somebody asked; the end of a session closes a window even if nothing waits."""
@@ -115,13 +132,20 @@ class Pending:
             return before
         return [*before, *self.late(control, control.time)]
 
+    def judged(self, time: datetime, version: str) -> list[Closed]:
+        """Somebody asked for a window if one is due at `time`: by idleness or by the counts."""
+        return self.passed(time, version) or self._full(time, version)
+
     def late(self, control: Control, time: datetime) -> list[Closed]:
         """What waits, although it was asked for before: one window."""
         window = self._close(control.because, time)
         return [replace(window, control_id=control.control_id, asked_by=control.by)]
 
     def due(self) -> datetime | None:
-        """When the session will have gone cold or stale, if no message comes before."""
+        """When the session will have gone cold or stale, if no message comes before; if a window is due, now."""
+        return self._last if self._transaction and self._enough() else self._idle_at()
+
+    def _idle_at(self) -> datetime | None:
         if self._last is None:
             return None
         if len(self._waiting) >= self._limits.least:
@@ -133,6 +157,7 @@ class Pending:
         self._waiting: list[Waiting] = []
         self._last: datetime | None = None
         self._tokens = 0.0
+        self._transaction = ""
         for one in found:
             self._append(one)
 
@@ -141,20 +166,42 @@ class Pending:
         self._tokens += one.tokens
         if self._last is None or one.time > self._last:
             self._last = one.time
+        if "." in one.version:
+            self._transaction = max(self._transaction, _cluster_time(one.version))
 
     def _idle(self, time: datetime) -> ClosedBecause | None:
-        due = self.due()
+        due = self._idle_at()
         if due is None or time < due:
             return None
         return "cold" if len(self._waiting) >= self._limits.least else "stale"
 
-    def _full(self, time: datetime) -> list[Closed]:
-        count, limits = len(self._waiting), self._limits
-        if count < limits.least or (count < limits.messages and self._tokens < limits.tokens):
+    def _full(self, time: datetime, version: str) -> list[Closed]:
+        if not self._enough() or (self._transaction and _cluster_time(version) <= self._transaction):
             return []
-        return [self._close("messages" if count >= limits.messages else "tokens", time)]
+        return self._cut(time) if self._transaction else [self._close(self._because(), time)]
+
+    def _cut(self, time: datetime) -> list[Closed]:
+        """Close the windows that were due while a transaction went on, however much it brought."""
+        waiting, closed = self._waiting, list[Closed]()
+        self._set(())
+        for one in waiting:
+            self._append(one)
+            if self._enough():
+                closed.append(self._close(self._because(), time))
+        return closed
+
+    def _enough(self) -> bool:
+        count, limits = len(self._waiting), self._limits
+        return count >= limits.least and (count >= limits.messages or self._tokens >= limits.tokens)
+
+    def _because(self) -> ClosedBecause:
+        return "messages" if len(self._waiting) >= self._limits.messages else "tokens"
 
     def _close(self, because: ClosedBecause, time: datetime) -> Closed:
         taken = tuple(self._waiting)
         self._set(())
         return Closed(taken, because, time)
+
+
+def _cluster_time(version: str) -> str:
+    return version.partition(".")[0]

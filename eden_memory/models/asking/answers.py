@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from schemas.documents import Answer
+from eden_memory.schemas.documents import Answer
 
 
 class AnswerStore(Protocol):

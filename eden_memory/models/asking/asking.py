@@ -18,10 +18,10 @@ from eden_memory.models.asking.keys import first_key, next_key
 from eden_memory.models.asking.route import Router
 from eden_memory.models.calls import Turn
 from eden_memory.models.guard.budget import CallBudget
-from schemas.answers import Answer
-from schemas.documents import Answer as KeptAnswer
-from schemas.events.usage import CallOutcome
-from schemas.provenance import Call
+from eden_memory.schemas.answers import Answer
+from eden_memory.schemas.documents import Answer as KeptAnswer
+from eden_memory.schemas.events.usage import CallOutcome
+from eden_memory.schemas.provenance import Call
 
 Check = Callable[[A], str | None]
 OUTCOMES: Mapping[str, CallOutcome] = {TRUNCATED: "truncated", REFUSED: "refused"}

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from eden_memory.domain.failures import ProviderError
 from eden_memory.models.asking.answers import AnswerStore, Forwarding
-from schemas.documents import Answer
+from eden_memory.schemas.documents import Answer
 
 Room = Callable[[str], bool]
 """Whether there is room for the call of a unit: if so, it is kept back for it."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from eden_memory.models.asking import repair
 from eden_memory.models.asking.judging import TRUNCATED
 from eden_memory.models.asking.keys import next_key
-from schemas.documents import Answer
+from eden_memory.schemas.documents import Answer
 
 
 def exhausted(chain: Sequence[Answer]) -> bool:

@@ -6,6 +6,7 @@ from datetime import timedelta
 from functools import reduce
 
 from eden_memory.domain.asking import Asking, Prompt
+from eden_memory.domain.failures import PermanentError
 from eden_memory.logs import LibraryLogger
 from eden_memory.models.accounts import (
     Accounts,
@@ -16,14 +17,14 @@ from eden_memory.models.accounts import (
     price,
     unanswered_id,
 )
+from eden_memory.models.asking.answer_bounds import most_tokens
 from eden_memory.models.asking.judging import cut_short
 from eden_memory.models.asking.route import Route
-from eden_memory.models.calls import TRIALS, Completion, Trial, Turn, less
-from eden_memory.models.guard.breaker import ProviderAway
+from eden_memory.models.calls import TRIALS, CallFailed, Completion, Trial, Turn, less
 from eden_memory.models.guard.budget import CallBudget
 from eden_memory.models.guard.metered import LEAST, Stopwatch, metered
-from schemas.answers import Answer
-from schemas.documents import Answer as KeptAnswer
+from eden_memory.schemas.answers import Answer
+from eden_memory.schemas.documents import Answer as KeptAnswer
 
 log = LibraryLogger()
 
@@ -58,11 +59,12 @@ class Chat:
         trials: list[Trial] = []
         told = TRIALS.set(trials)
         try:
+            most, stage = most_tokens(request.prompt.material, request.repair), request.asking.stage
             completion, watch = await metered(
                 lambda: route.provider.complete(
-                    route.model, request.prompt.system, request.turns, request.answer
+                    route.model, request.prompt.system, request.turns, request.answer, most
                 ),
-                lambda send: route.guard.run(route.breaker, request.unit, send),
+                lambda send: route.guard.run(route.breaker, request.unit, send, stage=stage, tokens=most),
                 lambda watch, error: self._failed(route, request, _without(trials, watch), error),
             )
         finally:
@@ -97,7 +99,9 @@ class Chat:
 
     def _failed(self, route: Route, request: Request, watch: Stopwatch, error: BaseException) -> None:
         outcome, kind = error_kind(error)
-        if outcome != "cancelled" and not isinstance(error, ProviderAway):
+        if isinstance(error, PermanentError):
+            self._budget.refused(request.unit, str(error))
+        elif outcome != "cancelled" and (not isinstance(error, CallFailed) or error.charged):
             self._budget.charge(request.unit, outcome)
         ended = Ended(
             call_id=unanswered_id(request.key),

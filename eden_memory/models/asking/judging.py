@@ -1,6 +1,7 @@
 """Whether an answer is one: complete, as the provider says, and JSON of the wanted shape."""
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from eden_memory.domain.asking import A
 from eden_memory.models.calls import Completion
@@ -33,7 +34,12 @@ def parsed(text: str, answer: type[A]) -> A | str:
 
 def _named(error: ValidationError) -> str:
     errors = error.errors(include_url=False, include_input=False, include_context=False)
-    lines = [
-        f"{'.'.join(map(str, one['loc'])) or 'the answer'}: {one['msg']}" for one in errors[:ERRORS_NAMED]
-    ]
+    lines = [f"{_place(one)}: {one['msg']}" for one in errors[:ERRORS_NAMED]]
     return "; ".join([*lines, *(["and more"] if len(errors) > ERRORS_NAMED else [])])
+
+
+def _place(error: ErrorDetails) -> str:
+    """The path of a field; one that the answer adds is not named, as its name may be anything."""
+    added = error["type"] == "extra_forbidden"
+    path = error["loc"][:-1] if added else error["loc"]
+    return ".".join(map(str, path)) or "the answer"

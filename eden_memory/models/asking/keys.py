@@ -7,7 +7,7 @@ from hashlib import sha256
 
 from eden_memory.domain.asking import Prompt
 from eden_memory.models.providers.answer_schema import schema_of
-from schemas.answers import Answer
+from eden_memory.schemas.answers import Answer
 
 LAYOUT = "1"
 """Of the values that are hashed."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from eden_memory.models.asking.answers import AnswerStore, Forwarding
-from schemas.documents import Answer
+from eden_memory.schemas.documents import Answer
 
 MOST_REMEMBERED = 100_000
 

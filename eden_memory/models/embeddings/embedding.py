@@ -8,13 +8,14 @@ from decimal import Decimal
 from eden_memory.domain.asking import Asking
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.keeping import KEEPING
+from eden_memory.domain.own_time import off_the_clock
 from eden_memory.models.accounts import Accounts, Ended, of_kept
 from eden_memory.models.asking.keys import text_key
 from eden_memory.models.calls import Tokens
 from eden_memory.models.embeddings.batching import Batching
 from eden_memory.models.embeddings.embedding_calls import EmbeddingCalls, Wish
-from schemas.documents import Answer
-from schemas.provenance import Embedding
+from eden_memory.schemas.documents import Answer
+from eden_memory.schemas.provenance import Embedding
 
 LINGER = 0.003
 """Seconds in which requests join the same call."""
@@ -57,12 +58,13 @@ class KeptEmbedder:
         if not texts:
             return ()
         keys = [text_key(self._model, self._asked, text) for text in texts]
-        unit = f"{self._prefix}{asking.unit}/embeddings" if asking else None
+        unit = f"{self._prefix}{asking.unit}/embeddings" if asking and asking.unit else None
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         wish = Wish(dict(zip(keys, texts, strict=True)), asking, unit, done, KEEPING.get())
         self._wishes.add(wish)
         try:
-            await done
+            with off_the_clock():
+                await done
         finally:
             self._note(wish)
         found = [self._embedding(wish.kept[key]) for key in keys]

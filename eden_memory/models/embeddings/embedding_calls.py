@@ -19,8 +19,8 @@ from eden_memory.models.guard.breaker import Breaker, ProviderAway
 from eden_memory.models.guard.budget import CallBudget
 from eden_memory.models.guard.guard import Guard
 from eden_memory.models.guard.metered import Stopwatch, metered
-from schemas.documents import Answer
-from schemas.fields import pack_vector
+from eden_memory.schemas.documents import Answer
+from eden_memory.schemas.fields import pack_vector
 
 TEXTS_OF_A_CALL = 256
 CHARACTERS_OF_A_CALL = 200_000
@@ -125,11 +125,12 @@ class EmbeddingCalls:
     ) -> None:
         """Ask for these texts; what arrives is kept, what does not is said to be wrong by key."""
         texts = [line.text for line in lines]
-        name = lines[0].wish.unit or lines[0].key
+        name, asking = lines[0].wish.unit or lines[0].key, lines[0].wish.asking
+        stage = asking.stage if asking else ""
         try:
             (vectors, tokens), watch = await metered(
                 lambda: self._provider.embed(self._model, texts),
-                lambda send: self._guard.run(self._breaker, name, send),
+                lambda send: self._guard.run(self._breaker, name, send, stage=stage),
                 lambda watch, error: self._failed(lines, watch, error),
             )
             answers = self._documents(lines, self._useful(lines, vectors, tokens, watch), tokens, watch)
@@ -173,9 +174,10 @@ class EmbeddingCalls:
         """Charge the requests, and have the call noted by the first of them."""
         outcome, kind = error_kind(error)
         units = {line.wish.unit for line in lines} - {None}
-        if not isinstance(error, ProviderAway) and outcome != "cancelled":
+        if outcome != "cancelled" and not isinstance(error, ProviderAway):
             for unit in filter(None, units):
-                self._budget.charge(unit, outcome)
+                if not isinstance(error, CallFailed) or error.charged:
+                    self._budget.charge(unit, outcome)
                 self._suspect(unit, len(units))
         ended = Ended(
             call_id=unanswered_id(lines[0].key),
@@ -212,10 +214,11 @@ class EmbeddingCalls:
         total = price(self._cost, self._provider.name, self._model, tokens)
         shares = zip(shared(tokens.input, weights), shared_cost(total, weights), strict=True)
         calls = {id(part[0].wish): share_id(part) for part in _by_wish(lines)}
-        return [
+        documents = [
             self._document(line, vector, calls[id(line.wish)], share, watch)
             for line, vector, share in zip(lines, vectors, shares, strict=True)
         ]
+        return [_counted_by(documents[0].call_id, one) for one in documents]
 
     def _document(
         self, line: Line, vector: bytes, call: str, share: tuple[int, Decimal | None], watch: Stopwatch
@@ -256,6 +259,11 @@ def packed(vector: Sequence[float], dimensions: int | None) -> bytes:
 def share_id(lines: Sequence[Line]) -> str:
     """The call id of one request's share of a call: the same whenever its texts are found again."""
     return call_id(sha256("".join(sorted(line.key for line in lines)).encode()).hexdigest())
+
+
+def _counted_by(call: str, answer: Answer) -> Answer:
+    """The provider received one request for all of these texts: the records of this call count it."""
+    return answer if answer.call_id == call else answer.model_copy(update={"requests": 0})
 
 
 def _by_wish(lines: Sequence[Line]) -> list[list[Line]]:

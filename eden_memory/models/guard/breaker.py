@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable
 
 from eden_memory.logs import LibraryLogger
 from eden_memory.models.calls import CallFailed
+from eden_memory.models.guard.pace import Pace
+from eden_memory.models.guard.successes import Successes
 
 log = LibraryLogger()
 SEVERAL = 3
@@ -18,15 +20,18 @@ WAITS = (1.0, 10.0)
 """Seconds between two probes, the first time and at most."""
 LONGEST_ASKED = 60.0
 """Seconds to the next probe, at most, where the provider names them."""
+LEAST_DEADLINE = 120.0
 Ping = Callable[[], Awaitable[None]]
 
 
 class ProviderAway(CallFailed):
     """The provider is away as a whole; where `called` is False nothing was sent."""
 
-    def __init__(self, failure: CallFailed, retry_after: float, *, called: bool = True) -> None:
+    def __init__(
+        self, failure: CallFailed, retry_after: float, *, called: bool = True, alone: bool = False
+    ) -> None:
         reason = f"the provider is away: {failure}" if called else str(failure)
-        super().__init__(failure.outcome, reason, retry_after, counts=False)
+        super().__init__(failure.outcome, reason, retry_after, charged=False, alone=alone)
         self.called = called
 
 
@@ -41,7 +46,12 @@ class Breaker:
         clock: Callable[[], float] = time.monotonic,
         waits: tuple[float, float] = WAITS,
         opened: Callable[[bool], None] = lambda _open: None,
+        pace: Pace | None = None,
     ) -> None:
+        self.pace = pace or Pace(LEAST_DEADLINE)
+        self.running = 0
+        """Calls of the model that have been sent and not answered."""
+        self._answers = 0
         self._name, self._ping, self._clock = name, ping, clock
         self._first_wait, self._longest_wait = waits
         self._opened = opened
@@ -49,6 +59,7 @@ class Breaker:
         self._asking: asyncio.Task[None] | None = None
         self._wait = self._first_wait
         self._next_probe = 0.0
+        self.successes = Successes()
         self.away: CallFailed | None = None
         """Why it is open; None while calls go through."""
 
@@ -61,6 +72,7 @@ class Breaker:
 
     def succeeded(self) -> None:
         """A call was answered."""
+        self._answers += 1
         self._failing.clear()
         if self.away is not None:
             log.info("provider answers again", provider=self._name)
@@ -83,12 +95,18 @@ class Breaker:
         await asyncio.shield(self._asking)
 
     async def _probe(self) -> None:
+        answers = self._answers
         try:
             await self._ping()
         except CallFailed as failure:
-            self._open(failure)
+            if self.away is not None or not self._works(answers, failure):
+                self._open(failure)
         else:
             self.succeeded()
+
+    def _works(self, answers: int, failure: CallFailed) -> bool:
+        """Whether calls show what the ping did not: answered meanwhile, or it waited behind those that run."""
+        return self._answers > answers or (failure.outcome == "timed_out" and self.running > 0)
 
     def _open(self, failure: CallFailed) -> None:
         if self.away is None:

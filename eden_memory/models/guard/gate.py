@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
+from eden_memory.models.guard.growth import Growth
+
 LEAST = 1.0
 LONGEST_HOLD = 60.0
 """Seconds that a provider's Retry-After is honoured for, at most; it is asked again then."""
@@ -14,16 +16,21 @@ LONGEST_HOLD = 60.0
 class Gate:
     """Additive increase, multiplicative decrease, never above `most` and never below one.
 
+    An endpoint of unknown size grows as its answers show (growth.py).
     Source: Chiu and Jain, "Analysis of the increase and decrease algorithms for congestion avoidance", 1989.
     """
 
-    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, most: int, clock: Callable[[], float] = time.monotonic, growth: Growth | None = None
+    ) -> None:
+        """`growth`: of an endpoint whose size is not known."""
         self._most = float(most)
+        self._growth = growth
         self._clock = clock
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._halved_at = clock()
         self._held_until = clock()
-        self.limit = max(LEAST, most / 2)
+        self.limit = growth.limit if growth else max(LEAST, most / 2)
         self.running = 0
 
     @asynccontextmanager
@@ -40,9 +47,14 @@ class Gate:
         """Seconds for which the provider wants no call at all; 0.0: none."""
         return max(0.0, self._held_until - self._clock())
 
-    def succeeded(self) -> None:
+    def succeeded(self, tokens: int = 0, seconds: float = 0.0) -> None:
         """A call was answered: grow by one for each full round of calls, if the places were wanted."""
-        if self.running + len(self._waiting) >= self.limit / 2:
+        if self._growth is not None:
+            if tokens and self.running >= int(self.limit):
+                self._growth.answered(tokens, seconds)
+                self.limit = self._growth.limit
+                self._admit()
+        elif self.running + len(self._waiting) >= self.limit / 2:
             self.limit = min(self._most, self.limit + 1 / self.limit)
             self._admit()
 
@@ -53,7 +65,9 @@ class Gate:
             self._held_until = max(self._held_until, now + min(retry_after, LONGEST_HOLD))
         if begun >= self._halved_at:
             self._halved_at = now
-            self.limit = max(LEAST, self.limit / 2)
+            if self._growth is not None:
+                self._growth.halve()
+            self.limit = self._growth.limit if self._growth else max(LEAST, self.limit / 2)
 
     async def _take(self) -> None:
         if self.running < int(self.limit) and not self._waiting:

@@ -8,11 +8,13 @@ from eden_memory.models.accounts import Accounts, Cost, Ended, error_kind, price
 from eden_memory.models.calls import ChatProvider, EmbeddingProvider, Tokens, Turn
 from eden_memory.models.guard.breaker import Ping
 from eden_memory.models.guard.metered import Stopwatch, metered
-from schemas.answers import Answer
+from eden_memory.schemas.answers import Answer
 
 NAME = "ping/1"
 STAGE = "ping"
 SYSTEM = 'Answer with the JSON object {"works": true} and nothing else.'
+MOST = 64
+"""Tokens of its answer."""
 QUESTION = Turn("user", "Do you work?")
 ON_NOBODYS_BEHALF = Asking(STAGE, "facts", STAGE, "", "")
 
@@ -33,7 +35,7 @@ class Pings:
         """Of a chat model."""
 
         async def ask() -> Tokens:
-            return (await provider.complete(model, SYSTEM, [QUESTION], Works)).tokens
+            return (await provider.complete(model, SYSTEM, [QUESTION], Works, MOST)).tokens
 
         return lambda: self._ping(Ended.of("chat", provider.name, model, NAME), ask)
 

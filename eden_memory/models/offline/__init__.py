@@ -14,7 +14,7 @@ from eden_memory.domain.words import cut_at_sentence, words_of
 from eden_memory.models.offline.consolidation import consolidate
 from eden_memory.models.offline.decisions import decide
 from eden_memory.models.offline.forming import facts, reflections
-from schemas.answers import Answer, ConsolidatedText
+from eden_memory.schemas.answers import Answer, ConsolidatedText
 
 _RULES: dict[type[material.Material], Callable[[Any], Answer]] = {
     material.FactMaterial: facts,

@@ -16,16 +16,30 @@ _AHEAD = {"today": 0, "tonight": 0, "this": 0, "tomorrow": 1, "next": 1}
 def third_person(text: str, name: str) -> str:
     """What somebody says of himself, as one says it of him: `I moved my boat` → `Ann moved Ann's boat`."""
     short = name.split(maxsplit=1)[0]
-    text = re.sub(r"\b(I|[Ww]e)('m|'ve|'ll|'d|'re)\b", lambda m: m[1] + _SHORT[m[2]], text)
     text = re.sub(rf"\b(?:I am|[Tt]his is) {re.escape(short)}\b[^,.]*(?:,| and) I\b", "I", text)
     own = pattern(r"\b(?-i:I) ((?:{adverbs},? )*)([a-z][\w']*)")
     text = own.sub(lambda m: f"{name} {m[1]}{_third(m[2])}", text)
     text = re.sub(r"\b(?:[Mm]y own|[Mm]y|[Mm]ine|[Oo]urs?)\b", lambda _: f"{name}'s", text)
-    text = re.sub(
-        r"\b(?:(?:I|[Mm]e|[Mm]yself)|([Ww]e|us))\b", lambda m: name + " and others" * bool(m[1]), text
-    )
+    text = re.sub(r"\b(?:I|[Mm]e|[Mm]yself)\b", lambda _: name, text)
     head, first, tail = text.partition(name)
     return head + first + tail.replace(name, short)
+
+
+def expanded(text: str) -> str:
+    """Write out `I'm`, `I've`, `we'll`."""
+    return re.sub(r"\b(I|[Ww]e)('m|'ve|'ll|'d|'re)\b", lambda m: m[1] + _SHORT[m[2]], text)
+
+
+def commanded(text: str) -> str:
+    """What `we` do as a rule, as an instruction: `If anybody asks, we never glue` → `Never glue`."""
+    found = pattern(
+        r"^(if anybody asks, )?(for [^,]{2,40}? )?we (?:now )?((?:never|always|only) )?([a-z]+)"
+    ).match(text)
+    if not found:
+        return text
+    words = [found[2], found[3], found[4], text[found.end() :]]
+    said = "".join(f"{word.strip()}, " if word is found[2] else word for word in words if word)
+    return said[0].upper() + said[1:]
 
 
 def _third(verb: str) -> str:
@@ -40,12 +54,15 @@ def dated(text: str, time: datetime) -> str:
     past = bool(pattern("{past}").search(text))
 
     year = partial(_year, time, past=past)
-    weekday = r"\b(on|last|next|this|by|until) ({days})(?! (?:the )?\d)(?=(?: [a-z]+(?<!of)(?<!s)\b| ?\W|$))"
+    weekday = (
+        r"\b(on|last|next|this|by|until) ({days})(?! (?:the )?\d)(?=(?: [a-z]+(?<!of)(?<!s)\b|[^\w\s]|$))"
+    )
     steps: tuple[tuple[str, Callable[[re.Match[str]], str]], ...] = (
         (r"\b(\d\d?|an?|one|{counts}) ({unit}) ago\b", lambda m: _span(m[2], f"-{plain(m[1])}", time)),
         (r"\b(?:on )?(yesterday|last night|today|tonight|tomorrow)\b", lambda m: _span("day", m[1], time)),
         (weekday, lambda m: _weekday(m[1].lower(), m[2], time, past)),
         (r"\b(?:{since} )?(last|this|next) ({unit})\b", lambda m: _span(m[2], m[1], time)),
+        (r"\bin ({months})\b(?! \d)", lambda m: f"in {m[1]} {_year_of(time, m[1], past=past)}"),
         (r"\b({months}) (\d\d?)(?:st|nd|rd|th)?\b(?!:|\.\d)", lambda m: f"{m[2]} {m[1]}"),
         (r"\b(\d\d?)(?:st|nd|rd|th)?(?: of)? ({months})(?!,? \d{4})", lambda m: f"{m[1]} {m[2]} {year(m)}"),
     )
@@ -78,7 +95,11 @@ def _weekday(how: str, day: str, time: datetime, past: bool) -> str:
 
 
 def _year(time: datetime, found: re.Match[str], past: bool) -> int:
+    return _year_of(time, found[2], int(found[1]), past=past)
+
+
+def _year_of(time: datetime, month: str, day: int = 15, *, past: bool) -> int:
     """The year that brings the date nearest; a side that the sentence does not speak of counts as farther."""
-    months = english()["months"].index(found[2].lower()) + 1 - time.month + (int(found[1]) - time.day) / 31
+    months = english()["months"].index(month.lower()) + 1 - time.month + (day - time.day) / 31
     ahead, back = months % 12, -months % 12
     return time.year + round(((ahead if ahead <= back * (0.5 if past else 6) else -back) - months) / 12)

@@ -2,10 +2,10 @@
 
 from typing import Literal
 
-from eden_memory.domain.material import DecisionMaterial, NewFact
+from eden_memory.domain.material import DecisionMaterial, KnownLine, NewFact
 from eden_memory.domain.words import cut_at_sentence
 from eden_memory.models.offline.words import content, dates, names, numbers, says
-from schemas.answers import FactDecision, FactDecisions
+from eden_memory.schemas.answers import FactDecision, FactDecisions
 
 Meaning = Literal["NONE", "UPDATE", "DELETE", "ADD"]
 _REASONS = {"NONE": "says the same", "UPDATE": "another value of the same", "DELETE": "no longer holds"}
@@ -32,20 +32,30 @@ def meaning_of(new: str, old: str, similarity: float = 0.5) -> Meaning:
 
 def decide(material: DecisionMaterial) -> FactDecisions:
     """One decision for each new fact that means something for a known one; the others are added."""
-    texts = (*(one.text for one in material.known), *(one.text for one in material.new))
-    decided = (_decision(number, new, texts, material.words) for number, new in enumerate(material.new, 1))
+    shown = (*material.known, *material.new)
+    decided = (_decision(number, new, shown, material.words) for number, new in enumerate(material.new, 1))
     return FactDecisions(decisions=[one for one in decided if one])
 
 
-def _decision(number: int, new: NewFact, texts: tuple[str, ...], words: int) -> FactDecision | None:
+def _decision(
+    number: int, new: NewFact, shown: tuple[KnownLine | NewFact, ...], words: int
+) -> FactDecision | None:
+    """The nearest fact that it means something for; another value that was said before overrules nothing."""
     nearest_first = sorted(zip(new.similarities, new.candidates, strict=True), reverse=True)
     for similarity, existing in nearest_first:
-        decision = meaning_of(new.text, texts[existing - 1], similarity)
+        other = shown[existing - 1]
+        decision = meaning_of(new.text, other.text, similarity)
+        if decision == "UPDATE" and _older(new, other):
+            decision = "DELETE"
         if decision != "ADD":
             text = cut_at_sentence(new.text, words) if decision == "UPDATE" else None
             why = _REASONS[decision]
             return FactDecision(fact=number, decision=decision, existing=existing, text=text, reason=why)
     return None
+
+
+def _older(new: NewFact, other: KnownLine | NewFact) -> bool:
+    return new.said_at is not None and other.said_at is not None and new.said_at < other.said_at
 
 
 def _values(text: str, *, opening: bool = False) -> frozenset[str]:

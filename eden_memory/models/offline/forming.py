@@ -5,24 +5,24 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
-from eden_memory.domain.extraction.transcript import REMOVED
+from eden_memory.domain.extraction.transcript import NAMELESS, REMOVED
 from eden_memory.domain.material import FactMaterial, Line, ReflectionMaterial, ScopeBrief
 from eden_memory.domain.words import cut_at_sentence
 from eden_memory.models.offline.decisions import meaning_of
 from eden_memory.models.offline.statements import Statement, statements
 from eden_memory.models.offline.words import content, english, names, pattern, plain, says
-from schemas.answers import ExtractedFacts, StatedFact, StatedReflection, StatedReflections
+from eden_memory.schemas.answers import ExtractedFacts, StatedFact, StatedReflection, StatedReflections
 
 Item = TypeVar("Item", StatedFact, StatedReflection)
-_PLACES = (("agent", "group", "user"), ("user", "agent", "group"), ("user",))
-"""Where statements of the world, of `us` and of a person's own go: the first of them that is there."""
+_PLACES = (("agent", "group", "user"), ("user", "group"), ("user",))
+"""Where statements for all, statements in doubt and a person's own go: the first of them that is there."""
 
 
 def facts(material: FactMaterial) -> ExtractedFacts:
     """At most as many as are wanted; a later one replaces an earlier one of another value."""
     found: list[StatedFact] = []
     for one in statements(material.lines, material.words):
-        if one.kind == "fact" and (label := _place(one, material.scopes)):
+        if one.kind == "fact" and (label := _place(one, material)):
             found = [old for old in found if old.scope != label or not _replaces(one.text, old.text)]
             found.append(StatedFact(text=one.text, scope=label, messages=list(one.messages)))
     return ExtractedFacts(facts=_within(found, material.scopes)[: material.most])
@@ -32,18 +32,24 @@ def reflections(material: ReflectionMaterial) -> StatedReflections:
     """Rules for all, ways to treat a person, and what the session was about."""
     found: list[StatedReflection] = []
     for one in statements(material.lines, material.words):
-        if one.kind in ("rule", "way") and (label := _place(one, material.scopes)):
+        if one.kind in ("rule", "way") and (label := _place(one, material)):
             (scope,) = (scope for scope in material.scopes if scope.label == label)
-            shown = (*(scope.blob or "").splitlines(), *scope.buffer)
+            shown = (*(scope.blob or "").splitlines(), *(known.text for known in scope.buffer))
             known = (*shown, *material.facts, *(other.text for other in found))
             if all(meaning_of(one.text, old) != "NONE" for old in known):
                 found.append(StatedReflection(text=one.text, scope=label, messages=list(one.messages)))
     return StatedReflections(reflections=_within([*found, *_happened(material)], material.scopes))
 
 
-def _place(one: Statement, scopes: Sequence[ScopeBrief]) -> str | None:
+def _place(one: Statement, material: FactMaterial | ReflectionMaterial) -> str | None:
+    """The first scope offered of those where it may go; what is added without a user is the agent's, in doubt too."""
+    offered = {scope.label for scope in material.scopes}
     wanted = ("user", "session") if one.kind == "way" else _PLACES[one.personal]
-    return next((label for label in wanted if any(scope.label == label for scope in scopes)), None)
+    if one.personal == 1 and {line.speaker for line in material.lines if line.role == "user"} == {
+        NAMELESS["user"]
+    }:
+        wanted = (*wanted, "agent")
+    return next((label for label in wanted if label in offered), None)
 
 
 def _replaces(new: str, old: str) -> bool:
@@ -63,7 +69,8 @@ def _happened(material: ReflectionMaterial) -> Iterator[StatedReflection]:
     if said and any(scope.label == "session" for scope in material.scopes):
         people = " and ".join(dict.fromkeys(line.speaker for line in said.values()))
         day, topics = material.lines[min(said) - 1].time, ", ".join(_topics(tuple(heard.values())))
-        text = f"On {day.day} {day:%B %Y} {people} talked about {topics or 'nothing in particular'}."
+        what = f"talked about {topics}" if topics else "spoke briefly"
+        text = f"On {day.day} {day:%B %Y} {people} {what}."
         yield StatedReflection(
             text=cut_at_sentence(text, material.words), scope="session", messages=list(said)
         )

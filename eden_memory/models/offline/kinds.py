@@ -30,8 +30,12 @@ def kind_of(sentence: str, lead: str, speakers: frozenset[str], named: frozenset
     return "fact" if len(meaning) > 1 and (specific or lasts) else "context"
 
 
-def personal(text: str) -> int:
-    """2: of its speaker's own life, or somebody's health, family or address; 1: of `us`; 0: of the world."""
-    if _OWN.search(text) or says(text, "personal"):
+def personal(clause: str, said: str) -> int:
+    """Tell whose a clause is.
+
+    2: its speaker's own life, or somebody's health, family or address; 0: `said` for all, and it names no person;
+    1: anything else.
+    """
+    if _OWN.search(clause) or says(clause, "personal"):
         return 2
-    return int(bool(re.search(r"\b(?:[Ww]e|us|[Oo]urs?)\b", text)))
+    return int(not says(said, "shared") or bool(pattern("{person}").search(clause)))

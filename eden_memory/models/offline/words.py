@@ -6,7 +6,10 @@ from pathlib import Path
 
 import yaml
 
-_SHORT = r"(?<!\b(?:Dr|Mr|Ms|St|vs|ca)\.)(?<!\b(?:Mrs|e\.g|i\.e)\.)(?<!\bapprox\.)(?<!\b[A-Z]\.)"
+_SHORT = (
+    r"(?<!\b(?:Dr|Mr|Ms|St|vs|ca)\.)(?<!\b(?:Mrs|e\.g|i\.e)\.)(?<!\bapprox\.)"
+    r"(?:(?<!\b[A-Z]\.)|(?=\s+(?:So|But|And|The|I|It|She|He|We|They|My)\b))"
+)
 _ENDS = re.compile(_SHORT + r"(?:(?<=[.!?…])|(?<=[.!?…][\"'”)]))\s+(?=[^\sa-z])|\n+")
 _CODE = re.compile(r"```.*?(?:```|\Z)|^>.*$", re.S | re.M)
 _QUOTED = re.compile(r"(?<!\S)[\"“«](?=\S)([^\"”»]*)(?:[\"”»]|\Z)")

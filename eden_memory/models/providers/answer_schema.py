@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import orjson
 
-from schemas.answers import Answer
+from eden_memory.schemas.answers import Answer
 
 Schema = dict[str, Any]
 

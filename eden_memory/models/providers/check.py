@@ -13,10 +13,12 @@ from eden_memory.models.providers.catalogue import OFFLINE, EmbeddingModel, used
 from eden_memory.models.providers.compatible import CompatibleChat
 from eden_memory.models.providers.prices import PerMillion, deprecated, per_million
 from eden_memory.models.providers.providers import Providers
+from eden_memory.schemas.answers import Answer
 from eden_memory.settings import Settings
-from schemas.answers import Answer
 
 SYSTEM = "This is a check of the connection."
+MOST = 64
+"""Tokens of its answer."""
 USER = "Answer with works = true."
 
 
@@ -45,28 +47,35 @@ async def check(settings: Settings, base_url: str | None = None) -> list[Checked
     """Every configured model once, side by side; empty where nothing is configured that can be called."""
     providers = Providers(settings, base_url)
     try:
-        return list(await asyncio.gather(*_checks(providers, settings)))
+        return list(await asyncio.gather(*_checks(providers, settings, settings.models.timeout_seconds)))
     finally:
         await providers.close()
 
 
-def _checks(providers: Providers, settings: Settings) -> list[Coroutine[None, None, CheckedModel]]:
+def _checks(
+    providers: Providers, settings: Settings, seconds: float
+) -> list[Coroutine[None, None, CheckedModel]]:
     embeddings, vectors = providers.embeddings, providers.embedding_model
     checks = [
-        _chat(providers.chat(choice.provider), choice.model, uses)
+        _chat(providers.chat(choice.provider), choice.model, uses, seconds)
         for choice, uses in used_for(settings).items()
         if choice.provider != OFFLINE
     ]
-    return [*checks, *([_embeddings(embeddings, vectors)] if embeddings and vectors else [])]
+    return [*checks, *([_embeddings(embeddings, vectors, seconds)] if embeddings and vectors else [])]
 
 
-async def _chat(provider: ChatProvider, model: str | None, uses: tuple[str, ...]) -> CheckedModel:
+async def _chat(
+    provider: ChatProvider, model: str | None, uses: tuple[str, ...], limit: float
+) -> CheckedModel:
     empty = CheckedModel(uses, provider.name, model)
     if model is None:
         return replace(empty, problem="no model is named: set EDEN_MODELS_FAST=…, or URL#model")
     started = time.perf_counter()
     try:
-        found = await provider.complete(model, SYSTEM, (Turn("user", USER),), Checked)
+        async with asyncio.timeout(limit):
+            found = await provider.complete(model, SYSTEM, (Turn("user", USER),), Checked, MOST)
+    except TimeoutError:
+        return replace(empty, problem=f"no answer within {limit:g} s")
     except (CallFailed, PermanentError) as error:
         return replace(empty, problem=str(error))
     seconds = time.perf_counter() - started
@@ -74,11 +83,14 @@ async def _chat(provider: ChatProvider, model: str | None, uses: tuple[str, ...]
     return _priced(replace(empty, supports=supports, seconds=seconds, problem=_problem(found)))
 
 
-async def _embeddings(provider: EmbeddingProvider, model: EmbeddingModel) -> CheckedModel:
+async def _embeddings(provider: EmbeddingProvider, model: EmbeddingModel, limit: float) -> CheckedModel:
     empty = CheckedModel(("vectors",), provider.name, model.name)
     started = time.perf_counter()
     try:
-        vectors, _ = await provider.embed(model.name, [SYSTEM])
+        async with asyncio.timeout(limit):
+            vectors, _ = await provider.embed(model.name, [SYSTEM])
+    except TimeoutError:
+        return replace(empty, problem=f"no answer within {limit:g} s")
     except (CallFailed, PermanentError) as error:
         return replace(empty, problem=str(error))
     seconds, got = time.perf_counter() - started, len(vectors[0])

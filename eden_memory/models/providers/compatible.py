@@ -16,11 +16,13 @@ from eden_memory.models.providers.catalogue import provider_name
 from eden_memory.models.providers.found_json import found_json
 from eden_memory.models.providers.openai import response_format
 from eden_memory.models.providers.openai_wire import Body, InvalidRequest, OpenAIWire
+from eden_memory.schemas.answers import Answer
 from eden_memory.settings import Effort
-from schemas.answers import Answer
 
 Form = Literal["schema", "json", "text"]
 FORMS: tuple[Form, ...] = ("schema", "json", "text")
+THOUGHTS = 2_048
+"""Tokens beyond its answer for a model that thinks in it; what cuts it off all the same has more the next time."""
 NO_KEY = "none"
 """Sent where no key is given: local servers want none, and the SDK wants some."""
 
@@ -31,6 +33,17 @@ def wire_to(
     """Requests to an endpoint given by its base URL."""
     key = f"the key in {key_variable}" if api_key else f"a call without a key (none in {key_variable})"
     return OpenAIWire(provider_name(url), api_key or NO_KEY, key, pool, seconds, url)
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """What is asked, whatever the form of the answer; `most`: its tokens, thoughts included."""
+
+    model: str
+    system: str
+    turns: Sequence[Turn]
+    answer: type[Answer]
+    most: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,24 +95,22 @@ class CompatibleChat:
         return self._known
 
     async def complete(
-        self, model: str, system: str, turns: Sequence[Turn], answer: type[Answer]
+        self, model: str, system: str, turns: Sequence[Turn], answer: type[Answer], most: int | None = None
     ) -> Completion:
         """One request; until the model's form is known up to three, their tokens added up, and told as trials.
 
         A repair is one request all the same: a question that no form helps has a bounded number of calls.
         """
         form = self._known.get(model) or (self._accepted.get(model) if len(turns) > 1 else None)
-        if form is None:
-            return await self._find_out(model, system, turns, answer)
-        return await self._in_form(form, model, system, turns, answer)
+        question = _Question(model, system, turns, answer, None if most is None else most + THOUGHTS)
+        return await (self._find_out(question) if form is None else self._in_form(form, question))
 
-    async def _find_out(
-        self, model: str, system: str, turns: Sequence[Turn], answer: type[Answer]
-    ) -> Completion:
+    async def _find_out(self, question: "_Question") -> Completion:
+        model, answer = question.model, question.answer
         tries: list[_Try] = []
         try:
             for form in FORMS:
-                tries.append(await self._tried(form, model, system, turns, answer))
+                tries.append(await self._tried(form, question))
                 found = tries[-1].found
                 if found is None:
                     continue
@@ -116,25 +127,24 @@ class CompatibleChat:
         _tell([one for one in tries if one is not counts])
         return counts.completed(tries)
 
-    async def _tried(
-        self, form: Form, model: str, system: str, turns: Sequence[Turn], answer: type[Answer]
-    ) -> "_Try":
+    async def _tried(self, form: Form, question: "_Question") -> "_Try":
         """One request; a refusal of its form is noted, other failures are raised."""
         began, begun = datetime.now(UTC), time.perf_counter()
         found, refused = None, None
         try:
-            found = await self._in_form(form, model, system, turns, answer)
+            found = await self._in_form(form, question)
         except InvalidRequest as error:
             if error.too_long:
                 raise
             refused = error
         return _Try(began, time.perf_counter() - begun, found, refused)
 
-    async def _in_form(
-        self, form: Form, model: str, system: str, turns: Sequence[Turn], answer: type[Answer]
-    ) -> Completion:
+    async def _in_form(self, form: Form, question: "_Question") -> Completion:
+        answer, system = question.answer, question.system
         told = system if form == "schema" else f"{system}\n\n{described(answer)}"
-        found = await self._wire.chat(model, told, turns, _format(form, answer), self._effort)
+        found = await self._wire.chat(
+            question.model, told, question.turns, _format(form, answer), self._effort, question.most
+        )
         if found.finish != "complete":
             return found
         return Completion(found_json(found.text), found.finish, found.tokens, found.response_model)

@@ -9,12 +9,12 @@ from google import genai
 from google.genai import types
 
 from eden_memory.models.calls import Completion, Tokens, Turn
-from eden_memory.models.effort import google_thinking
+from eden_memory.models.effort import THOUGHTS, google_thinking
 from eden_memory.models.providers.answer_schema import schema_of
 from eden_memory.models.providers.google_wire import completion, read, translated, vectors
 from eden_memory.models.providers.loose import Body
+from eden_memory.schemas.answers import Answer
 from eden_memory.settings import Effort
-from schemas.answers import Answer
 
 NAME = "google"
 KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
@@ -52,7 +52,7 @@ class GoogleChat:
         return NAME
 
     async def complete(
-        self, model: str, system: str, turns: Sequence[Turn], answer: type[Answer]
+        self, model: str, system: str, turns: Sequence[Turn], answer: type[Answer], most: int | None = None
     ) -> Completion:
         """One request, held to the answer's schema."""
         config = types.GenerateContentConfig(
@@ -60,6 +60,7 @@ class GoogleChat:
             response_mime_type="application/json",
             response_json_schema=schema_of(answer),
             thinking_config=_thinking(model, self._effort),
+            max_output_tokens=None if most is None else most + THOUGHTS,
             automatic_function_calling=NO_TOOLS,
             should_return_http_response=True,
         )

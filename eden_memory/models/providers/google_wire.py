@@ -10,7 +10,15 @@ from google.genai import errors
 
 from eden_memory.domain.failures import PermanentError
 from eden_memory.models.calls import CallFailed, Completion, Finish, Tokens
-from eden_memory.models.providers.loose import Body, count_of, numbers_of, object_of, objects_of, text_of
+from eden_memory.models.providers.loose import (
+    Body,
+    count_of,
+    numbers_of,
+    object_of,
+    objects_of,
+    text_of,
+    word_of,
+)
 from eden_memory.models.retry_after import bounded
 
 NOT_DONE = frozenset({"MAX_TOKENS", "CONTINUATION", "MALFORMED_RESPONSE", "OTHER"})
@@ -94,7 +102,7 @@ def _tokens(usage: Body) -> Tokens:
 
 
 def _failure(error: errors.APIError, model: str) -> Exception:
-    status, word, said = error.code, error.status or "no status", str(error.message or "").lower()
+    status, word, said = error.code, word_of(error.status) or "no status", str(error.message or "").lower()
     body = object_of(error.details)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
     retry_after = _retry_after(objects_of(object_of(body.get("error", body)).get("details")))
     if status == 429:

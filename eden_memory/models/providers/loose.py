@@ -1,8 +1,10 @@
 """Reading JSON that a provider wrote: what is not of the kind expected counts as missing."""
 
+import re
 from typing import Any, cast
 
 Body = dict[str, Any]
+WORD = re.compile(r"[\w.\[\]-]{1,80}")
 
 
 def object_of(value: object) -> Body:
@@ -22,6 +24,11 @@ def objects_of(value: object) -> list[Body]:
 def text_of(value: object) -> str:
     """A string, else an empty one."""
     return value if isinstance(value, str) else ""
+
+
+def word_of(value: object) -> str:
+    """A code such as `model_not_found` or the path of a parameter; else, as it may quote what was sent, nothing."""
+    return value if isinstance(value, str) and WORD.fullmatch(value) else ""
 
 
 def count_of(value: object) -> int:

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import httpx2
 
 from eden_memory.models.calls import Completion, Tokens, Turn
-from eden_memory.models.effort import openai_effort
+from eden_memory.models.effort import THOUGHTS, openai_effort, thinks
 from eden_memory.models.providers.answer_schema import schema_of
 from eden_memory.models.providers.openai_wire import Body, OpenAIWire
+from eden_memory.schemas.answers import Answer
 from eden_memory.settings import Effort
-from schemas.answers import Answer
 
 NAME = "openai"
 KEY = "OPENAI_API_KEY"
@@ -32,7 +32,9 @@ class OpenAIChat:
         base_url: str | None = None,
         effort: Effort | None = None,
     ) -> None:
-        self._wire = OpenAIWire(NAME, api_key, f"the key in {KEY}", pool, seconds, base_url)
+        self._wire = OpenAIWire(
+            NAME, api_key, f"the key in {KEY}", pool, seconds, base_url, ("max_completion_tokens",)
+        )
         self._effort: Effort | None = effort
 
     @property
@@ -41,11 +43,13 @@ class OpenAIChat:
         return NAME
 
     async def complete(
-        self, model: str, system: str, turns: Sequence[Turn], answer: type[Answer]
+        self, model: str, system: str, turns: Sequence[Turn], answer: type[Answer], most: int | None = None
     ) -> Completion:
         """One request, held to the answer's schema."""
         effort = openai_effort(model, self._effort)
-        return await self._wire.chat(model, system, turns, response_format(answer), effort)
+        if most is not None and thinks(model):
+            most += THOUGHTS
+        return await self._wire.chat(model, system, turns, response_format(answer), effort, most)
 
     async def close(self) -> None:
         """Let go of the connections."""

@@ -2,7 +2,10 @@
 
 import asyncio
 import base64
+import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Literal
 
 import httpx2
 import numpy as np
@@ -10,22 +13,33 @@ import openai
 import orjson
 
 from eden_memory.domain.failures import PermanentError
-from eden_memory.models.calls import CallFailed, Completion, Finish, Tokens, Turn
-from eden_memory.models.providers.loose import Body, count_of, numbers_of, object_of, objects_of, text_of
+from eden_memory.models.calls import TRIALS, CallFailed, Completion, Finish, Tokens, Trial, Turn
+from eden_memory.models.providers.loose import (
+    Body,
+    count_of,
+    numbers_of,
+    object_of,
+    objects_of,
+    text_of,
+    word_of,
+)
 from eden_memory.models.retry_after import retry_after
 from eden_memory.settings import Effort
 
+Bound = Literal["max_tokens", "max_completion_tokens"]
+BOUNDS: tuple[Bound, ...] = ("max_tokens", "max_completion_tokens")
 TOO_LONG = ("context_length", "context length", "maximum context", "too long", "too many tokens")
 NEVER_ACCEPTED = frozenset({400, 413, 422})
 """Status codes that speak of the request itself."""
 
 
 class InvalidRequest(PermanentError):  # noqa: N818 - reads as what happened
-    """The request as it is will never be accepted; `too_long` where it is its length."""
+    """The request as it is will never be accepted; `too_long` where it is its length, `about_bound` where it is
+    how the length of its answer is bounded."""
 
-    def __init__(self, reason: str, *, too_long: bool) -> None:
+    def __init__(self, reason: str, *, too_long: bool, about_bound: bool = False) -> None:
         super().__init__(reason)
-        self.too_long = too_long
+        self.too_long, self.about_bound = too_long, about_bound
 
 
 class OpenAIWire:
@@ -42,8 +56,12 @@ class OpenAIWire:
         pool: httpx2.AsyncClient,
         seconds: float,
         base_url: str | None = None,
+        bounded_by: Sequence[Bound] = BOUNDS,
     ) -> None:
+        """`bounded_by`: how the length of an answer is bounded, tried in turn until a model accepts it."""
         self.name = name
+        self._bounded_by: tuple[Bound | None, ...] = (*bounded_by, None)
+        self._accepted: dict[str, int] = {}
         self._refused_key, self._seconds = refused_key, seconds
         self._client = openai.AsyncOpenAI(
             api_key=api_key,
@@ -62,8 +80,12 @@ class OpenAIWire:
         turns: Sequence[Turn],
         response_format: Body | None,
         effort: Effort | None = None,
+        most: int | None = None,
     ) -> Completion:
-        """One chat completion; CallFailed, InvalidRequest."""
+        """One chat completion of at most so many tokens; CallFailed, InvalidRequest.
+
+        A refusal of the bound is told as a trial, and the request is sent again without what was refused.
+        """
         messages = [{"role": "system", "content": system}]
         messages.extend({"role": turn.role, "content": turn.text} for turn in turns)
         body: Body = {"model": model, "messages": messages}
@@ -71,7 +93,26 @@ class OpenAIWire:
             body["response_format"] = response_format
         if effort is not None:
             body["reasoning_effort"] = effort
-        return completion(await self._post("/chat/completions", body))
+        return completion(await self._bounded(body, most))
+
+    async def _bounded(self, body: Body, most: int | None) -> Body:
+        """The request with the bound that its model accepts, which is found out once."""
+        model = str(body["model"])
+        while (bound := self._bound(model)) is not None and most is not None:
+            began, begun = datetime.now(UTC), time.perf_counter()
+            try:
+                return await self._post("/chat/completions", {**body, bound: most})
+            except InvalidRequest as refused:
+                if not (refused.about_bound or refused.too_long):
+                    raise
+                _tell_refused(began, time.perf_counter() - begun)
+                if not refused.about_bound:
+                    break  # prompt and answer together may be too long where the prompt alone is not
+                self._accepted[model] = self._accepted.get(model, 0) + 1
+        return await self._post("/chat/completions", body)
+
+    def _bound(self, model: str) -> Bound | None:
+        return self._bounded_by[self._accepted.get(model, 0)]
 
     async def embed(
         self, model: str, texts: Sequence[str], dimensions: int | None
@@ -98,7 +139,7 @@ class OpenAIWire:
             raise CallFailed("provider_error", f"unreadable response: {_kind(error)}") from None
 
     def _failure(self, error: openai.APIStatusError, model: str) -> Exception:
-        status, code = error.status_code, error.code or error.type or "no code"
+        status, code = error.status_code, word_of(error.code) or word_of(error.type) or "no code"
         wait = retry_after(error.response.headers)
         if status == 429:
             used_up = (
@@ -111,13 +152,21 @@ class OpenAIWire:
             return CallFailed("provider_error", f"404: {self.name} has no model {model} for this key")
         if status in NEVER_ACCEPTED:
             said = f"{code} {error.message}".lower()
-            where = f" ({error.param})" if error.param else ""
-            return InvalidRequest(f"{status} {code}{where}", too_long=any(word in said for word in TOO_LONG))
+            where = f" ({param})" if (param := word_of(error.param)) else ""
+            too_long = any(word in said for word in TOO_LONG)
+            about_bound = not too_long and any(bound in f"{error.param} {said}" for bound in BOUNDS)
+            return InvalidRequest(f"{status} {code}{where}", too_long=too_long, about_bound=about_bound)
         return CallFailed("provider_error", f"{status} {code}", wait)
 
     async def close(self) -> None:
         """Close the connections."""
         await self._client.close()
+
+
+def _tell_refused(began: datetime, seconds: float) -> None:
+    told = TRIALS.get()
+    if told is not None:
+        told.append(Trial("provider_error", Tokens(), began, seconds, error=InvalidRequest.__name__))
 
 
 def _kind(error: BaseException | None) -> str:

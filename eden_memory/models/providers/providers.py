@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import httpx2
 
 from eden_memory.models.calls import ChatProvider, EmbeddingProvider
+from eden_memory.models.guard.pace import LONGEST
 from eden_memory.models.providers.api_keys import endpoint_variable, key_in, key_of
 from eden_memory.models.providers.catalogue import (
     LOCAL,
@@ -38,6 +39,8 @@ class Providers:
         `base_url` stands in for the providers' own addresses, `chats` for adapters of their own.
         """
         self._settings, self._base_url = settings, base_url
+        self._longest = settings.models.timeout_seconds * LONGEST
+        """Seconds of a call, at most; deadlines of their own are set by whoever makes it."""
         self._pools: dict[str, httpx2.AsyncClient] = {}
         self._chats: dict[str, ChatProvider] = dict(chats or {})
         embedder = embedder_of(settings)
@@ -61,7 +64,7 @@ class Providers:
     def _chat(self, provider: str) -> ChatProvider:
         models = self._settings.models
         if provider == "openai":
-            pool, seconds = self._pool(provider), models.timeout_seconds
+            pool, seconds = self._pool(provider), self._longest
             return OpenAIChat(key_of(provider), pool, seconds, self._base_url, models.effort)
         if provider == "google":
             return GoogleChat(self._google(), models.effort)
@@ -69,7 +72,7 @@ class Providers:
 
     def _embeddings(self, embedder: str) -> EmbeddingProvider:
         if embedder == "openai":
-            pool, seconds = self._pool(embedder), self._settings.models.timeout_seconds
+            pool, seconds = self._pool(embedder), self._longest
             return OpenAIEmbeddings(key_of(embedder), pool, seconds, base_url=self._base_url)
         if embedder == "google":
             dimensions = self.embedding_model.dimensions if self.embedding_model else 0
@@ -77,14 +80,12 @@ class Providers:
         return CompatibleEmbeddings(self._wire("EDEN_EMBEDDER", embedder))
 
     def _google(self) -> GoogleConnection:
-        seconds = self._settings.models.timeout_seconds
-        return GoogleConnection(key_of("google"), self._pool("google"), seconds, self._base_url)
+        return GoogleConnection(key_of("google"), self._pool("google"), self._longest, self._base_url)
 
     def _wire(self, setting: str, url: str) -> OpenAIWire:
         check_url(setting, url)
         variable = self._key_variable(url)
-        seconds = self._settings.models.timeout_seconds
-        return wire_to(url, key_in(variable), variable, self._pool(url), seconds)
+        return wire_to(url, key_in(variable), variable, self._pool(url), self._longest)
 
     def _key_variable(self, url: str) -> str:
         """Of this endpoint alone, or the general one, which no endpoint gets that only an agent or stream names."""
@@ -95,5 +96,5 @@ class Providers:
     def _pool(self, provider: str) -> httpx2.AsyncClient:
         models = self._settings.models
         if provider not in self._pools:
-            self._pools[provider] = connections(models.at_once, models.timeout_seconds)
+            self._pools[provider] = connections(models.at_once, self._longest)
         return self._pools[provider]

@@ -11,12 +11,16 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.domain.context.visible import Asked, Present, View, broad_scopes, view_of
+from eden_memory.domain.projection.snapshot_projection import recent_fact
+from eden_memory.domain.sharing import WIDE, private_keys
 from eden_memory.logs import LibraryLogger
+from eden_memory.mongo.memory.hidden import MongoHidden
 from eden_memory.mongo.memory.memory_documents import document_of
 from eden_memory.mongo.trigger.presence import MongoPresence
 from eden_memory.ports import Streams
+from eden_memory.schemas.documents import RECENT_FACTS, Fact, Snapshot, Stream
+from eden_memory.schemas.scopes import Scope, Sharing
 from eden_memory.settings import Settings
-from schemas.documents import Snapshot, Stream
 
 log = LibraryLogger()
 Database = AsyncDatabase[dict[str, Any]]
@@ -28,11 +32,18 @@ class MongoContextSource:
 
     def __init__(self, source: Database, memory: Database, settings: Settings, streams: Streams) -> None:
         self._presence, self._streams = MongoPresence(source, memory, settings), streams
+        self._limits, self._most_facts = settings.limits.formation(), settings.memory.context_facts
+        self._facts = memory.get_collection(
+            settings.names[Fact.COLLECTION],
+            read_preference=ReadPreference.PRIMARY,
+            read_concern=ReadConcern("majority"),
+        )
         self._snapshots = memory.get_collection(
             settings.names[Snapshot.COLLECTION],
             read_preference=ReadPreference.PRIMARY,
             read_concern=ReadConcern("majority"),
         )
+        self._hidden = MongoHidden(memory, settings.names, settings.memory.sharing)
         self._groups: OrderedDict[tuple[str, str | None], str] = OrderedDict()
         """Of a user's last session that had one: guessed, so that its memory is read beside who is present."""
 
@@ -43,12 +54,37 @@ class MongoContextSource:
         streams = {one: await self._streams.of(one) for one in {one.agent_id for one in asked}}
         guesses = {key for one in asked for key in _keys(one, self._guess(one), streams[one.agent_id])}
         sessions = {one.session_id for one in asked if one.session_id is not None}
-        present, stored = await asyncio.gather(self._presence.look_up(asked), self._read(guesses, sessions))
+        present, stored, sharing = await asyncio.gather(
+            self._presence.look_up(asked), self._read(guesses, sessions), self._hidden.sharing()
+        )
         self._learn(present)
         visible = {key for one in asked for key in _keys(one, present[one], streams[one.agent_id])}
         if unread := visible - guesses:
             stored |= await self._read(unread, ())
-        return {one: view_of(one, present[one], streams[one.agent_id], stored) for one in asked}
+        if self._most_facts > RECENT_FACTS:
+            stored = {key: await self._with_more_facts(stored[key]) for key in stored}
+        stored = await self._hidden.taken_out(stored, _private(stored.values(), streams, sharing))
+        return {
+            one: view_of(one, present[one], streams[one.agent_id], stored, self._limits, sharing)
+            for one in asked
+        }
+
+    async def _with_more_facts(self, snapshot: Snapshot) -> Snapshot:
+        """With as many of its newest facts as a context may show: a snapshot itself holds the newest 40."""
+        if snapshot.active_facts <= len(snapshot.recent_facts):
+            return snapshot
+        found = self._facts.find(
+            {"scope_key": snapshot.scope_key, "active": True},
+            {"embedding": 0, "history": 0},
+            sort=[("valid_from", -1), ("_id", 1)],
+            limit=self._most_facts,
+        )
+        facts = [recent_fact(document_of(Fact, row)) async for row in found]
+        return snapshot.model_copy(update={"recent_facts": tuple(facts)})
+
+    async def users(self, asked: Sequence[Asked]) -> dict[Asked, frozenset[str] | None]:
+        """Who is in each session at this moment; None: it cannot be known."""
+        return await self._presence.users(asked) if asked else {}
 
     def _guess(self, asked: Asked) -> Present:
         """As most sessions are: one user, and the group of the last time."""
@@ -76,6 +112,18 @@ def _who(asked: Asked) -> tuple[str, str | None]:
 
 def _keys(asked: Asked, present: Present, streams: Mapping[str, Stream]) -> list[str]:
     return [scope.key for scope in broad_scopes(asked, present, streams)]
+
+
+def _private(
+    stored: Iterable[Snapshot], streams: Mapping[str, Mapping[str, Stream]], sharing: Sharing
+) -> frozenset[str]:
+    """Keys of scopes in which nothing may be shown that rests on what users said."""
+    keys = (
+        private_keys([Scope.of_key(one.scope_key, one.agent_id)], streams[one.agent_id], sharing)
+        for one in stored
+        if one.scope in WIDE and one.agent_id in streams
+    )
+    return frozenset[str]().union(*keys)
 
 
 def _snapshot(row: Mapping[str, Any]) -> Snapshot | None:

@@ -5,9 +5,10 @@ An index with a time to live removes those whose session is no longer active (me
 
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any
 
-from pymongo import DeleteOne, InsertOne, ReplaceOne
+from pymongo import DeleteOne, InsertOne, ReplaceOne, UpdateOne
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError
@@ -16,12 +17,13 @@ from eden_memory.domain.context.ready_contexts import Built, Ready
 from eden_memory.domain.context.visible import Asked
 from eden_memory.domain.names import Names
 from eden_memory.mongo.memory.memory_documents import row_of
-from schemas.documents import Context
+from eden_memory.mongo.setup.memory_indexes import BEGINNING
+from eden_memory.schemas.documents import Context
 
 DUPLICATE_KEY = 11_000
 PAGE = 500
 Row = dict[str, Any]
-FIELDS = {"session_id": 1, "user_id": 1, "agent_id": 1, "built_at": 1, "active_until": 1}
+FIELDS = {"session_id": 1, "user_id": 1, "agent_id": 1, "built_at": 1, "active_until": 1, "users": 1}
 
 
 class MongoContexts:
@@ -57,6 +59,15 @@ class MongoContexts:
     ) -> AsyncGenerator[Sequence[Ready]]:
         """All active contexts that any of the scopes went into (None: all there are), page by page."""
         of: Row = {} if scope_keys is None else {"scope_keys": {"$in": list(scope_keys)}}
+        async for page in self._pages(of, now):
+            yield page
+
+    async def stale(self, now: datetime) -> AsyncGenerator[Sequence[Ready]]:
+        """The active contexts that show a fact which has expired, page by page."""
+        async for page in self._pages({"stale_at": {"$gt": BEGINNING, "$lte": now}}, now):
+            yield page
+
+    async def _pages(self, of: Row, now: datetime) -> AsyncGenerator[Sequence[Ready]]:
         last = ""
         while True:
             found = self._find({**of, "_id": {"$gt": last}}, now).sort("_id").limit(PAGE)
@@ -67,10 +78,35 @@ class MongoContexts:
                 return
             last = rows[-1]["_id"]
 
-    async def of_sessions(self, session_ids: Iterable[str], now: datetime) -> Sequence[Ready]:
-        """The active contexts of sessions."""
-        rows = self._find({"session_id": {"$in": list(session_ids)}}, now)
-        return [_ready(row) for row in await rows.to_list()]
+    async def of_sessions(self, session_ids: Iterable[str], now: datetime) -> AsyncGenerator[Sequence[Ready]]:
+        """The active contexts of sessions, page by page."""
+        async for page in self._pages({"session_id": {"$in": list(session_ids)}}, now):
+            yield page
+
+    async def open(self, ready: Iterable[Ready], now: datetime) -> None:
+        """Make an empty context of each that there is none of, to be built with the next refresh."""
+        left = iter(ready)
+        while some := list(islice(left, PAGE)):
+            rows = [_row(Built(one, "", {}, (), (), now, one.active_until)) for one in some]
+            writes = [UpdateOne({"_id": row.pop("_id")}, {"$setOnInsert": row}, upsert=True) for row in rows]
+            await self._contexts.bulk_write(writes, ordered=False)
+
+    async def lacking(self, written: Iterable[tuple[str, str]], now: datetime) -> Sequence[Ready]:
+        """The active contexts that do not hold for the author of one of these (session, author)."""
+        pairs = [{"session_id": session, "users": {"$ne": author}} for session, author in written]
+        return [_ready(row) for row in await self._find({"$or": pairs}, now).to_list()] if pairs else []
+
+    async def withdraw(self, ready: Sequence[Ready]) -> None:
+        """Empty contexts at once; whoever was building one of them finds another building, and builds again."""
+        empty: Row = {
+            "xml": "",
+            "users": [],
+            "scopes": {"$literal": {}},
+            "built_at": {"$add": ["$built_at", 1]},
+        }
+        names = {"_id": {"$in": [one.name for one in ready]}}
+        if ready:
+            await self._contexts.update_many(names, [{"$unset": "scopes"}, {"$set": empty}])
 
     async def put(self, built: Sequence[Built]) -> Sequence[Ready]:
         """Store each where nobody else has built it meanwhile; those that somebody has are returned."""
@@ -90,9 +126,9 @@ class MongoContexts:
     async def _overtaken(self, built: Sequence[Built], rows: Sequence[Row]) -> list[Ready]:
         """Those of which something else is stored; from the same revisions comes the same context."""
         names = {"_id": {"$in": [row["_id"] for row in rows]}}
-        found = self._contexts.find(names, {"built_at": 1, "scopes": 1})
-        stored = {row["_id"]: (row["built_at"], row["scopes"]) async for row in found}
-        ours = {row["_id"]: (row["built_at"], row["scopes"]) for row in rows}
+        found = self._contexts.find(names, {"built_at": 1, "scopes": 1, "users": 1})
+        stored = {row["_id"]: _made(row) async for row in found}
+        ours = {row["_id"]: _made(row) for row in rows}
         return [one.before for one in built if stored.get(one.before.name) != ours[one.before.name]]
 
     async def remove(self, gone: Sequence[Ready]) -> None:
@@ -106,7 +142,12 @@ class MongoContexts:
 
 def _ready(row: Row) -> Ready:
     asked = Asked(row["agent_id"], row["session_id"], row.get("user_id"))
-    return Ready(asked, row["active_until"], row["built_at"])
+    return Ready(asked, row["active_until"], row["built_at"], tuple(row.get("users", ())))
+
+
+def _made(row: Row) -> tuple[Any, ...]:
+    """When a context was built, from what, and for whom."""
+    return row["built_at"], row["scopes"], list(row.get("users", ()))
 
 
 def _row(one: Built) -> Row:
@@ -122,8 +163,10 @@ def _row(one: Built) -> Row:
             xml=one.xml,
             scopes=one.revisions,
             scope_keys=one.scope_keys,
+            users=one.users,
             built_at=max(one.built_at, later),
             active_until=one.active_until,
+            stale_at=one.stale_at,
         )
     )
 

@@ -9,7 +9,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.write_concern import WriteConcern
 
 from eden_memory.domain.names import Names
-from schemas.documents import Access
+from eden_memory.schemas.documents import Access
 
 
 class MongoAccesses:

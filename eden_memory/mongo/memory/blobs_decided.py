@@ -9,13 +9,13 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.domain.consolidating import due
-from eden_memory.domain.limits import DEFAULTS, limits_of
+from eden_memory.domain.limits import STANDARD, FormationLimits, limits_of
 from eden_memory.domain.names import Names
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.memory.shared_reads import shared_writes
 from eden_memory.ports import Streams
-from schemas.documents import Outcome, Snapshot, Stream
-from schemas.scopes import Scope
+from eden_memory.schemas.documents import Outcome, Snapshot, Stream
+from eden_memory.schemas.scopes import Scope
 
 log = LibraryLogger()
 Document = dict[str, Any]
@@ -38,10 +38,10 @@ class MongoBlobsDecided:
 
 
 async def scopes_due(
-    database: AsyncDatabase[Document], names: Names, streams: Streams
+    database: AsyncDatabase[Document], names: Names, streams: Streams, limits: FormationLimits = STANDARD
 ) -> AsyncGenerator[Snapshot]:
     """Scopes that are to consolidate now and may have no event left that says so; one pass over the snapshots."""
-    found = database[names[Snapshot.COLLECTION]].find({"$or": await _candidates(database, names)})
+    found = database[names[Snapshot.COLLECTION]].find({"$or": await _candidates(database, names, limits)})
     async for row in found:
         try:
             snapshot = Snapshot.model_validate(row, strict=False, extra="ignore")
@@ -49,13 +49,15 @@ async def scopes_due(
         except (ValidationError, ValueError):
             log.warning("a snapshot cannot be read", scope=str(row.get("_id")))
             continue
-        if due(snapshot, limits_of(scope, await streams.of(scope.agent_id))) is not None:
+        if due(snapshot, limits_of(scope, await streams.of(scope.agent_id), limits)) is not None:
             yield snapshot
 
 
-async def _candidates(database: AsyncDatabase[Document], names: Names) -> list[Mapping[str, Any]]:
+async def _candidates(
+    database: AsyncDatabase[Document], names: Names, limits: FormationLimits
+) -> list[Mapping[str, Any]]:
     """At or above the lowest threshold that any scope of its kind has; closed, or with a blob taken back."""
-    lowest = {kind: limits.threshold for kind, limits in DEFAULTS.items()}
+    lowest = {kind: one.threshold for kind, one in limits.scopes.items()}
     own = database[names[Stream.COLLECTION]].find(
         {"threshold": {"$type": "number"}}, {"scope": 1, "threshold": 1}
     )

@@ -9,9 +9,9 @@ from pymongo.read_concern import ReadConcern
 
 from eden_memory.domain.names import Names
 from eden_memory.mongo.memory.shared_reads import SharedReads, shared_writes
-from schemas.envelope import Envelope
-from schemas.events import FactChanged, decode
-from schemas.events.base import Event
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import FactChanged, decode
+from eden_memory.schemas.events.base import Event
 
 Row = dict[str, Any]
 Decode = Callable[[str, int, bytes], Event]

@@ -6,7 +6,7 @@ from pydantic import TypeAdapter
 
 from eden_memory.domain.facts.known_facts import KnownFact
 from eden_memory.mongo.memory.memory_documents import packed_of
-from schemas.provenance import SourceMessage
+from eden_memory.schemas.provenance import SourceMessage
 
 Row = dict[str, Any]
 FIELDS = (
@@ -19,6 +19,7 @@ FIELDS = (
     "active",
     "sources",
     "formed_at",
+    "said_at",
     "valid_from",
     "expires_at",
     "retired_at",
@@ -43,6 +44,7 @@ def known_fact(row: Row) -> KnownFact:
         sources=_SOURCES.validate_python(row.get("sources", ()), strict=False, extra="ignore"),
         formed_at=row["formed_at"],
         valid_from=row["valid_from"],
+        said_at=row.get("said_at") or row["formed_at"],
         expires_at=row.get("expires_at"),
         retired=retired_at is not None,
         replaces=row.get("replaces"),

@@ -10,18 +10,30 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
-from eden_memory.domain.forgetting.forgetting import Blobs, BlobVersion, Resting, Told
+from eden_memory.domain.forgetting.contradicted import Contradicted
+from eden_memory.domain.forgetting.forgetting import Blobs, BlobVersion, Resting, Slice, Told
 from eden_memory.domain.forgetting.forgotten import Mark
 from eden_memory.domain.names import Names
-from schemas.envelope import Envelope
-from schemas.events import ScopeConsolidated, decode
-from schemas.provenance import SourceMessage
-from schemas.scopes import Scope
+from eden_memory.mongo.trigger.window_texts import erase_window_texts
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import ScopeConsolidated, decode
+from eden_memory.schemas.provenance import SourceMessage
+from eden_memory.schemas.scopes import Scope
 
 Row = dict[str, Any]
 AT_ONCE = 1_000
 """Messages whose texts one update erases: each is looked for in every window that holds one of them."""
-MEMORY_FIELDS = ("scope_key", "agent_id", "sources", "formed_at", "version")
+KINDS = ("fact", "reflection", "message")
+"""In the order in which slices hold them."""
+MEMORY_FIELDS = (
+    "scope_key",
+    "agent_id",
+    "sources",
+    "formed_at",
+    "version",
+    "retired_because",
+    "replaced_by",
+)
 
 
 class MongoForgettingStore:
@@ -43,25 +55,32 @@ class MongoForgettingStore:
         if writes:
             await self._marks.bulk_write(writes, ordered=False)
 
-    async def resting_on(self, mark: Mark) -> Sequence[Resting]:
-        """Facts and reflections that name what is forgotten as a source, or are it."""
-        found: list[Resting] = []
-        if mark.kind != "reflection" and (query := _named(mark, "fact")):
-            found += [_fact(row) async for row in self._facts.find(query, _fields())]
-        if mark.kind != "fact" and (query := _named(mark, "reflection")):
-            found += [_reflection(row) async for row in self._reflections.find(query, _fields())]
-        return found
+    async def slice_of(self, mark: Mark, after: str | None, most: int) -> Slice:
+        """Up to `most` facts, reflections and messages, in this order and by id, from behind `<kind>/<id>` on."""
+        begun, _, last = (after or f"{KINDS[0]}/").partition("/")
+        rows: dict[str, list[Row]] = {}
+        for kind in KINDS[KINDS.index(begun) :]:
+            left = most - sum(map(len, rows.values()))
+            rows[kind] = await self._rows(mark, kind, last if kind == begun else "", left)
+            if len(rows[kind]) == left:
+                break
+        else:
+            kind = None
+        return Slice(
+            resting=[*map(_fact, rows.get("fact", ())), *map(_reflection, rows.get("reflection", ()))],
+            told=[Told(row["_id"], row["session_id"], row["version"]) for row in rows.get("message", ())],
+            last=f"{kind}/{rows[kind][-1]['_id']}" if kind is not None and rows[kind] else None,
+        )
 
-    async def messages_of(self, mark: Mark) -> Sequence[Told]:
-        """The stored messages that are meant; a deletion that was seen has its tombstone already."""
-        field = {"message": "_id", "session": "session_id", "user": "user_id"}.get(mark.kind)
-        if field is None or mark.reach == "up_to_version":
-            return ()
-        query: Row = {"$and": [{field: mark.target}, {"session_id": {"$ne": None}}]}
-        if mark.until is not None:
-            query["time"] = {"$lte": mark.until}
-        rows = self._messages.find(query, {"session_id": 1, "version": 1})
-        return [Told(row["_id"], row["session_id"], row["version"]) async for row in rows]
+    async def _rows(self, mark: Mark, kind: str, last: str, most: int) -> list[Row]:
+        """The rows of one collection; a message whose deletion was seen has its tombstone already."""
+        query = _messages(mark) if kind == "message" else _named(mark, kind)
+        if query is None:
+            return []
+        of = {"fact": self._facts, "reflection": self._reflections, "message": self._messages}[kind]
+        fields = {"session_id": 1, "version": 1} if kind == "message" else _fields()
+        found = of.find({"$and": [query, {"_id": {"$gt": last}}]}, fields).sort("_id").limit(most)
+        return await found.to_list()
 
     async def blob(self, name: str) -> Blobs:
         """The blob version `KEY@N`, if it was ever given: none is taken before its time."""
@@ -135,17 +154,29 @@ class MongoForgettingStore:
                 return event if isinstance(event, ScopeConsolidated) else None
         return None
 
-    async def erase_texts(self, message_ids: Iterable[str]) -> None:
-        """Erase the texts of messages that wait or stand in closed windows."""
+    async def contradicted_by(self, fact_ids: Iterable[str]) -> Sequence[Contradicted]:
+        """The facts that were retired because one of these contradicted them."""
+        query: Row = {
+            "replaced_by": {"$in": list(fact_ids), "$gt": ""},
+            "retired_because": "contradicted",
+        }
+        fields = dict.fromkeys(
+            ("scope_key", "agent_id", "version", "replaced_by", "valid_from", "history.valid_from"), 1
+        )
+        return [_contradicted(row) async for row in self._facts.find(query, fields)]
+
+    async def erase_texts(self, message_ids: Iterable[str], up_to: str | None) -> None:
+        """Erase the texts of messages that wait or stand in closed windows, and note that they are forgotten.
+
+        With `up_to`, a deletion that formation-trigger has seen: only versions up to that one lose their text.
+        """
         left = list(message_ids)
+        gone: Row = {"text": None} if up_to is not None else {"text": None, "place": None, "forgotten": True}
+        of: Row = {} if up_to is None else {"version": {"$lte": up_to}}
         while left:
             named, left = left[:AT_ONCE], left[AT_ONCE:]
-            await self._messages.update_many({"_id": {"$in": named}}, {"$set": {"text": None}})
-            await self._windows.update_many(
-                {"messages.message_id": {"$in": named}},
-                {"$set": {"messages.$[one].text": None}},
-                array_filters=[{"one.message_id": {"$in": named}}],
-            )
+            await self._messages.update_many({"_id": {"$in": named}, **of}, {"$set": gone})
+            await erase_window_texts(self._windows, named, up_to)
 
 
 def _majority(database: AsyncDatabase[Row], name: str) -> AsyncCollection[Row]:
@@ -171,6 +202,15 @@ def _mark(mark: Mark, event_id: str, at: datetime) -> UpdateOne:
     return UpdateOne({"_id": f"{mark.kind}:{mark.target}/{mark.reach}"}, change, upsert=True)
 
 
+def _messages(mark: Mark) -> Row | None:
+    """The query for the stored messages that are meant."""
+    field = {"message": "_id", "session": "session_id", "user": "user_id"}.get(mark.kind)
+    if field is None or mark.reach == "up_to_version":
+        return None
+    query: Row = {"$and": [{field: mark.target}, {"session_id": {"$ne": None}}]}
+    return query if mark.until is None else {**query, "time": {"$lte": mark.until}}
+
+
 def _named(mark: Mark, kind: str) -> Row | None:
     """The query for what names it; None where nothing of this kind can."""
     match mark.kind:
@@ -192,7 +232,25 @@ def _fields() -> dict[str, int]:
 
 def _fact(row: Mapping[str, Any]) -> Resting:
     return Resting(
-        "fact", row["_id"], _scope(row), _sources(row), row["formed_at"], versions=int(row["version"])
+        "fact",
+        row["_id"],
+        _scope(row),
+        _sources(row),
+        row["formed_at"],
+        versions=int(row["version"]),
+        contradicted_by=row.get("replaced_by") if row.get("retired_because") == "contradicted" else None,
+    )
+
+
+def _contradicted(row: Mapping[str, Any]) -> Contradicted:
+    """The version before it was contradicted holds since earlier, where there is one."""
+    before = [one["valid_from"] for one in row.get("history", ())[:1]]
+    return Contradicted(
+        row["_id"],
+        int(row["version"]),
+        _scope(row),
+        row["replaced_by"],
+        min([row["valid_from"], *before]),
     )
 
 

@@ -10,7 +10,7 @@ from pymongo.read_concern import ReadConcern
 from eden_memory.domain.forgetting.forgotten import Mark, Marks
 from eden_memory.domain.names import Names
 from eden_memory.mongo.memory.shared_reads import SharedReads
-from schemas.documents import ForgottenMark
+from eden_memory.schemas.documents import ForgottenMark
 
 Row = dict[str, Any]
 

@@ -7,8 +7,8 @@ from typing import Any, TypeVar, cast
 from bson.binary import VECTOR_SUBTYPE, Binary
 from bson.decimal128 import Decimal128
 
-from schemas.documents import Document
-from schemas.fields import pack_vector
+from eden_memory.schemas.documents import Document
+from eden_memory.schemas.fields import pack_vector
 
 Row = dict[str, Any]
 D = TypeVar("D", bound=Document)

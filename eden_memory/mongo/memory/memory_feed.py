@@ -10,19 +10,25 @@ from eden_memory.domain.names import Names
 from eden_memory.domain.progress import Noticed
 
 COLLECTIONS = ("windows", "facts", "reflections", "consolidated")
+VERSIONED = ("facts", "consolidated")
 
 
 @asynccontextmanager
 async def memory_feed(
     database: AsyncDatabase[dict[str, Any]], names: Names
 ) -> AsyncGenerator[AsyncGenerator[Noticed]]:
-    """Everything written from the moment that the block is entered; vectors and histories are left out."""
+    """Yield what is new from the moment that the block is entered; vectors and histories are left out.
+
+    New is a document, and a new version of a fact or blob: that a blob absorbs a reflection from before is not.
+    """
     kinds = {names[name]: name for name in COLLECTIONS}
     pipeline: list[dict[str, Any]] = [
         {
             "$match": {
-                "ns.coll": {"$in": list(kinds)},
-                "operationType": {"$in": ["insert", "update", "replace"]},
+                "$or": [
+                    {"ns.coll": {"$in": list(kinds)}, "operationType": "insert"},
+                    {"ns.coll": {"$in": [names[name] for name in VERSIONED]}, "operationType": "replace"},
+                ]
             }
         },
         {"$unset": ["fullDocument.embedding", "fullDocument.history", "updateDescription"]},

@@ -15,10 +15,11 @@ from eden_memory.domain.projection.memory_batch import ScopeBatch
 from eden_memory.domain.projection.snapshot_projection import buffered, recent_fact
 from eden_memory.domain.projection.stored_memory import StoredScope
 from eden_memory.mongo.memory.memory_documents import Row, document_of
-from schemas.documents import (
+from eden_memory.schemas.documents import (
     BUFFER,
     HISTORY,
     RECENT_FACTS,
+    BufferedReflection,
     Consolidated,
     Document,
     Fact,
@@ -180,18 +181,21 @@ class MemoryLoading:
         recent = {one.fact_id for one in snapshot.recent_facts}
         if snapshot.active_facts > len(recent) and recent & set(scope.facts):
             query: Row = {"scope_key": batch.key, "active": True, "_id": {"$nin": list(scope.facts)}}
-            order = [("formed_at", -1), ("_id", 1)]
+            order = [("valid_from", -1), ("_id", 1)]
             rows = await _read(self._of.facts, Fact, query, {"embedding": 0}, sort=order, limit=RECENT_FACTS)
             scope.other_facts = tuple(map(recent_fact, rows))
         if len(snapshot.buffer) >= BUFFER and (batch.blobs or batch.gone_reflections or batch.gone_blobs):
-            query = {
-                "scope_key": batch.key,
-                "absorbed": False,
-                "_id": {"$nin": list(scope.reflections)},
-            }
-            order = [("formed_at", 1), ("position", 1), ("_id", 1)]
-            left = await _read(self._of.reflections, Reflection, query, sort=order, limit=BUFFER)
-            scope.other_reflections = tuple(map(buffered, left))
+            scope.other_reflections = await self._oldest_buffered(batch.key, list(scope.reflections))
+
+    async def _oldest_buffered(self, key: str, but: list[str]) -> tuple[BufferedReflection, ...]:
+        """The first of a buffer, and of those without `said_at`, which an earlier version stored, as many again."""
+        query: Row = {"scope_key": key, "absorbed": False, "_id": {"$nin": but}}
+        order = [("said_at", 1), ("formed_at", 1), ("position", 1), ("_id", 1)]
+        left = [
+            await _read(self._of.reflections, Reflection, query | said, sort=order, limit=BUFFER)
+            for said in ({"said_at": None}, {"said_at": {"$ne": None}})
+        ]
+        return tuple(buffered(one) for half in left for one in half)
 
 
 def _freed(batches: Iterable[ScopeBatch], stored: Stored) -> list[tuple[str, str]]:

@@ -11,7 +11,7 @@ from pymongo.write_concern import WriteConcern
 from eden_memory.domain.projection.stored_memory import Change
 from eden_memory.mongo.memory.memory_documents import Row, row_of
 from eden_memory.mongo.memory.memory_loading import MemoryCollections
-from schemas.documents import Document
+from eden_memory.schemas.documents import Document
 
 Operation = InsertOne[Row] | ReplaceOne[Row] | UpdateMany | DeleteMany
 

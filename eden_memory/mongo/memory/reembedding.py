@@ -10,8 +10,8 @@ from pymongo.asynchronous.database import AsyncDatabase
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.names import Names
 from eden_memory.mongo.memory.memory_documents import row_of
-from schemas.documents import InboxFactCommand
-from schemas.scopes import Scope
+from eden_memory.schemas.documents import InboxFactCommand
+from eden_memory.schemas.scopes import Scope
 
 Row = dict[str, Any]
 AT_ONCE = 500

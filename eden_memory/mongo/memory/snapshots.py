@@ -1,15 +1,16 @@
 """Snapshots of scopes: all that a context, a prompt or a consolidation needs of one, in one document."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.domain.names import Names
+from eden_memory.mongo.memory.hidden import MongoHidden
 from eden_memory.mongo.memory.memory_documents import document_of
 from eden_memory.mongo.memory.shared_reads import SharedReads
-from schemas.documents import Snapshot
+from eden_memory.schemas.documents import Snapshot
 
 Row = dict[str, Any]
 
@@ -21,10 +22,15 @@ class MongoSnapshots:
         name = names[Snapshot.COLLECTION]
         self._snapshots = database.get_collection(name, read_concern=ReadConcern("majority"))
         self._reads = SharedReads(self._read)
+        self._hidden = MongoHidden(database, names)
 
     async def snapshots(self, scope_keys: Iterable[str]) -> dict[str, Snapshot]:
         """Those that exist, in one query; look-ups of the same moment share it."""
         return await self._reads.get(scope_keys)
+
+    async def without_users(self, scope_keys: Iterable[str], private: Collection[str]) -> dict[str, Snapshot]:
+        """The same, the `private` ones without what rests on what users said."""
+        return await self._hidden.taken_out(await self.snapshots(scope_keys), private)
 
     async def _read(self, keys: list[str]) -> dict[str, Snapshot]:
         found = self._snapshots.find({"_id": {"$in": keys}})

@@ -10,14 +10,16 @@ from pymongo.asynchronous.database import AsyncDatabase
 from eden_memory.domain.limits import label_of
 from eden_memory.domain.names import Names
 from eden_memory.logs import LibraryLogger
-from schemas.documents import Stream
-from schemas.scopes import Scope
+from eden_memory.schemas.documents import Stream
+from eden_memory.schemas.scopes import Scope
 
 log = LibraryLogger()
 
 Row = Mapping[str, Any]
 Streams = Mapping[str, Stream]
 MOST_AGENTS = 10_000
+FIELDS = frozenset(field.alias or name for name, field in Stream.model_fields.items())
+"""As a document has them."""
 
 
 class MongoStreams:
@@ -36,13 +38,13 @@ class MongoStreams:
         self._known: dict[str, tuple[float, Streams]] = {}
 
     async def of(self, agent_id: str) -> Streams:
-        """The active streams of an agent by label; documents that are no streams are logged and left out."""
+        """The streams of an agent by label, inactive ones too; documents that are no streams are logged, left out."""
         known = self._known.get(agent_id)
         if known is not None and self._clock() - known[0] < self._keep_seconds:
             return known[1]
         asked_at = self._clock()
         kept = self._known
-        rows = await self._streams.find({"agent_id": agent_id, "active": {"$ne": False}}).to_list()
+        rows = await self._streams.find({"agent_id": agent_id}).to_list()
         streams = streams_in(rows)
         if len(kept) >= MOST_AGENTS:
             kept.clear()
@@ -63,15 +65,17 @@ def streams_in(rows: Iterable[Row]) -> Streams:
 def _read(row: Row) -> tuple[str, Stream] | None:
     try:
         stream = Stream.model_validate(row, strict=False, extra="ignore")
-        return _label(stream), stream
+        if unknown := sorted(row.keys() - FIELDS):
+            log.warning("a stream has unknown fields, which are ignored", stream=stream.id, fields=unknown)
+        return label(stream), stream
     except ValidationError as error:
         reasons = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['type']}" for one in error.errors()[:5])
         log.warning("a stream is broken and ignored", stream=str(row.get("_id")), reasons=reasons)
         return None
 
 
-def _label(stream: Stream) -> str:
-    """ValidationError for a shard whose name makes no scope."""
+def label(stream: Stream) -> str:
+    """`user`, `shard:pricing`, …; ValidationError for a shard whose name makes no scope."""
     if stream.shard is not None:
         return label_of(Scope.of_shard(stream.agent_id, stream.shard))
     return stream.scope

@@ -8,9 +8,10 @@ from pymongo.asynchronous.database import AsyncDatabase
 from eden_memory.domain.names import Names
 from eden_memory.domain.reform.expected import VECTORS
 from eden_memory.domain.reform.recorded import Calls, RecordedRow
+from eden_memory.domain.usage import CHARGED
 from eden_memory.mongo.usage.money import plain
-from eden_memory.mongo.usage.usage_store import CHARGED, LIVE
-from schemas.documents import CountedCall
+from eden_memory.mongo.usage.usage_store import LIVE
+from eden_memory.schemas.documents import CountedCall
 
 Row = dict[str, Any]
 SUMMED = ("input_tokens", "cached_tokens", "output_tokens", "cost_usd")
@@ -48,7 +49,7 @@ class MongoRecordedCalls:
 
 def _steps(account: str) -> list[Row]:
     by = {name: f"${name}" for name in ("agent_id", "formation_id", "stage", "operation")}
-    group: Row = {"_id": by, "calls": {"$sum": 1}, "unpriced": UNPRICED}
+    group: Row = {"_id": by, "calls": {"$sum": {"$ifNull": ["$requests", 1]}}, "unpriced": UNPRICED}
     group |= {name: {"$sum": f"${name}"} for name in SUMMED}
     return [
         {"$match": {"namespace": account, "outcome": {"$in": sorted(CHARGED)}, "agent_id": {"$ne": None}}},

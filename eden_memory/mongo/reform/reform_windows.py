@@ -6,8 +6,8 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.domain.names import Names
-from schemas.documents import WindowTexts
-from schemas.events import FormationRequested
+from eden_memory.schemas.documents import WindowTexts
+from eden_memory.schemas.events import FormationRequested
 
 Row = dict[str, Any]
 

@@ -13,7 +13,7 @@ from pymongo.write_concern import WriteConcern
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.placement import Placement
 from eden_memory.mongo.replay.restored import NOTES, note_of
-from schemas.documents import Namespace, Reform
+from eden_memory.schemas.documents import Namespace, Reform
 
 Row = dict[str, Any]
 

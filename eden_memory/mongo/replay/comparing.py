@@ -4,17 +4,20 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import ValidationError
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
-from eden_memory.domain.replay.content import Difference, Sum, difference, digest, says_something
+from eden_memory.domain.replay.content import Difference, Sum, difference, digest, filled, says_something
 from eden_memory.domain.replay.namespaces import KINDS
-from schemas.documents import Consolidated, Snapshot
+from eden_memory.mongo.memory.memory_documents import document_of, row_of
+from eden_memory.schemas.documents import Consolidated, Snapshot
 
 Row = dict[str, Any]
 Pair = tuple[int | None, int | None]
 """Hashes of a document in live and rebuilt memory; None: it is not there."""
 PAGE = 500
+BY_COLLECTION = {kind.COLLECTION: kind for kind in KINDS}
 ONE_A_SCOPE = frozenset({Consolidated.COLLECTION, Snapshot.COLLECTION})
 """Their ids are scope keys."""
 MOST_DIFFERENT = 10_000
@@ -91,7 +94,7 @@ class MongoComparing:
             async for name, live, rebuilt in self._pairs(kind.COLLECTION):
                 row = live if live is not None else rebuilt
                 assert row is not None
-                pair = _hash(live), _hash(rebuilt)
+                pair = _hashes(kind.COLLECTION, live, rebuilt)
                 compared.take(kind.COLLECTION, name, str(row.get("scope_key", name)), pair)
             compared.scopes[kind.COLLECTION] = await self._scopes(kind.COLLECTION, compared)
         return compared
@@ -111,7 +114,8 @@ class MongoComparing:
                 page = names[start : start + PAGE]
                 live, rebuilt = [await self._named(prefix + collection, page) for prefix in self._prefixes]
                 for name in page:
-                    compared.again(collection, name, (_hash(live.get(name)), _hash(rebuilt.get(name))))
+                    pair = _hashes(collection, live.get(name), rebuilt.get(name))
+                    compared.again(collection, name, pair)
         return compared.differing != before
 
     async def named(self, compared: Compared, most: int) -> list[Difference]:
@@ -119,7 +123,8 @@ class MongoComparing:
         found: list[Difference] = []
         for collection, name in sorted(compared.differing)[:most]:
             live, rebuilt = [await self._named(prefix + collection, [name]) for prefix in self._prefixes]
-            one = difference(collection, name, live.get(name), rebuilt.get(name))
+            ours, theirs = (_as_read(collection, rows.get(name)) for rows in (live, rebuilt))
+            one = difference(collection, name, ours, theirs)
             found += [one] if one is not None else []
         return found
 
@@ -135,7 +140,7 @@ class MongoComparing:
         for prefix, total in zip(self._prefixes, (sums.live, sums.rebuilt), strict=True):
             async for row in self._of(prefix + collection).find(query).batch_size(PAGE):
                 if says_something(row):
-                    total.add(digest(row))
+                    total.add(_hash(_as_read(collection, row)))
         return sums
 
     async def _named(self, collection: str, names: list[str]) -> Mapping[str, Row]:
@@ -162,6 +167,24 @@ class MongoComparing:
         async for row in self._of(collection).find().sort("_id", 1).batch_size(PAGE):
             if says_something(row):
                 yield row
+
+
+def _hashes(collection: str, live: Row | None, rebuilt: Row | None) -> Pair:
+    """Two that differ as they are stored are compared as they are read: an earlier version stored fewer fields."""
+    pair = _hash(live), _hash(rebuilt)
+    if pair[0] == pair[1]:
+        return pair
+    return _hash(_as_read(collection, live)), _hash(_as_read(collection, rebuilt))
+
+
+def _as_read(collection: str, row: Row | None) -> Row | None:
+    """With the fields that are not stored; a document that cannot be read, as it is stored."""
+    if row is None:
+        return None
+    try:
+        return filled(row, row_of(document_of(BY_COLLECTION[collection], row)))
+    except ValidationError:
+        return row
 
 
 def _hash(row: Row | None) -> int | None:

@@ -17,7 +17,7 @@ from eden_memory.domain.errors import EdenError
 from eden_memory.domain.placement import ORIGINAL, Placement
 from eden_memory.domain.replay.namespaces import READY
 from eden_memory.logs import LibraryLogger
-from schemas.documents import Live, Namespace
+from eden_memory.schemas.documents import Live, Namespace
 
 log = LibraryLogger()
 

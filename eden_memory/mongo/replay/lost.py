@@ -11,7 +11,7 @@ from pymongo.write_concern import WriteConcern
 
 from eden_memory.domain.names import Names
 from eden_memory.domain.replay.namespaces import KINDS
-from schemas.documents import (
+from eden_memory.schemas.documents import (
     CountedCall,
     Document,
     ForgottenMark,

@@ -9,7 +9,7 @@ from pymongo.read_concern import ReadConcern
 
 from eden_memory.domain.forgetting.forgotten import Mark, Marks
 from eden_memory.domain.names import Names
-from schemas.documents import ForgottenMark
+from eden_memory.schemas.documents import ForgottenMark
 
 Row = dict[str, Any]
 AT_ONCE = 20_000

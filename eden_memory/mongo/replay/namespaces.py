@@ -12,7 +12,7 @@ from eden_memory.domain.placement import collections_of
 from eden_memory.domain.replay.namespaces import KINDS
 from eden_memory.mongo.setup.memory_indexes import MEMORY_INDEXES
 from eden_memory.mongo.setup.validators import validator_of
-from schemas.documents import Namespace, Place
+from eden_memory.schemas.documents import Namespace, Place
 
 Row = dict[str, Any]
 NOT_FOUND = 26

@@ -8,7 +8,7 @@ from eden_memory.domain.replay import namespaces as judging
 from eden_memory.mongo.reform.reforms import MongoReforms
 from eden_memory.mongo.replay.live import MongoLive
 from eden_memory.mongo.replay.namespaces import MongoNamespaces
-from schemas.documents import Namespace
+from eden_memory.schemas.documents import Namespace
 
 
 async def neglected(database: AsyncDatabase[dict[str, Any]], prefix: str) -> list[Namespace]:

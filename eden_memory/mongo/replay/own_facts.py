@@ -10,8 +10,8 @@ from eden_memory.domain.names import Names
 from eden_memory.domain.replay.own import PEOPLE, OwnChange, Side, own_change
 from eden_memory.mongo.memory.fact_search import MongoFactSearch
 from eden_memory.mongo.memory.memory_documents import document_of
-from schemas.documents import Fact
-from schemas.scopes import Scope
+from eden_memory.schemas.documents import Fact
+from eden_memory.schemas.scopes import Scope
 
 Row = dict[str, Any]
 AT_ONCE = 500

@@ -15,7 +15,7 @@ from eden_memory.domain.windows.window_request import StoredWindow
 from eden_memory.domain.windows.windows import Limits
 from eden_memory.mongo.trigger import trigger_documents as documents
 from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore
-from schemas.documents import Message, PartitionState, SessionState, WindowTexts
+from eden_memory.schemas.documents import Message, PartitionState, SessionState, WindowTexts
 
 Row = dict[str, Any]
 KINDS = (Message, SessionState, WindowTexts, PartitionState)

@@ -5,12 +5,14 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.domain.names import Names
+from eden_memory.domain.usage import CHARGED
 from eden_memory.mongo.usage.money import plain
 from eden_memory.mongo.usage.totals import SUMMED, Sum
-from eden_memory.mongo.usage.usage_store import CHARGED
-from schemas.documents import CountedCall
+from eden_memory.schemas.documents import CountedCall
 
 Row = dict[str, Any]
+REQUESTS: Row = {"$ifNull": ["$requests", 1]}
+"""A call of before version 2 of ModelCalled is one request."""
 TOKENS = ("input_tokens", "cached_tokens", "output_tokens")
 UNPRICED: Row = {
     "$and": [
@@ -30,10 +32,10 @@ class MongoSessionCalls:
         """By stage."""
         group: Row = {
             "_id": "$stage",
-            "calls": {"$sum": 1},
-            "failed_calls": {"$sum": _one_if({"$ne": ["$outcome", "answered"]})},
+            "calls": {"$sum": REQUESTS},
+            "failed_calls": {"$sum": _requests_if({"$ne": ["$outcome", "answered"]})},
             **{name: {"$sum": f"${name}"} for name in TOKENS},
-            "unpriced_calls": {"$sum": _one_if(UNPRICED)},
+            "unpriced_calls": {"$sum": _requests_if(UNPRICED)},
             "cost_usd": {"$sum": "$cost_usd"},
         }
         match = {"namespace": account, "session_id": session_id}
@@ -41,8 +43,8 @@ class MongoSessionCalls:
         return [_sum(row) for row in rows]
 
 
-def _one_if(condition: Row) -> Row:
-    return {"$cond": [condition, 1, 0]}
+def _requests_if(condition: Row) -> Row:
+    return {"$cond": [condition, REQUESTS, 0]}
 
 
 def _sum(row: Row) -> Sum:

@@ -13,7 +13,7 @@ from eden_memory.domain.names import Names
 from eden_memory.domain.replay.differing import Told
 from eden_memory.domain.replay.told import ScopeSeen, Texts
 from eden_memory.mongo.memory.memory_documents import packed_of
-from schemas.documents import Consolidated, Fact, Reflection, Snapshot
+from eden_memory.schemas.documents import Consolidated, Fact, Reflection, Snapshot
 
 Row = dict[str, Any]
 AT_ONCE = 1_000

@@ -180,4 +180,6 @@ def with_vector(fact: Candidate, vector: bytes) -> Candidate:
         fact.replaces,
         fact.replaced_by,
         fact.expires_at,
+        fact.of_users,
+        fact.began_at,
     )

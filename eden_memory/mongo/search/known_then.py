@@ -77,7 +77,8 @@ class KnownThen:
     async def _known(self, scope_keys: Sequence[str], when: When) -> dict[str, Candidate]:
         asked: Row = {"scope_key": {"$in": list(scope_keys)}}
         if when.as_of is not None:
-            asked["formed_at"] = {"$lte": when.as_of}
+            said, formed = ({name: {"$lte": when.as_of}} for name in ("said_at", "formed_at"))
+            asked["$or"] = [said, {"said_at": None, **formed}]
         known = dict[str, Candidate]()
         async for row in self._facts.find(asked, FIELDS, batch_size=AT_ONCE):
             if row.get("embedding_model") != self._model:

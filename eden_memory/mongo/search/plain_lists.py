@@ -13,7 +13,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from eden_memory.domain.names import Names
 from eden_memory.domain.search.candidates import Ranked, When
 from eden_memory.domain.search.text_index import AskedWord, asked_words, together
-from eden_memory.mongo.context.context_watch import Changed
+from eden_memory.mongo.context.feeds import Changed
 from eden_memory.mongo.search.held_scope import HeldScope
 from eden_memory.mongo.search.held_scopes import HeldScopes
 from eden_memory.mongo.search.known_then import KnownThen

@@ -7,14 +7,16 @@ from pydantic import TypeAdapter, ValidationError
 
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.search.candidates import Candidate
+from eden_memory.domain.sharing import rests_on_users
 from eden_memory.mongo.memory.memory_documents import packed_of
-from schemas.scopes import ScopeKey
+from eden_memory.schemas.scopes import ScopeKey
 
 Row = dict[str, Any]
 SHOWN = (
     "scope_key",
     "content",
     "formed_at",
+    "said_at",
     "valid_from",
     "version",
     "retired_at",
@@ -22,6 +24,8 @@ SHOWN = (
     "replaces",
     "replaced_by",
     "expires_at",
+    "sources.session_id",
+    "sources.participants",
 )
 KEPT = (*SHOWN, "embedding", "embedding_model", "active", "revision")
 _KEYS: TypeAdapter[tuple[ScopeKey, ...]] = TypeAdapter(tuple[ScopeKey, ...])
@@ -42,6 +46,8 @@ def candidate(row: Mapping[str, Any]) -> Candidate:
         replaces=row.get("replaces"),
         replaced_by=row.get("replaced_by"),
         expires_at=row.get("expires_at"),
+        of_users=rests_on_users(row["scope_key"], row.get("sources", ())),
+        began_at=row.get("said_at"),
     )
 
 

@@ -1,10 +1,11 @@
 """The indexes of the memory collections: what each of them is looked up by."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
 from pymongo import ASCENDING, DESCENDING, TEXT, IndexModel
 
-from schemas.documents import (
+from eden_memory.schemas.documents import (
     Consolidated,
     Context,
     Fact,
@@ -15,8 +16,10 @@ from schemas.documents import (
     Stream,
 )
 
+BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+"""Before every time that is stored: what is after it is there at all, so a partial index can serve the query."""
 SOURCES = ("message_ids", "session_ids", "sources.user_id", "user_id")
-"""What memory rests on: forgetting looks for it."""
+"""What memory rests on: forgetting looks for it, a slice at a time in the order of ids."""
 
 
 def _by(*fields: str, name: str | None = None) -> IndexModel:
@@ -36,27 +39,50 @@ MEMORY_INDEXES: Mapping[str, tuple[IndexModel, ...]] = {
         _by("scope_key", "hash"),
         _by("scope_key", "revision"),
         _by("scope_key", "active", "-formed_at", "_id"),
+        _by("scope_key", "active", "-valid_from", "_id"),
         _by("active", "embedding_model"),
+        IndexModel(
+            [("replaced_by", ASCENDING)],
+            name="replaced",
+            partialFilterExpression={"replaced_by": {"$gt": ""}},
+        ),
+        IndexModel(
+            [("expires_at", ASCENDING)],
+            name="expiring",
+            partialFilterExpression={"active": True, "expires_at": {"$gt": BEGINNING}},
+        ),
         IndexModel(
             [("agent_id", ASCENDING), ("content", TEXT)],
             name="text_of_an_agent",
             default_language="none",
             language_override="text_language",
         ),
-        *map(_by, SOURCES),
+        *(_by(one, "_id") for one in SOURCES),
     ),
     Reflection.COLLECTION: (
         _by("scope_key", "absorbed", "formed_at", "position", "_id"),
+        _by("scope_key", "absorbed", "said_at", "formed_at", "position", "_id"),
         _by("scope_key", "absorbed_into"),
-        *map(_by, SOURCES),
+        *(_by(one, "_id") for one in SOURCES),
     ),
     Consolidated.COLLECTION: (_by("agent_id"), _by("user_id")),
     StoredBlob.COLLECTION: (_by("scope_key", "absorbed"), _by("scope_key", "-version")),
-    Snapshot.COLLECTION: (_by("agent_id"), _by("session_id"), _by("user_id"), _by("audience")),
+    Snapshot.COLLECTION: (
+        _by("agent_id"),
+        _by("agent_id", "scope", "active_facts"),
+        _by("session_id"),
+        _by("user_id"),
+        _by("audience"),
+    ),
     Stream.COLLECTION: (_by("agent_id"),),
     ForgottenMark.COLLECTION: (_by("kind", "target"),),
     Context.COLLECTION: (
         _by("scope_keys", "active_until"),
+        IndexModel(
+            [("stale_at", ASCENDING)],
+            name="stale",
+            partialFilterExpression={"stale_at": {"$gt": BEGINNING}},
+        ),
         _by("session_id"),
         _by("user_id"),
         IndexModel([("active_until", ASCENDING)], expireAfterSeconds=0),

@@ -18,7 +18,7 @@ from eden_memory.mongo.setup.validators import VALIDATED, validator_of
 from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore
 from eden_memory.mongo.usage.budgets import MongoBudgets
 from eden_memory.mongo.usage.usage_store import MongoUsage
-from schemas.documents import (
+from eden_memory.schemas.documents import (
     DOCUMENTS,
     Answer,
     Budget,

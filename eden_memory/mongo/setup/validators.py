@@ -2,7 +2,7 @@
 
 from typing import Any, cast
 
-from schemas.documents import (
+from eden_memory.schemas.documents import (
     Consolidated,
     Document,
     Fact,
@@ -24,7 +24,9 @@ VALIDATED: tuple[type[Document], ...] = (
     ForgottenMark,
     Stream,
 )
-"""Collections whose every document is of one model; people write streams by hand."""
+"""Collections whose every document is of one model."""
+BY_HAND: frozenset[type[Document]] = frozenset({Stream})
+"""Written by people: a misspelt field is refused, with its name, rather than ignored."""
 MONEY = r"^[0-9]+(\.[0-9]{1,12})?$"
 TYPES = {
     "string": "string",
@@ -39,9 +41,10 @@ TYPES = {
 
 
 def validator_of(document: type[Document]) -> Schema:
-    """What MongoDB refuses is what no reader could read; fields that are not known are let through."""
+    """What MongoDB refuses is what no reader could read, and in what people write, fields that are not known."""
     schema = document.model_json_schema(mode="validation", by_alias=True)
-    return {"$jsonSchema": _of(schema, schema.get("$defs", {}))}
+    closed = {"additionalProperties": False} if document in BY_HAND else {}
+    return {"$jsonSchema": _of(schema, schema.get("$defs", {})) | closed}
 
 
 def _of(node: Schema, shared: Schema) -> Schema:

@@ -17,8 +17,9 @@ from pymongo import AsyncMongoClient
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.errors import OperationFailure, PyMongoError
 
+from eden_memory.domain.error_text import describe
 from eden_memory.domain.source.changes import Change, ChangeBatch, version_of
-from eden_memory.mongo.source.tokens import token_time
+from eden_memory.mongo.source.tokens import token_position, token_time
 from eden_memory.ports import PositionLost, SourceFailed
 
 PLAIN: CodecOptions[dict[str, Any]] = CodecOptions(
@@ -98,7 +99,9 @@ class ChangeStream:
         except SourceFailed as error:
             code = getattr(error.__cause__, "code", None) or 0
             if code in (FAILED_TO_PARSE, TYPE_MISMATCH, OVERFLOW) or code >= ASSERTIONS_FROM:
-                raise PositionLost(f"MongoDB cannot read the change stream's position: {error}") from error
+                raise PositionLost(
+                    f"MongoDB cannot read the change stream's position: {describe(error)}"
+                ) from error
             raise
 
     async def _aggregate(self, resume: dict[str, Any]) -> ChangeBatch:
@@ -174,7 +177,7 @@ class ChangeStream:
             event.get("fullDocument"),
             event.get("fullDocumentBeforeChange"),
             event.get("touched"),
-            f"{seconds:08x}{moment.inc:08x}",
+            version_of(seconds, moment.inc, _position(event)),
             _moment(seconds),
         )
 
@@ -182,6 +185,12 @@ class ChangeStream:
         """The collection; of a rename the one of ours, be it the old name or the new; "" of the database."""
         name: str = event["ns"].get("coll", "") if "ns" in event else ""
         return event["to"]["coll"] if "to" in event and name not in self._collections else name
+
+
+def _position(event: Mapping[str, Any]) -> int | None:
+    """The position of a change in its transaction; None outside of one."""
+    position = token_position(event["_id"]["_data"])
+    return position if position or "txnNumber" in event else None
 
 
 def _what_it_means(error: OperationFailure) -> Exception:
@@ -223,6 +232,7 @@ def _projection(fields: Mapping[str, Sequence[str]], kept_before: Sequence[str])
     return {
         "operationType": 1,
         "clusterTime": 1,
+        "txnNumber": 1,
         "documentKey._id": 1,
         "ns.coll": 1,
         "to.coll": 1,

@@ -11,6 +11,7 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.errors import PyMongoError
 from pymongo.read_concern import ReadConcern
 
+from eden_memory.domain.error_text import describe
 from eden_memory.domain.source.changes import Document, Page, version_of
 from eden_memory.mongo.ids import decode_id, encode_id
 from eden_memory.mongo.source.change_stream import PLAIN
@@ -20,7 +21,10 @@ log = structlog.get_logger("eden.tailer")
 
 
 class CollectionReader:
-    """Pages of `fields` of a collection; `created_at` is the path that orders it, `since` the oldest wanted."""
+    """Pages of `fields` of a collection; `created_at` is the path that orders it, `since` the oldest wanted.
+
+    `session` is the path of a message's session.
+    """
 
     def __init__(
         self,
@@ -30,6 +34,7 @@ class CollectionReader:
         fields: Iterable[str],
         created_at: str,
         *,
+        session: str = "session_id",
         since: datetime | None = None,
         page: int = 4_000,
     ) -> None:
@@ -38,7 +43,7 @@ class CollectionReader:
             collection, read_concern=ReadConcern("majority")
         )
         self._project = dict.fromkeys(fields, 1)
-        self._created_at, self._page = created_at, page
+        self._created_at, self._page, self._session = created_at, page, session
         self._wanted: dict[str, Any] = {} if since is None else {created_at: {"$gte": since}}
 
     @property
@@ -53,12 +58,22 @@ class CollectionReader:
                 return await self._collection.count_documents(self._wanted)
             return await self._collection.estimated_document_count()
         except PyMongoError as error:
-            raise SourceFailed(f"counting {self._collection.full_name}: {error}") from error
+            raise SourceFailed(f"counting {self._collection.full_name}: {describe(error)}") from error
 
-    async def pages(self, after: Any) -> AsyncGenerator[Page, None]:
-        """All pages after `after` (a page's `last`; None: from the first document on)."""
+    async def empty(self) -> bool:
+        """Whether there is no document, or no collection."""
         try:
-            if await self._indexed():
+            return await self._collection.find_one({}, {"_id": 1}) is None
+        except PyMongoError as error:
+            raise SourceFailed(f"reading {self._collection.full_name}: {describe(error)}") from error
+
+    async def pages(self, after: Any, session: Any = None) -> AsyncGenerator[Page, None]:
+        """All pages after `after` (a page's `last`; None: from the first document on), of one session or of all."""
+        try:
+            if session is not None:
+                async for page in self._sorted(after, {**self._wanted, self._session: session}):
+                    yield page
+            elif await self._indexed():
                 async for page in self._by_index(after):
                     yield page
             else:
@@ -66,10 +81,10 @@ class CollectionReader:
                 log.warning(
                     "backfill sorts the whole collection", collection=name, wants_index=dict(self.index)
                 )
-                async for page in self._sorted(after):
+                async for page in self._sorted(after, self._wanted):
                     yield page
         except PyMongoError as error:
-            raise SourceFailed(f"reading {self._collection.full_name}: {error}") from error
+            raise SourceFailed(f"reading {self._collection.full_name}: {describe(error)}") from error
 
     async def _indexed(self) -> bool:
         indexes = await self._collection.index_information()
@@ -98,9 +113,9 @@ class CollectionReader:
             if len(found) <= self._page:
                 return
 
-    async def _sorted(self, after: Any) -> AsyncGenerator[Page, None]:
+    async def _sorted(self, after: Any, wanted: dict[str, Any]) -> AsyncGenerator[Page, None]:
         """One sorted query, however many pages: the time before it counts for all of them."""
-        wanted = self._wanted if after is None else {"$and": [self._wanted, self._beyond(after)]}
+        wanted = wanted if after is None else {"$and": [wanted, self._beyond(after)]}
         async with self._client.start_session(causal_consistency=True) as session:
             moment = await self._cluster_time(session)
             cursor = self._collection.find(wanted, self._project, sort=self.index, session=session)
@@ -148,7 +163,7 @@ class CollectionReader:
         try:
             return await self._collection.find({"_id": {"$in": list(ids)}}).to_list()
         except PyMongoError as error:
-            raise SourceFailed(f"reading {self._collection.full_name}: {error}") from error
+            raise SourceFailed(f"reading {self._collection.full_name}: {describe(error)}") from error
 
     async def existing(self, encoded_ids: Sequence[str]) -> set[str]:
         """Which of these typed ids still have a document."""
@@ -156,5 +171,5 @@ class CollectionReader:
         try:
             found = await self._collection.find({"_id": {"$in": ids}}, {"_id": 1}).to_list()
         except PyMongoError as error:
-            raise SourceFailed(f"reading {self._collection.full_name}: {error}") from error
+            raise SourceFailed(f"reading {self._collection.full_name}: {describe(error)}") from error
         return {encode_id(document["_id"]) for document in found}

@@ -6,6 +6,7 @@ from typing import Any
 from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
+from eden_memory.domain.error_text import describe
 from eden_memory.domain.source.changes import Document
 from eden_memory.mongo.source.change_stream import PLAIN
 from eden_memory.ports import SourceFailed
@@ -22,11 +23,11 @@ class MongoInbox:
         try:
             return await self._collection.find(sort=[("_id", 1)]).to_list()
         except PyMongoError as error:
-            raise SourceFailed(f"reading {self._collection.full_name}: {error}") from error
+            raise SourceFailed(f"reading {self._collection.full_name}: {describe(error)}") from error
 
     async def erase(self, ids: Iterable[Any]) -> None:
         """Remove carried documents."""
         try:
             await self._collection.delete_many({"_id": {"$in": list(ids)}})
         except PyMongoError as error:
-            raise SourceFailed(f"erasing from {self._collection.full_name}: {error}") from error
+            raise SourceFailed(f"erasing from {self._collection.full_name}: {describe(error)}") from error

@@ -1,5 +1,6 @@
 """Asking through `memory_inbox`, as any application may: the tailer carries it after everything written before."""
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import UUID
 
@@ -8,7 +9,7 @@ from bson.errors import InvalidId
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.domain.errors import EdenError
+from eden_memory.domain.errors import EdenError, NotFound
 from eden_memory.mongo.ids import decode_id, encode_id
 
 Row = dict[str, Any]
@@ -22,9 +23,25 @@ async def ask(inbox: AsyncCollection[Row], document: Row) -> ObjectId:
     return inserted
 
 
-async def session_of(database: AsyncDatabase[Row], messages: str, path: str, text: str) -> Any:
-    """The session that a person means: typed (`o.65f…`), or the form of it that some message names."""
-    return await _named_by_a_message(database, messages, path, text, "names the session")
+async def session_of(
+    database: AsyncDatabase[Row],
+    messages: str,
+    path: str,
+    text: str,
+    *,
+    inbox: AsyncCollection[Row] | None = None,
+    recorded: AsyncCollection[Row] | None = None,
+) -> Any:
+    """The session that a person means: typed (`o.65f…`), or the form of it that a message or an added text names."""
+
+    async def added(session: Any) -> bool:
+        """Added texts wait in the inbox, and are known to memory alone once the tailer has carried them."""
+        if inbox is not None and await inbox.find_one({"session_id": session}, {"_id": 1}):
+            return True
+        named = {"session_id": encode_id(session)}
+        return recorded is not None and await recorded.find_one(named, {"_id": 1}) is not None
+
+    return await _named_by_a_message(database, messages, path, text, "names the session", added)
 
 
 async def user_of(database: AsyncDatabase[Row], messages: str, path: str, text: str) -> Any:
@@ -38,21 +55,31 @@ async def message_of(database: AsyncDatabase[Row], messages: str, text: str) -> 
 
 
 async def _named_by_a_message(
-    database: AsyncDatabase[Row], messages: str, path: str, text: str, what: str
+    database: AsyncDatabase[Row],
+    messages: str,
+    path: str,
+    text: str,
+    what: str,
+    elsewhere: Callable[[Any], Awaitable[bool]] | None = None,
 ) -> Any:
     if text.startswith(TYPED):
         try:
             return decode_id(text)
         except (ValueError, InvalidId):
             pass
-    found = [one for one in _readings(text) if await database[messages].find_one({path: one}, {"_id": 1})]
+    found = [
+        one
+        for one in _readings(text)
+        if await database[messages].find_one({path: one}, {"_id": 1})
+        or (elsewhere is not None and await elsewhere(one))
+    ]
     if len(found) > 1:
         raise EdenError(
             f"{text!r} is the id of several, of different types",
             f"Say which is meant: {' or '.join(map(encode_id, found))}.",
         )
     if not found:
-        raise EdenError(
+        raise NotFound(
             f"no message in {messages} {what} {text!r}",
             "Give its typed id to ask all the same: s.TEXT, i.NUMBER, u.UUID or o.OBJECTID.",
         )

@@ -1,6 +1,6 @@
 """What the application's sessions, agents, users and groups say; collections that are not mapped are derived."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -12,6 +12,10 @@ from eden_memory.domain.windows.participants import DEFAULT_AGENT, Missing, Sess
 from eden_memory.domain.windows.switched_off import Off
 from eden_memory.mongo.ids import decode_id, encode_id
 from eden_memory.mongo.memory.streams import streams_in
+from eden_memory.mongo.trigger.groups import group_of
+from eden_memory.schemas.documents import Stream
+from eden_memory.schemas.ids import NoId
+from eden_memory.schemas.scopes import SharedSessions, Sharing
 from eden_memory.settings import AgentsSettings, Settings
 
 Row = Mapping[str, Any]
@@ -23,6 +27,8 @@ class Said(NamedTuple):
     agent_id: str
     users: tuple[str, ...] | None
     group_id: str | None
+    own: bool = False
+    """It is what was added for the agent, without a chat."""
 
 
 class MongoDirectory:
@@ -32,6 +38,10 @@ class MongoDirectory:
         self._database, self._streams = database, streams
         self._sessions, self._agents = settings.sessions, settings.agents
         self._users, self._groups = settings.users, settings.groups
+        chosen = settings.memory.without_users
+        self._without_users = settings.users.collection is None if chosen is None else chosen
+        self._sharing: Sharing = settings.memory.sharing or "private"
+        self._shared_sessions: SharedSessions = settings.memory.shared_sessions
 
     async def look_up(self, session_ids: Iterable[str]) -> dict[str, SessionFacts | Missing]:
         """For every session asked for: what is known, or which document is missing or not usable."""
@@ -43,9 +53,11 @@ class MongoDirectory:
         usable = [one for one in said.values() if isinstance(one, Said)]
         agents = await self._read(self._agents.collection, [one.agent_id for one in usable])
         users = await self._read(self._users.collection, [user for one in usable for user in one.users or ()])
-        shards = await self._shards({one.agent_id for one in usable})
+        streams = await self._streams_of({one.agent_id for one in usable})
+        named = (one.group_id for one in usable if one.group_id is not None)
+        groups = await self._read(self._groups.collection, named)
         return {
-            name: self._facts(one, agents, users, shards) if isinstance(one, Said) else one
+            name: self._facts(one, agents, users, groups, streams) if isinstance(one, Said) else one
             for name, one in said.items()
         }
 
@@ -74,6 +86,13 @@ class MongoDirectory:
             frozenset(off | {one for one, named in users.items() if named and gone >= set(named)}), gone
         )
 
+    async def tier_of(self, users: Sequence[str]) -> int:
+        """The highest tier among users; 0 where users are not mapped or have none."""
+        return self._highest((await self._read(self._users.collection, users)).values())
+
+    def _highest(self, users: Iterable[Row]) -> int:
+        return max((_tier(getter(self._users.tier)(row)) for row in users), default=0)
+
     def _users_of(self, row: Row | None) -> tuple[str, ...]:
         """The users that a session's document names, as far as they are ids."""
         try:
@@ -85,7 +104,7 @@ class MongoDirectory:
     def _said(self, session_id: str, row: Row | None) -> "Said | Missing":
         """What a session's document says; where sessions are not mapped, nothing. Our own have none."""
         if (own := whose(session_id)) is not None:
-            return Said(own.agent_id, () if own.user_id is None else (own.user_id,), None)
+            return Said(own.agent_id, () if own.user_id is None else (own.user_id,), None, own=True)
         if self._sessions.collection is None:
             return Said(DEFAULT_AGENT, None, None)
         if row is None:
@@ -98,7 +117,7 @@ class MongoDirectory:
             named = tuple(dict.fromkeys(map(encode_id, users))) if isinstance(users, list) else None  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
             field, group = paths.group_id, getter(paths.group_id)(row)
             return Said(agent_id, named, None if group is None else encode_id(group))
-        except TypeError as error:
+        except NoId as error:
             return Missing(f"{field} of the document {session_id} in {paths.collection} is no id: {error}")
 
     async def _read(self, collection: str | None, ids: Iterable[str]) -> dict[str, Row]:
@@ -113,37 +132,54 @@ class MongoDirectory:
         )
         return {encode_id(row["_id"]): row for row in found}
 
-    async def _shards(self, agents: Iterable[str]) -> dict[str, list[str]]:
-        rows: list[Row] = await self._streams.find(
-            {"agent_id": {"$in": list(agents)}, "scope": "shard", "active": {"$ne": False}}
-        ).to_list()
-        shards: dict[str, list[str]] = {}
-        for agent, own in groupby(sorted(rows, key=_agent), _agent):
-            shards[agent] = sorted(one.shard for one in streams_in(own).values() if one.shard is not None)
-        return shards
+    async def _streams_of(self, agents: Iterable[str]) -> dict[str, list[Stream]]:
+        """Shards, what is switched off, and what says how the agent shares."""
+        wanted: Row = {"$or": [{"scope": "shard"}, {"active": False}, {"sharing": {"$ne": None}}]}
+        rows: list[Row] = await self._streams.find({"agent_id": {"$in": list(agents)}, **wanted}).to_list()
+        by_agent = groupby(sorted(rows, key=_agent), _agent)
+        return {agent: list(streams_in(own).values()) for agent, own in by_agent}
 
     def _facts(
         self,
         said: "Said",
         agents: Mapping[str, Row],
         users: Mapping[str, Row],
-        shards: Mapping[str, list[str]],
+        groups: Mapping[str, Row],
+        streams: Mapping[str, list[Stream]],
     ) -> SessionFacts | Missing:
         agent = agents.get(said.agent_id)
         if self._agents.collection is not None and agent is None:
             return Missing(f"no document {said.agent_id} in {self._agents.collection}")
         known = [(one, users[one]) for one in said.users or () if one in users]
+        own = streams.get(said.agent_id, ())
+        shards = sorted((one.shard, one.sharing) for one in own if one.shard is not None and one.active)
+        sharing = self._sharing_of(said, own)
         return SessionFacts(
             agent_id=said.agent_id,
             users=said.users,
             group_id=said.group_id,
-            tier=max((_tier(getter(self._users.tier)(row)) for _, row in known), default=0),
+            group_members=group_of(self._groups, groups.get(said.group_id or "")).members,
+            tier=self._highest(row for _, row in known),
             private_users=tuple(one for one, row in known if getter(self._users.memory_private)(row) is True),
             user_memory=_switch(agent, self._agents, "user_memory_enabled"),
             agent_memory=_switch(agent, self._agents, "agent_memory_enabled"),
+            without_users=said.own or self._without_users,
             names=self._names(said.agent_id, agent, known),
-            shards=tuple(shards.get(said.agent_id, ())),
+            sharing=sharing,
+            shared_sessions=self._shared_sessions,
+            shards=tuple(name for name, _ in shards),
+            team_shards=tuple(
+                name for name, chosen in shards if not said.own and (chosen or sharing) == "team"
+            ),
+            off=frozenset(one.scope for one in own if one.shard is None and not one.active),
         )
+
+    def _sharing_of(self, said: "Said", own: Iterable[Stream]) -> Sharing:
+        """Its agent's, else the installation's; what is added for a user is that user's alone."""
+        if said.own:
+            return "private"
+        of_agent: Sharing | None = next((one.sharing for one in own if one.scope == "agent"), None)
+        return of_agent or self._sharing
 
     def _names(self, agent_id: str, agent: Row | None, users: list[tuple[str, Row]]) -> dict[str, str]:
         named = [(one, getter(self._users.name)(row)) for one, row in users]

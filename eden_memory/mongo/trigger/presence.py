@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from pymongo.asynchronous.database import AsyncDatabase
 
@@ -10,8 +10,10 @@ from eden_memory.domain.context.visible import Asked, Present
 from eden_memory.domain.source.message_fields import getter
 from eden_memory.domain.windows.own_sessions import whose
 from eden_memory.mongo.ids import decode_id, encode_id
+from eden_memory.mongo.source.authors import Authors, MessageAuthors
+from eden_memory.mongo.trigger.groups import group_of, text_of
+from eden_memory.schemas.documents import SessionState
 from eden_memory.settings import Settings
-from schemas.documents import SessionState
 
 Row = Mapping[str, Any]
 Rows = dict[str, Row]
@@ -25,19 +27,45 @@ class MongoPresence:
     ) -> None:
         self._source, self._settings = source, settings
         self._states = memory[settings.names[SessionState.COLLECTION]]
+        self._written = MessageAuthors(source, memory, settings)
 
     async def look_up(self, asked: Sequence[Asked]) -> dict[Asked, Present]:
         """For each who is asked about; all collections are read side by side."""
-        mapped, names = self._settings, [one.session_id for one in asked if one.session_id is not None]
-        sessions, agents, users, authors = await asyncio.gather(
-            self._read(mapped.sessions.collection, names),
+        mapped = self._settings
+        seen, agents, users = await asyncio.gather(
+            self._sessions(asked),
             self._read(mapped.agents.collection, (one.agent_id for one in asked)),
             self._read(mapped.users.collection, (one.user_id for one in asked if one.user_id is not None)),
-            self._authors(names if mapped.sessions.collection is None else ()),
         )
-        unlisted = [one for one, row in sessions.items() if not isinstance(self._users(row), list)]
-        authors |= await self._authors(unlisted)
-        return {one: self._present(one, sessions, agents, users, authors) for one in asked}
+        named = (self._group_id(row) for row in seen.rows.values())
+        groups = await self._read(mapped.groups.collection, (one for one in named if one is not None))
+        return {one: self._present(one, seen, agents, users, groups) for one in asked}
+
+    def _group_id(self, session: Row) -> str | None:
+        return _id(getter(self._settings.sessions.group_id)(session))
+
+    async def users(self, asked: Sequence[Asked]) -> dict[Asked, frozenset[str] | None]:
+        """Who is in each session at this moment; None: it cannot be known."""
+        seen = await self._sessions(asked)
+        return {one: self._now(one, seen)[0] for one in asked}
+
+    async def _sessions(self, asked: Sequence[Asked]) -> "_Seen":
+        """The sessions' documents, and the authors of those whose document lists no users."""
+        collection = self._settings.sessions.collection
+        names = [one.session_id for one in asked if one.session_id is not None and not whose(one.session_id)]
+        rows = await self._read(collection, names)
+        unlisted = [one for one in names if self._by_authors(one, rows)]
+        lists = {name: self._users(row) for name, row in rows.items()}
+        listed = {
+            name: _ids(cast("list[Any]", users)) for name, users in lists.items() if isinstance(users, list)
+        }
+        return _Seen(rows, listed, await self._authors(unlisted))
+
+    def _by_authors(self, session_id: str, rows: Rows) -> bool:
+        """Whether a session's users are its authors: it is not mapped, or its document lists none."""
+        if self._settings.sessions.collection is None:
+            return True
+        return session_id in rows and not isinstance(self._users(rows[session_id]), list)
 
     async def _read(self, collection: str | None, typed_ids: Iterable[str]) -> Rows:
         wanted = list(dict.fromkeys(typed_ids))
@@ -46,53 +74,66 @@ class MongoPresence:
         rows = self._source[collection].find({"_id": {"$in": [decode_id(one) for one in wanted]}})
         return {encode_id(row["_id"]): row for row in await rows.to_list()}
 
-    async def _authors(self, sessions: Iterable[str]) -> dict[str, Sequence[str]]:
-        """Whose messages formation-trigger has seen, by session."""
+    async def _authors(self, sessions: Iterable[str]) -> Authors:
+        """Whose messages there are, and whose formation-trigger has seen since deleted or changed, by session."""
         wanted = list(dict.fromkeys(sessions))
         if not wanted:
             return {}
         rows = self._states.find({"_id": {"$in": wanted}}, {"users": 1})
-        return {row["_id"]: row.get("users", ()) for row in await rows.to_list()}
+        written, stored = await asyncio.gather(self._written.of(wanted), rows.to_list())
+        remembered = {row["_id"]: frozenset(row.get("users", ())) for row in stored}
+        return {
+            name: None if now is None else now | remembered.get(name, frozenset())
+            for name, now in written.items()
+        }
 
     def _users(self, session: Row) -> Any:
         return getter(self._settings.sessions.users)(session)
 
-    def _present(
-        self, asked: Asked, sessions: Rows, agents: Rows, users: Rows, authors: Mapping[str, Sequence[str]]
-    ) -> Present:
-        session = sessions.get(asked.session_id or "", {})
+    def _present(self, asked: Asked, seen: "_Seen", agents: Rows, users: Rows, groups: Rows) -> Present:
+        session = seen.rows.get(asked.session_id or "", {})
         agent, user = agents.get(asked.agent_id, {}), users.get(asked.user_id or "", {})
         paths, switches = self._settings.agents, self._settings.sessions
         opted_out = getter(self._settings.users.memory)(user) is False
+        now, by_authors = self._now(asked, seen)
+        group_id = self._group_id(session)
+        group = group_of(self._settings.groups, groups.get(group_id or ""))
         return Present(
-            users=self._now(asked, sessions, authors),
-            group_id=_id(getter(switches.group_id)(session)),
+            users=now,
+            group_id=group_id,
             user_memory=not opted_out and getter(paths.user_memory_enabled)(agent) is not False,
             agent_memory=getter(paths.agent_memory_enabled)(agent) is not False,
             off=getter(switches.memory)(session) is False or getter(switches.incognito)(session) is True,
+            by_authors=by_authors,
+            group_name=group.name,
+            group_members=group.members,
+            title=text_of(getter(switches.title)(session)),
         )
 
-    def _now(
-        self, asked: Asked, sessions: Rows, authors: Mapping[str, Sequence[str]]
-    ) -> frozenset[str] | None:
-        """Its users; None where sessions are mapped and this one has no (usable) document."""
+    def _now(self, asked: Asked, seen: "_Seen") -> tuple[frozenset[str] | None, bool]:
+        """Its users (None: they cannot be known, or the mapped document is missing), and whether by its authors."""
         asks = frozenset((asked.user_id,) if asked.user_id is not None else ())
         if asked.session_id is None:
-            return asks
+            return asks, False
         if (own := whose(asked.session_id)) is not None:
-            return frozenset((own.user_id,) if own.user_id is not None else ())
-        if self._settings.sessions.collection is not None:
-            session = sessions.get(asked.session_id)
-            listed = None if session is None else self._users(session)
-            if session is None or isinstance(listed, list):
-                return _ids(cast("list[Any] | None", listed))
-        return asks | frozenset(authors.get(asked.session_id, ()))
+            return frozenset((own.user_id,) if own.user_id is not None else ()), False
+        if self._by_authors(asked.session_id, seen.rows):
+            authors = seen.authors[asked.session_id]
+            return (authors if authors is None or asks <= authors else asks | authors), True
+        return seen.listed.get(asked.session_id), False
 
 
-def _ids(values: list[Any] | None) -> frozenset[str] | None:
+class _Seen(NamedTuple):
+    """What is stored of some sessions."""
+
+    rows: Rows
+    listed: Mapping[str, frozenset[str] | None]
+    """The users that documents list: one set for all who are asked about in a session."""
+    authors: Authors
+
+
+def _ids(values: list[Any]) -> frozenset[str] | None:
     """Typed ids; None where one of them is none, as we then do not know who else is there."""
-    if values is None:
-        return None
     try:
         return frozenset(map(encode_id, values))
     except TypeError:

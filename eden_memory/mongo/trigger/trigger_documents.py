@@ -4,11 +4,12 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
+from eden_memory.domain.windows.participants import AudienceChange, Audiences
 from eden_memory.domain.windows.trigger import OutboxEntry, Session, StoredMessage
 from eden_memory.domain.windows.window_request import StoredWindow
 from eden_memory.domain.windows.windows import Closed, Control, Limits
-from schemas.events import FormationRequested
-from schemas.provenance import MessageRef
+from eden_memory.schemas.events import FormationRequested
+from eden_memory.schemas.provenance import MessageRef
 
 Row = dict[str, Any]
 
@@ -29,9 +30,14 @@ def message_row(one: StoredMessage) -> Row:
         "deleted": one.deleted,
         "changed_after_formation": one.changed_after_formation,
         "opted_out": one.opted_out,
+        "forgotten": one.forgotten,
         "place": one.place,
         "since": one.since,
         "created_at": one.created_at,
+        "edited_at": one.edited_at,
+        "missing": one.missing,
+        "mapping": one.mapping,
+        "misread": one.misread,
     }
 
 
@@ -51,9 +57,14 @@ def message_of(row: Row) -> StoredMessage:
         deleted=row["deleted"],
         changed_after_formation=row["changed_after_formation"],
         opted_out=row["opted_out"],
+        forgotten=row.get("forgotten", False),
         place=row["place"],
         since=_moment(row["since"]),
         created_at=_moment(row.get("created_at")),
+        edited_at=_moment(row.get("edited_at")),
+        missing=row.get("missing", False),
+        mapping=row.get("mapping"),
+        misread=row.get("misread", False),
     )
 
 
@@ -70,7 +81,7 @@ def session_row(one: Session) -> tuple[Row, list[str]]:
         ],
         "waits_for": one.waits_for,
         "controls": one.controls,
-        "audiences": one.audiences,
+        "audience_changes": [_change_row(change) for change in one.audiences.changes],
         "users": list(one.users),
     }
     due, unpublished = one.due(), bool(one.outbox)
@@ -82,7 +93,21 @@ def session_row(one: Session) -> tuple[Row, list[str]]:
         row["late"] = True
     if one.last_control is not None:
         row["last_control"] = one.last_control._asdict()
-    return row, [name for name in ("due_at", "unpublished", "late") if name not in row]
+    return row, [name for name in ("due_at", "unpublished", "late", "audiences") if name not in row]
+
+
+def _change_row(change: AudienceChange) -> Row:
+    return {name: list(users) for name, users in change._asdict().items() if users}
+
+
+def _audiences_of(row: Row) -> Audiences:
+    """Older documents hold whole lists."""
+    if "audience_changes" not in row:
+        return Audiences.of_lists(row.get("audiences", ()))
+    return Audiences.of_changes(
+        AudienceChange(tuple(one.get("joined", ())), tuple(one.get("left", ())))
+        for one in row["audience_changes"]
+    )
 
 
 def session_of(row: Row, limits: Limits, waiting: Iterable[StoredMessage]) -> Session:
@@ -101,7 +126,7 @@ def session_of(row: Row, limits: Limits, waiting: Iterable[StoredMessage]) -> Se
         controls=row["controls"],
         last_control=_control_of(row.get("last_control")),
         late=row.get("late", False),
-        audiences=row["audiences"],
+        audiences=_audiences_of(row),
         users=tuple(row["users"]),
         due_at=None if due is None else _aware(due),
     )
@@ -154,6 +179,7 @@ def member_rows(one: StoredWindow) -> list[Row]:
             "truncated": message.truncated,
             "time": message.time,
             "created_at": message.created_at,
+            "edited_at": message.edited_at,
         }
         for message in one.messages
     ]
@@ -190,7 +216,8 @@ def window_of(row: Row) -> StoredWindow:
 
 
 def _member_of(session_id: str, row: Row) -> StoredMessage:
-    fields: Row = {**row, "time": _aware(row["time"]), "created_at": _moment(row.get("created_at"))}
+    moments = {name: _moment(row.get(name)) for name in ("created_at", "edited_at")}
+    fields: Row = {**row, **moments, "time": _aware(row["time"])}
     return StoredMessage(session_id=session_id, **fields)
 
 

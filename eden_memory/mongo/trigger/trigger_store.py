@@ -1,27 +1,31 @@
 """formation-trigger's state in MongoDB: messages, sessions, windows, and how far each partition is."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+import structlog
+from bson.errors import InvalidDocument
 from pymongo import ASCENDING, UpdateMany, UpdateOne
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
-from pymongo.errors import BulkWriteError
+from pymongo.errors import BulkWriteError, PyMongoError
 
 from eden_memory.domain.names import Names
 from eden_memory.domain.windows.trigger import Session, StoredMessage
 from eden_memory.domain.windows.window_request import BatchWrite, SessionWrite, StoredWindow
 from eden_memory.domain.windows.windows import Limits
 from eden_memory.mongo.memory.shared_reads import SharedReads
-from eden_memory.mongo.transactions import Transactions
+from eden_memory.mongo.transactions import Transactions, unstorable
 from eden_memory.mongo.trigger import trigger_documents as documents
 from eden_memory.mongo.trigger.trigger_documents import Row
 from eden_memory.mongo.trigger.watermark_reads import WatermarkReads
+from eden_memory.mongo.trigger.window_texts import erase_window_texts
 
+log = structlog.get_logger()
 DUPLICATE_KEY = 11_000
 TOGETHER = 500
 """Sessions that close windows and are stored in one transaction, at most; each could have one of its own."""
@@ -29,6 +33,9 @@ TOGETHER_CHARACTERS = 4_000_000
 """Of the texts that one transaction moves, roughly."""
 CLAUSES = 200
 """Sessions whose waiting messages one query looks for from a place of their own on."""
+
+NOT_FORGOTTEN: Row = {"$ne": True}
+"""Forgetting may have marked a message since it was read."""
 
 Operation = UpdateOne | UpdateMany
 
@@ -54,6 +61,18 @@ class SessionsTogether:
         self.new += one.new
         self.requested += one.requested
         self.characters += sum(message.characters for window in one.new for message in window.messages)
+
+    def alone(self) -> list["SessionsTogether"]:
+        """Each session on its own, behind the messages of sessions that are not written."""
+        parts = {one.session_id: SessionsTogether(sessions=[one]) for one in self.sessions}
+        rest = SessionsTogether()
+        for message in self.messages:
+            parts.get(message.session_id or "", rest).messages.append(message)
+        for window in self.new:
+            parts[window.session_id].new.append(window)
+        for window in self.requested:
+            parts[window.session_id].requested.append(window)
+        return [*([rest] if rest.messages else []), *parts.values()]
 
 
 @dataclass(slots=True)
@@ -116,7 +135,10 @@ class MongoTriggerStore:
             partialFilterExpression={"unpublished": True},
         )
         await self._messages.create_index([("session_id", ASCENDING), ("place", ASCENDING)])
-        await self._messages.create_index([("user_id", ASCENDING)])
+        await self._messages.create_index([("missing", ASCENDING)], partialFilterExpression={"missing": True})
+        await self._messages.create_index([("misread", ASCENDING)], partialFilterExpression={"misread": True})
+        await self._messages.create_index([("session_id", ASCENDING), ("_id", ASCENDING)])
+        await self._messages.create_index([("user_id", ASCENDING), ("_id", ASCENDING)])
         await self._windows.create_index([("session_id", ASCENDING), ("seq", ASCENDING)])
         await self._windows.create_index([("messages.message_id", ASCENDING)])
         await self._windows.create_index(
@@ -125,14 +147,23 @@ class MongoTriggerStore:
         await self._partitions.create_index("_id")  # so that it is there before a transaction writes to it
 
     async def sessions(self, ids: Iterable[str], partition: int) -> dict[str, Session]:
-        """The sessions with the messages that wait in them; one that has no document is of `partition`."""
+        """The sessions with the messages that wait in them; one that has no document is of `partition`.
+
+        A session whose document cannot be read is left out.
+        """
         wanted = list(ids)
         rows = await self._sessions.find({"_id": {"$in": wanted}}).to_list() if wanted else []
         found = {row["_id"]: row for row in rows}
         waiting = await self._waiting(
-            {name: found[name]["formed_to"] if name in found else 0 for name in wanted}
+            {name: found[name].get("formed_to", 0) if name in found else 0 for name in wanted}
         )
-        return {name: self._session(name, partition, found.get(name), waiting[name]) for name in wanted}
+        sessions: dict[str, Session] = {}
+        for name in wanted:
+            try:
+                sessions[name] = self._session(name, partition, found.get(name), waiting[name])
+            except (KeyError, TypeError, ValueError) as error:
+                log.error("a session cannot be read", session=name, error=type(error).__name__)
+        return sessions
 
     async def _waiting(self, formed_to: Mapping[str, int]) -> Mapping[str, list[StoredMessage]]:
         """What waits in sessions, each in order: messages with a place behind the last window's."""
@@ -169,6 +200,17 @@ class MongoTriggerStore:
         rows = await self._messages.find({"_id": {"$in": wanted}}).to_list() if wanted else []
         return {row["_id"]: documents.message_of(row) for row in rows}
 
+    async def authors_among(
+        self, session_id: str, users: Collection[str], besides: Collection[str]
+    ) -> set[str]:
+        """Which of the users wrote in a session, messages `besides` left out."""
+        wanted: Row = {
+            "session_id": session_id,
+            "user_id": {"$in": list(users)},
+            "_id": {"$nin": list(besides)},
+        }
+        return set(await self._messages.distinct("user_id", wanted))
+
     async def windows(self, formation_ids: Iterable[str]) -> dict[str, StoredWindow]:
         """Closed windows whose texts are still kept."""
         rows = await self._window_rows.get(formation_ids)
@@ -186,13 +228,34 @@ class MongoTriggerStore:
 
     async def put(self, write: BatchWrite) -> int | None:
         """Store a batch in transactions that each move the partition's place on; its last place now, or None."""
-        seen, last = write.seen, write.last
+        await erase_window_texts(self._windows, write.forgotten)
+        seen: int | None = write.seen
         for part in _parts(write):
-            last += 1
-            if not await self._transaction(_fence(write.partition, seen, last), part):
-                return None
-            seen = last
+            if seen is not None:
+                seen = await self._part(write, seen, part)
         return seen
+
+    async def _part(self, write: BatchWrite, seen: int, part: SessionsTogether) -> int | None:
+        """Store a part; if one of its documents cannot be stored, its sessions each on their own."""
+        place = max(seen, write.last) + 1
+        try:
+            stored = await self._transaction(_fence(write.partition, seen, place), part)
+            return place if stored else None
+        except (PyMongoError, InvalidDocument) as error:
+            if not unstorable(error):
+                raise
+            alone = part.alone()
+            if len(alone) == 1:
+                if not part.sessions:
+                    raise
+                write.failed.append(part.sessions[0].session_id)
+                log.error("a session cannot be stored", session=write.failed[-1], error=type(error).__name__)
+                return seen
+        reached: int | None = seen
+        for one in alone:
+            if reached is not None:
+                reached = await self._part(write, reached, one)
+        return reached
 
     async def published(self, entries: Sequence[tuple[str, str]]) -> None:
         """Clear (session id, formation id) from the outboxes: they are confirmed."""
@@ -277,7 +340,10 @@ def _messages(part: SessionsTogether) -> Writes:
         if one.replaces is None:
             rows[one.message_id] = row
         else:
-            unchanged = {"_id": row["_id"], "version": one.replaces, "formation_id": row["formation_id"]}
+            version, formation = one.replaces
+            unchanged: Row = {"_id": row["_id"], "version": version, "formation_id": formation}
+            if not one.forgotten:
+                unchanged["forgotten"] = NOT_FORGOTTEN
             writes.update(UpdateOne(unchanged, {"$set": row}))
     for window in part.new:
         members: list[str] = []
@@ -319,6 +385,7 @@ def _claim(window: StoredWindow, members: Sequence[str]) -> UpdateMany:
         "session_id": window.session_id,
         "formation_id": None,
         "deleted": False,
+        "forgotten": NOT_FORGOTTEN,
     }
     return UpdateMany(free, {"$set": {"formation_id": window.formation_id, "text": None}}, hint={"_id": 1})
 
@@ -327,9 +394,11 @@ def _put_request(one: StoredWindow) -> UpdateOne:
     unwritten = {"_id": one.formation_id, "requested": None}
     change: Row = {"requested": documents.request_text(one), "names": one.names}
     if one.left_out:
-        change |= {"messages": documents.member_rows(one), "left_out": documents.left_out_rows(one)}
+        change["left_out"] = documents.left_out_rows(one)
     change["erased_at"] = documents.erased_at(one)
-    return UpdateOne(unwritten, {"$set": change})
+    left_out = [ref.message_id for ref in one.left_out]
+    remove: Row = {"$pull": {"messages": {"message_id": {"$in": left_out}}}} if left_out else {}
+    return UpdateOne(unwritten, {"$set": change, **remove})
 
 
 def _kept(row: Row) -> bool:

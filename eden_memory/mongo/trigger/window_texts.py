@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.domain.names import Names
@@ -13,6 +14,20 @@ from eden_memory.domain.window_texts import Concluded
 Row = dict[str, Any]
 HELD: Row = {"erased_at": None}
 """Windows with texts; the index is over these alone."""
+
+
+async def erase_window_texts(
+    windows: AsyncCollection[Row], message_ids: Sequence[str], up_to: str | None = None
+) -> None:
+    """Erase the texts of messages in closed windows; with `up_to`, only of versions up to that one."""
+    if not message_ids:
+        return
+    of = {} if up_to is None else {"one.version": {"$lte": up_to}}
+    await windows.update_many(
+        {"messages.message_id": {"$in": message_ids}},
+        {"$set": {"messages.$[one].text": None}},
+        array_filters=[{"one.message_id": {"$in": message_ids}, **of}],
+    )
 
 
 class MongoWindowTexts:

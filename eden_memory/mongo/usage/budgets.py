@@ -27,7 +27,7 @@ from eden_memory.domain.names import Names
 from eden_memory.mongo.transactions import Transactions
 from eden_memory.mongo.usage.money import plain, stored
 from eden_memory.mongo.usage.usage_store import LIVE, STATE
-from schemas.documents import Budget, Reservation, UsageState, UsageTotal
+from eden_memory.schemas.documents import Budget, Reservation, UsageState, UsageTotal
 
 Row = dict[str, Any]
 

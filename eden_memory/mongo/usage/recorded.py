@@ -9,9 +9,10 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.domain.budgets.estimates import Recorded
 from eden_memory.domain.names import Names
+from eden_memory.domain.usage import CHARGED
 from eden_memory.mongo.usage.money import plain
-from eden_memory.mongo.usage.usage_store import CHARGED, LIVE
-from schemas.documents import CountedCall, WindowTexts
+from eden_memory.mongo.usage.usage_store import LIVE
+from eden_memory.schemas.documents import CountedCall, WindowTexts
 
 Row = dict[str, Any]
 LATELY = timedelta(days=7)
@@ -29,7 +30,12 @@ class MongoRecorded:
 
     async def of(self, agent_id: str, at: datetime) -> Recorded:
         """The last formations of an agent: windows, characters, cost; the oldest of them may be cut."""
-        wanted: Row = {"agent_id": agent_id, "namespace": LIVE, "started_at": {"$gte": at - LATELY}}
+        wanted: Row = {
+            "agent_id": agent_id,
+            "namespace": LIVE,
+            "stage": {"$in": [*FORMING, CONSOLIDATION]},
+            "started_at": {"$gte": at - LATELY},
+        }
         fields = dict.fromkeys(("stage", "formation_id", "cost_usd", "input_tokens", "outcome"), 1)
         rows = await self._calls.find(wanted, fields, sort=[("started_at", -1)], limit=MOST_CALLS).to_list()
         formations = {row["formation_id"] for row in rows if row["stage"] == FORMING[0]} - {None}

@@ -1,6 +1,6 @@
 """The totals, added up for people; facts and messages of the same days, for what one of them costs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -10,9 +10,10 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.domain.budgets.memory_cost import Embedded
 from eden_memory.domain.names import Names
+from eden_memory.domain.usage import known_cost
 from eden_memory.mongo.usage.money import plain
 from eden_memory.mongo.usage.usage_store import LIVE, STATE
-from schemas.documents import CountedCall, Fact, Message, UsageState, UsageTotal
+from eden_memory.schemas.documents import CountedCall, Fact, Message, UsageState, UsageTotal
 
 Row = dict[str, Any]
 SUMMED = ("calls", "failed_calls", "input_tokens", "cached_tokens", "output_tokens", "unpriced_calls")
@@ -37,7 +38,20 @@ class Sum:
 
     of: str | None
     cost_usd: Decimal = Decimal(0)
+    """Of the calls whose price is known."""
     counts: dict[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def known_usd(self) -> Decimal | None:
+        """The cost, or None where the price of none of its calls is known."""
+        tokens = self.counts["input_tokens"] + self.counts["output_tokens"]
+        return known_cost(self.cost_usd, self.counts["calls"], self.counts["unpriced_calls"], tokens)
+
+
+def together(sums: Sequence[Sum]) -> Sum:
+    """The sum of sums."""
+    counts = {name: sum(one.counts[name] for one in sums) for name in SUMMED}
+    return Sum(None, sum((one.cost_usd for one in sums), Decimal(0)), counts)
 
 
 class MongoTotals:

@@ -16,10 +16,11 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from eden_memory.domain.budgets.budgets import period_of
 from eden_memory.domain.names import Names
+from eden_memory.domain.usage import unpriced
 from eden_memory.mongo.transactions import Transactions
 from eden_memory.mongo.usage.money import stored
-from schemas.documents import Budget, CountedCall, UsageState, UsageTotal
-from schemas.events import ModelCalled
+from eden_memory.schemas.documents import Budget, CountedCall, UsageState, UsageTotal
+from eden_memory.schemas.events import ModelCalled
 
 Row = dict[str, Any]
 LIVE = "live"
@@ -28,7 +29,6 @@ KEPT = timedelta(days=90)
 DUPLICATE_KEY = 11_000
 ATTEMPTS = 10
 STATE: Row = {"_id": "usage"}
-CHARGED = frozenset({"answered", "invalid", "truncated"})
 KEPT_FIELDS = tuple(
     name for name in ModelCalled.model_fields if name in CountedCall.model_fields and name != "cost_usd"
 )
@@ -48,7 +48,9 @@ class MongoUsage:
         """Create the indexes, and the document that every count moves on."""
         await self._calls.create_index("erase_at", expireAfterSeconds=0)
         await self._calls.create_index("formation_id", sparse=True)
-        await self._calls.create_index([("agent_id", ASCENDING), ("started_at", DESCENDING)])
+        await self._calls.create_index(
+            [("agent_id", ASCENDING), ("stage", ASCENDING), ("started_at", DESCENDING)]
+        )
         await self._totals.create_index([("day", ASCENDING), ("agent_id", ASCENDING)])
         await self._totals.create_index([("user_id", ASCENDING), ("day", ASCENDING)])
         await self._budgets.create_index("_id")
@@ -126,22 +128,16 @@ def _total(group: tuple[Any, ...], calls: Sequence[ModelCalled]) -> UpdateOne:
     names = ("day", "namespace", "agent_id", "user_id", "stage", "model")
     identity = "/".join(str(one if one is not None else "-") for one in group)
     added = {
-        "calls": len(calls),
-        "failed_calls": sum(one.outcome != "answered" for one in calls),
+        "calls": sum(one.requests for one in calls),
+        "failed_calls": sum(one.requests for one in calls if one.outcome != "answered"),
         "input_tokens": sum(one.input_tokens for one in calls),
         "cached_tokens": sum(one.cached_tokens for one in calls),
         "output_tokens": sum(one.output_tokens for one in calls),
         "cost_usd": stored(sum((one.cost_usd or Decimal(0) for one in calls), Decimal(0))),
-        "unpriced_calls": sum(unpriced(one) for one in calls),
+        "unpriced_calls": sum(one.requests for one in calls if unpriced(one)),
     }
     change = {"$setOnInsert": dict(zip(names, group, strict=True)), "$inc": added}
     return UpdateOne({"_id": identity}, change, upsert=True)
-
-
-def unpriced(call: ModelCalled) -> bool:
-    """Whether a call was charged for at a price that is not known; one that brought nothing was not."""
-    used = call.input_tokens or call.output_tokens
-    return call.cost_usd is None and (call.outcome in CHARGED or bool(used))
 
 
 def _duplicate(error: DuplicateKeyError | BulkWriteError) -> bool:

@@ -15,11 +15,11 @@ import yaml
 from eden_memory.domain.source.records import DEAD_HEADERS
 from eden_memory.runtime.contract.reading_guide import GUIDE
 from eden_memory.runtime.contract.topics import Declaration, Program, Tombstones, Topic, Topics
-from schemas.envelope import CONTENT_TYPE, SPEC_VERSION, Envelope, data_schema, event_type
-from schemas.events import REGISTRY
-from schemas.events.base import Event
-from schemas.example_files import examples_of
-from schemas.export import versions
+from eden_memory.schemas.envelope import CONTENT_TYPE, SPEC_VERSION, Envelope, data_schema, event_type
+from eden_memory.schemas.events import REGISTRY
+from eden_memory.schemas.events.base import Event
+from eden_memory.schemas.example_files import examples_of
+from eden_memory.schemas.export import versions
 
 Node = dict[str, Any]
 

@@ -28,7 +28,7 @@ def generated() -> dict[str, str]:
 
 def checkout() -> Path:
     """The checkout that this program runs from; an EdenError if it is an installed copy."""
-    root = topics_path().parent
+    root = topics_path().parents[1]
     if not (root / "schemas" / "json").is_dir():
         raise EdenError("the contract is exported in a checkout, and this is an installed copy", "Clone it.")
     return root

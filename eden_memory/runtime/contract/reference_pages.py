@@ -7,14 +7,14 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from eden_memory.runtime.contract.topics import Declaration, Topic, Topics
-from schemas.documents import DOCUMENTS, Document
-from schemas.events import REGISTRY
-from schemas.events.base import Event
-from schemas.example_files import examples_of
-from schemas.export import document_schema, event_schema
-from schemas.fields import EventId, KeyText
-from schemas.ids import EntityId, Version
-from schemas.scopes import ScopeKey
+from eden_memory.schemas.documents import DOCUMENTS, Document
+from eden_memory.schemas.events import REGISTRY
+from eden_memory.schemas.events.base import Event
+from eden_memory.schemas.example_files import examples_of
+from eden_memory.schemas.export import document_schema, event_schema
+from eden_memory.schemas.fields import EventId, KeyText
+from eden_memory.schemas.ids import ClusterTime, EntityId, Version
+from eden_memory.schemas.scopes import ScopeKey
 
 Schema = Mapping[str, Any]
 
@@ -37,7 +37,8 @@ class; add the step from the old version to `upcasts` in `schemas/events/__init_
 | type of field | in JSON |
 | --- | --- |
 | id | text: the type, a dot, the percent-encoded id: `s.` string, `i.` integer, `u.` UUID, `o.` ObjectId |
-| version (of a message) | 16 hexadecimal digits, a cluster time; compares as text |
+| version (of a message) | a cluster time; later changes of a transaction add `.` and 8 digits; compares as text |
+| cluster time | 16 hexadecimal digits: 8 of seconds, 8 of the counter; compares as text |
 | scope key | `session:S`, `session:S:2`, `user:A:U`, `group:A:G`, `agent:A`, `shard:A:NAME` |
 | key | an id that this program made; no `@` and no `#` |
 | event id | the `ce_id` of another event |
@@ -64,6 +65,7 @@ later version.
 FIELD_TYPES: tuple[tuple[Any, str], ...] = (
     (EntityId, "id"),
     (Version, "version"),
+    (ClusterTime, "cluster time"),
     (ScopeKey, "scope key"),
     (KeyText, "key"),
     (EventId, "event id"),

@@ -20,6 +20,7 @@ from confluent_kafka.admin import (
 )
 
 from eden_memory.domain.errors import EdenError
+from eden_memory.own_process import patience
 from eden_memory.runtime.contract.topic_diff import Difference, Found, differences, unknown_topics
 from eden_memory.runtime.contract.topics import Topics
 
@@ -145,7 +146,7 @@ class TopicAdmin:
             ) from error
 
     def _listed(self) -> Mapping[str, Any]:
-        return self._asked(lambda: self._admin.list_topics(timeout=CONNECT)).topics
+        return self._asked(lambda: self._admin.list_topics(timeout=patience(CONNECT))).topics
 
     def _are_led(self, names: Iterable[str]) -> bool:
         listed = self._listed()

@@ -11,10 +11,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt,
 
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.placement import Placement
+from eden_memory.domain.source.records import DEAD
+from eden_memory.schemas.events import Event
 from eden_memory.settings import KafkaSettings
-from schemas.events import Event
 
-DEAD = ".dead"
 TombstoneReason = Literal["deleted", "missing", "moved", "dropped", "renamed", "opted_out", "forgotten"]
 """`ce_reason` of a tombstone."""
 
@@ -179,10 +179,8 @@ class Topics:
 
 
 def topics_path() -> Path:
-    """Where topics.yaml is: beside the packages in a checkout, inside `schemas` when installed."""
-    package = Path(str(files("schemas")))
-    installed = package / "topics.yaml"
-    return installed if installed.exists() else package.parent / "topics.yaml"
+    """Where topics.yaml is: in the package; a checkout has a link there to the one at the top."""
+    return Path(str(files("eden_memory"))) / "topics.yaml"
 
 
 def read_topics(path: Path) -> TopicsFile:

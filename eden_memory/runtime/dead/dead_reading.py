@@ -1,21 +1,36 @@
 """Dead letters as people look at them: read off their topics, filtered, with what became of them."""
 
-from collections.abc import AsyncIterator, Sequence
+import re
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
 
 from eden_memory.domain.control import DeadRetry
-from eden_memory.domain.source.records import DEAD_HEADERS
+from eden_memory.domain.errors import EdenError
+from eden_memory.domain.outcome import StoredRecord
+from eden_memory.domain.source.records import CUT, DEAD_HEADERS
 from eden_memory.runtime.dead.dead_letters import dead_topic, known_as, original
-from eden_memory.runtime.dead.dead_retries import as_record
-from eden_memory.runtime.partitions import partitions_of
+from eden_memory.runtime.dead.dead_retries import as_record, read_at
+from eden_memory.runtime.kafka import start
+from eden_memory.runtime.partitions import partitions_asked
+from eden_memory.runtime.stages.broken import close_consumer
 from eden_memory.runtime.stages.records import Record
 
 POLL_MS = 1_000
+STILL_SECONDS = 30.0
+"""A partition that gives nothing for so long is given up."""
+ID = re.compile(r"(.+)/(\d+)@(\d+)")
+Offsets = dict[TopicPartition, int]
+OnProgress = Callable[[int, int], None]
+"""(records read, records in all)."""
+
+
+def no_progress(_done: int, _total: int) -> None:
+    """Reports nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +63,12 @@ class DeadLetter:
 
     @property
     def copy(self) -> tuple[str, ...] | None:
-        """The same for all copies of one letter: a crash after publishing publishes it again."""
+        """The same for all copies of one letter: a crash after publishing publishes it again.
+
+        What the tailer refuses has no place in a topic: there the key tells one document from another.
+        """
         told = tuple(self.why.get(name, "") for name in ("stage", "topic", "partition", "offset", "time"))
-        return told if all(told) else None
+        return (*told, (self.record.key or b"").decode(errors="replace")) if all(told) else None
 
     @property
     def reason(self) -> str:
@@ -64,6 +82,18 @@ class DeadLetter:
             return datetime.fromisoformat(self.why["time"])
         return datetime.fromtimestamp(self.record.timestamp / 1000, UTC)
 
+    @property
+    def was_refused(self) -> bool:
+        """Whether it holds a stage's own event, which the broker did not take."""
+        return "group" in self.why and self.why.get("partition") == "-1"
+
+    def event(self) -> StoredRecord | None:
+        """The event of a stage that the broker did not take; None if only a part of it is left."""
+        if not self.was_refused or CUT in dict(self.record.headers):
+            return None
+        one = original(self.record)
+        return StoredRecord(one.topic, one.ordering_key, one.key, one.value, one.headers)
+
     def retry(self) -> DeadRetry | None:
         """The request to try it again; None if it did not come from a stage."""
         if not {"stage", "group", "topic", "partition", "offset"} <= set(self.why):
@@ -76,7 +106,7 @@ class DeadLetter:
             dead_topic=self.record.topic,
             dead_partition=self.record.partition,
             dead_offset=self.record.offset,
-            times=0,
+            times=int(self.why.get("retried", 0)),
         )
 
 
@@ -113,39 +143,68 @@ def dead_letter_of(record: Record) -> DeadLetter:
 
 
 async def dead_letters(
-    client: dict[str, Any], topics: Sequence[str], wanted: Wanted
+    client: dict[str, Any], topics: Sequence[str], wanted: Wanted, on_progress: OnProgress = no_progress
 ) -> AsyncIterator[DeadLetter]:
     """The dead letters that the broker holds now, oldest first per topic; topics that do not exist are empty.
 
-    Of several copies of one letter the first.
+    Of several copies of one letter the first. EdenError where the broker stops answering.
     """
     seen: set[tuple[str, ...]] = set()
-    admin: Any = AIOKafkaAdminClient(**client)
+    async for record in _records(client, topics, on_progress):
+        letter = dead_letter_of(record)
+        again = letter.copy in seen
+        if letter.copy is not None:
+            seen.add(letter.copy)
+        if not again and wanted.matches(letter):
+            yield letter
+
+
+async def dead_letter_at(client: dict[str, Any], topics: Sequence[str], name: str) -> DeadLetter | None:
+    """The dead letter of this id; None if these topics hold none. Only its record is read."""
+    place = ID.fullmatch(name)
+    if place is None or place[1] not in topics:
+        return None
+    tp = TopicPartition(place[1], int(place[2]))
+    if tp not in await partitions_asked(client, [tp.topic]):
+        return None
+    record = await read_at(client, tp, int(place[3]))
+    return None if record is None else dead_letter_of(record)
+
+
+async def _records(
+    client: dict[str, Any], topics: Sequence[str], on_progress: OnProgress
+) -> AsyncIterator[Record]:
+    """All records of these topics, one partition after the other; empty partitions are not read."""
+    partitions = await partitions_asked(client, topics)
+    if not partitions:
+        return
     consumer: Any = AIOKafkaConsumer(**client, enable_auto_commit=False, auto_offset_reset="earliest")
     try:
-        await admin.start()
-        await consumer.start()
-        for tp in await partitions_of(admin, topics):
-            async for record in _whole(consumer, tp):
-                letter = dead_letter_of(record)
-                again = letter.copy in seen
-                if letter.copy is not None:
-                    seen.add(letter.copy)
-                if not again and wanted.matches(letter):
-                    yield letter
+        await start(consumer)
+        consumer.assign(partitions)
+        begins: Offsets = await consumer.beginning_offsets(partitions)
+        ends: Offsets = await consumer.end_offsets(partitions)
+        total, done = sum(ends[tp] - begins[tp] for tp in partitions), 0
+        for tp in partitions:
+            if begins[tp] < ends[tp]:
+                async for record in _whole(consumer, tp, begins[tp], ends[tp]):
+                    done += 1
+                    on_progress(done, total)
+                    yield record
     finally:
-        await consumer.stop()
-        await admin.close()
+        await close_consumer(consumer)
 
 
-async def _whole(consumer: Any, tp: TopicPartition) -> AsyncIterator[Record]:
+async def _whole(consumer: Any, tp: TopicPartition, begin: int, end: int) -> AsyncIterator[Record]:
     consumer.assign([tp])
-    end = (await consumer.end_offsets([tp]))[tp]
-    position = (await consumer.beginning_offsets([tp]))[tp]
-    consumer.seek(tp, position)
+    consumer.seek(tp, begin)
+    position, until = begin, time.monotonic() + STILL_SECONDS
     while position < end:
-        fetched = (await consumer.getmany(tp, timeout_ms=POLL_MS)).get(tp, [])
-        for one in fetched:
+        for one in (await consumer.getmany(tp, timeout_ms=POLL_MS)).get(tp, []):
             if one.offset < end:
                 yield as_record(one)
-        position = await consumer.position(tp)
+        if (reached := await consumer.position(tp)) > position:
+            position, until = reached, time.monotonic() + STILL_SECONDS
+        elif time.monotonic() > until:
+            what = f"Kafka gave nothing of {tp.topic}/{tp.partition} for {STILL_SECONDS:g} s"
+            raise EdenError(what, "Check that its broker runs, and try again.")

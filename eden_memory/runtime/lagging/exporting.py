@@ -12,7 +12,7 @@ from eden_memory.ports import Lease
 from eden_memory.runtime import metrics
 from eden_memory.runtime.lagging.reading import GroupLag, LagReader, Reading
 from eden_memory.runtime.leased import Leased
-from schemas.documents import Snapshot
+from eden_memory.schemas.documents import Snapshot
 
 log = structlog.get_logger("eden.lag")
 EVERY_SECONDS, PAUSE_SECONDS, CENSUS_SECONDS = 2.5, 2.0, 10.0

@@ -22,8 +22,8 @@ from eden_memory.runtime.reform.money import Money
 from eden_memory.runtime.stages.codec import TopicOf, record_of
 from eden_memory.runtime.stages.patience import until_done
 from eden_memory.runtime.stages.tools import Publishing
-from schemas.documents import ReformAsked
-from schemas.events import FormationRequested
+from eden_memory.schemas.documents import ReformAsked
+from eden_memory.schemas.events import FormationRequested
 
 log = structlog.get_logger()
 TOGETHER = 500

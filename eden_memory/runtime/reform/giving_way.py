@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from eden_memory.domain.error_text import describe
 from eden_memory.runtime.stages.slots import Slots
 
 log = structlog.get_logger()
@@ -54,7 +55,7 @@ class GivingWay:
             try:
                 await self.look()
             except Exception as error:  # noqa: BLE001 - the edge of a task of its own: who cannot see does not wait
-                log.warning("live formation is not seen", reason=f"{type(error).__name__}: {error}")
+                log.warning("live formation is not seen", reason=describe(error))
                 self._hold(False)
                 await asyncio.sleep(AGAIN_SECONDS)
             await asyncio.sleep(LOOK_SECONDS)

@@ -8,8 +8,8 @@ from typing import Protocol
 from eden_memory.domain.outcome import StoredRecord
 from eden_memory.runtime.stages.codec import TopicOf
 from eden_memory.runtime.stages.tools import Publishing
-from schemas.envelope import Envelope
-from schemas.events import FormationRequested, ModelCalled, decode
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import FormationRequested, ModelCalled, decode
 
 
 class Counting(Protocol):

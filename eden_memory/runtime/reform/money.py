@@ -6,7 +6,7 @@ from decimal import Decimal
 
 from eden_memory.domain.reform.expected import MERGES, Expecting
 from eden_memory.domain.reform.selection import PlannedWindow
-from schemas.events import ModelCalled
+from eden_memory.schemas.events import ModelCalled
 
 ENOUGH = 5
 """Windows formed, or blobs made, from which their own average is believed."""

@@ -10,7 +10,7 @@ from eden_memory.domain.replay.matching import BLOCK, Pair, best_first
 from eden_memory.domain.replay.report import Report, ScopeDiffers
 from eden_memory.domain.replay.told import ScopeSeen, Telling, Texts
 from eden_memory.runtime.replay.vector_file import VectorFile
-from schemas.scopes import Scope
+from eden_memory.schemas.scopes import Scope
 
 FACTS_OF_A_PAGE, SCOPES_OF_A_PAGE = 20_000, 200
 

@@ -14,16 +14,16 @@ import orjson
 from aiokafka import TopicPartition
 
 from eden_memory.domain.extraction.in_place import session_closed
+from eden_memory.domain.extraction.proposals import proposals_of
 from eden_memory.domain.ledger import Ledger
 from eden_memory.domain.outcome import Outcome, StoredRecord
-from eden_memory.domain.replay.proposals import proposals_of
 from eden_memory.domain.stage import Delivery, Outgoing
 from eden_memory.runtime.contract.topics import Topics
 from eden_memory.runtime.replay.reading import reading
 from eden_memory.runtime.stages.codec import Encoder
 from eden_memory.runtime.stages.records import Record
-from schemas.envelope import Envelope
-from schemas.events import (
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import (
     REGISTRY,
     Event,
     FactChanged,

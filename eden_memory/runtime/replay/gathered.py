@@ -15,7 +15,7 @@ import orjson
 from eden_memory.domain.replay.restoring import Member, PlacedControl, Recorded, unseen
 from eden_memory.domain.windows.trigger import StoredMessage
 from eden_memory.domain.windows.windows import Control
-from schemas.events import FormationRequested
+from eden_memory.schemas.events import FormationRequested
 
 TABLES = """
 PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -16000; PRAGMA temp_store = FILE;
@@ -40,11 +40,16 @@ SELECT author FROM (
     UNION ALL SELECT author, place FROM past WHERE session = ?1
 ) GROUP BY author ORDER BY min(place)
 """
+MEMBER = """
+INSERT INTO members VALUES (?, ?, ?, ?, ?, NULL) ON CONFLICT DO UPDATE SET formation = excluded.formation,
+    session = excluded.session, version = excluded.version, closed = excluded.closed
+    WHERE excluded.version > members.version
+"""
 SESSIONS = """
 SELECT session FROM windows UNION SELECT session FROM messages WHERE session IS NOT NULL
 UNION SELECT session FROM controls
 """
-MOMENTS = ("time", "since", "created_at")
+MOMENTS = ("time", "since", "created_at", "edited_at")
 Encoded = dict[str, Any]
 
 
@@ -60,6 +65,11 @@ class GatheredWindow:
     """In the window's order; one whose text is not known has None."""
     exact: frozenset[str]
     """Those that are of the very version that the window names."""
+
+    @property
+    def corrected(self) -> bool:
+        """Whether some were read again since, with a corrected field mapping."""
+        return any(one.misread for one in self.members)
 
 
 class Gathered:
@@ -86,12 +96,12 @@ class Gathered:
         self._database.executescript(INDEXES)
 
     def window(self, asked: FormationRequested, value: bytes, trace: str | None, *, texts: bool) -> None:
-        """A recorded window; a message that stands in two of them is the first one's."""
+        """A recorded window; a message is of the first window that has its highest version."""
         closed = asked.closed_at.isoformat()
         row = (asked.formation_id, asked.session_id, asked.seq, closed, trace, texts, value)
         self._database.execute("INSERT OR IGNORE INTO windows VALUES (?, ?, ?, ?, ?, ?, ?)", row)
         self._database.executemany(
-            "INSERT OR IGNORE INTO members VALUES (?, ?, ?, ?, ?, NULL)",
+            MEMBER,
             [
                 (one.message_id, asked.formation_id, asked.session_id, one.version, closed)
                 for one in asked.messages
@@ -115,10 +125,10 @@ class Gathered:
         row = self._database.execute("SELECT 1 FROM windows WHERE session = ? LIMIT 1", (session_id,))
         return row.fetchone() is not None
 
-    def told(self, message_id: str) -> str | None:
-        """The version that `text` was last given of a message."""
+    def told(self, message_id: str) -> StoredMessage | None:
+        """What `text` was last given of a message."""
         row = self._database.execute("SELECT body FROM members WHERE id = ?", (message_id,)).fetchone()
-        return None if row is None or row[0] is None else _message(row[0]).version
+        return None if row is None or row[0] is None else _message(row[0])
 
     def text(self, message_id: str, told: StoredMessage | None) -> None:
         """The message as its window saw it; None: nothing of it is to be kept."""

@@ -24,8 +24,8 @@ from eden_memory.ports import Embedder
 from eden_memory.runtime.stages.accounting import UsageLog
 from eden_memory.runtime.stages.codec import TopicOf, record_of
 from eden_memory.runtime.stages.tools import Publishing
-from schemas.events import FactCommanded, ModelCalled
-from schemas.scopes import Scope
+from eden_memory.schemas.events import FactCommanded, ModelCalled
+from eden_memory.schemas.scopes import Scope
 
 SOURCE = "reform"
 TOGETHER = 500

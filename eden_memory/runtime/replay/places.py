@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVa
 from eden_memory.domain.errors import EdenError
 from eden_memory.runtime.partitions import partitions_of
 from eden_memory.runtime.replay.coordinators import once_coordinated
-from schemas.documents import Place
+from eden_memory.schemas.documents import Place
 
 GONE = KafkaError.GROUP_ID_NOT_FOUND  # pyright: ignore
 IN_USE = KafkaError.NON_EMPTY_GROUP  # pyright: ignore

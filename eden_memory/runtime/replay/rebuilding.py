@@ -21,7 +21,7 @@ from eden_memory.domain.stage import Decision, Delivery, Handler, Stage
 from eden_memory.runtime.replay.places import Places, behind, passed
 from eden_memory.runtime.stages.patience import until_done
 from eden_memory.runtime.stages.worker import Bounds, Surroundings, Worker
-from schemas.documents import Namespace, Place
+from eden_memory.schemas.documents import Namespace, Place
 
 log = structlog.get_logger()
 BATCH = 1_500

@@ -9,7 +9,7 @@
         described=settings.sessions.collection is not None,
         texts=every_window,                                   # or no_window: without, as after 7 days
         selection=Selection(agent_id="s.a"),                  # default: all
-        names=directory_names(directory),                     # with texts: what participants are called now
+        look_up=directory.look_up,                            # with texts: what participants are called now
     )
     restored = await restoring.run()
     ends = places_in(topics.topic_of(MessageRecorded), restored.chat_ends)
@@ -31,9 +31,8 @@ import structlog
 
 from eden_memory.domain.replay.restored import Part, Restored
 from eden_memory.domain.replay.restoring import Selection
-from eden_memory.domain.windows.participants import SessionFacts
+from eden_memory.domain.windows.participants import Missing, SessionFacts
 from eden_memory.domain.windows.windows import Limits
-from eden_memory.ports import Directory
 from eden_memory.runtime.contract.topics import Topics
 from eden_memory.runtime.replay.gathered import Gathered
 from eden_memory.runtime.replay.giving import Giving
@@ -41,8 +40,8 @@ from eden_memory.runtime.replay.reading import Reading, reading
 from eden_memory.runtime.replay.taking import Taking, Texts
 from eden_memory.runtime.stages.publishing import partition_for
 from eden_memory.runtime.stages.records import Record
-from schemas.envelope import Envelope, EnvelopeError
-from schemas.events import REGISTRY, FormationRequested, MessageRecorded, SchemaViolation
+from eden_memory.schemas.envelope import Envelope, EnvelopeError
+from eden_memory.schemas.events import REGISTRY, FormationRequested, MessageRecorded, SchemaViolation
 
 log = structlog.get_logger()
 
@@ -50,8 +49,8 @@ SESSIONS = 500
 """Of which names are looked up together."""
 EVERYTHING = Selection()
 
-Called = Callable[[Sequence[str]], Awaitable[Mapping[str, Mapping[str, str]]]]
-"""Sessions → by session, what its participants and its agent are called."""
+LookUp = Callable[[Sequence[str]], Awaitable[Mapping[str, SessionFacts | Missing]]]
+"""Sessions → by session, what the application's documents say of it now."""
 
 
 def every_window(asked: FormationRequested, partition: int, offset: int) -> bool:
@@ -66,18 +65,8 @@ def no_window(asked: FormationRequested, partition: int, offset: int) -> bool:
     return False
 
 
-def directory_names(directory: Directory) -> Called:
-    """What the application's documents say now."""
-
-    async def called(sessions: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
-        found = await directory.look_up(sessions)
-        return {name: one.names for name, one in found.items() if isinstance(one, SessionFacts)}
-
-    return called
-
-
-async def nobody(sessions: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
-    """Nobody is called anything."""
+async def nothing(sessions: Sequence[str]) -> Mapping[str, SessionFacts | Missing]:
+    """The application is not asked."""
     del sessions
     return {}
 
@@ -112,7 +101,9 @@ class Restoring:
     """Whether a deleted message's text is not to be used any more."""
     texts: Texts = no_window
     selection: Selection = EVERYTHING
-    names: Called = nobody
+    look_up: LookUp = nothing
+    anew: bool = False
+    """Whether windows whose messages an earlier field mapping read wrong are asked for anew."""
     shown: Callable[[int, int], None] = lambda _read, _whole: None
     """Told how many records have been read, and up to how many offsets there are."""
     restored: Restored = field(default_factory=Restored)
@@ -126,7 +117,9 @@ class Restoring:
             taking = Taking(gathered, self.selection, self.texts, self.forgets)
             await self._gather(taking)
             gathered.index()
-            await self._give(Giving(gathered, self.limits, self.described, taking.passed, self.restored))
+            await self._give(
+                Giving(gathered, self.limits, self.described, taking.passed, self.restored, self.anew)
+            )
         finally:
             gathered.close()
         places = {partition: end for partition, end in self.restored.chat_ends.items() if end}
@@ -165,26 +158,26 @@ class Restoring:
 
     async def _give(self, giving: Giving) -> None:
         count = max(1, len(self.restored.chat_ends))
-        async for sessions, called in self._called(giving.gathered):
+        async for sessions, said in self._looked_up(giving.gathered):
             for name in sessions:
                 partition = partition_for(name.encode(), count)
-                for part in giving.session(name, partition, called.get(name, {})):
+                for part in giving.session(name, partition, said.get(name)):
                     await self._put(part)
         for part in giving.nowhere():
             await self._put(part)
         await self._put(giving.part)
 
-    async def _called(
+    async def _looked_up(
         self, gathered: Gathered
-    ) -> AsyncGenerator[tuple[list[str], Mapping[str, Mapping[str, str]]]]:
-        """All sessions, some at a time, with what their participants are called."""
+    ) -> AsyncGenerator[tuple[list[str], Mapping[str, SessionFacts | Missing]]]:
+        """All sessions, some at a time, with what the application says of them."""
         some: list[str] = []
         for name in gathered.sessions():
             some.append(name)
             if len(some) == SESSIONS:
-                yield some, await self.names(some)
+                yield some, await self.look_up(some)
                 some = []
-        yield some, await self.names(some)
+        yield some, await self.look_up(some)
 
     async def _put(self, part: Part) -> None:
         await self.store.write(part)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from eden_memory.domain.error_text import describe
 from eden_memory.runtime.ending import end
 from eden_memory.runtime.process import Part, State
 from eden_memory.runtime.together import Together
@@ -60,7 +61,7 @@ class Shadows:
             try:
                 wanted = await self._wanted()
             except Exception as error:  # noqa: BLE001 - the edge of a task of its own: it looks again
-                log.warning("it is not known what is beside live", reason=f"{type(error).__name__}: {error}")
+                log.warning("it is not known what is beside live", reason=describe(error))
             else:
                 await self._end([name for name in self._running if name not in wanted])
                 for name in wanted.keys() - self._running.keys():
@@ -78,9 +79,7 @@ class Shadows:
                 async with made() as parts:
                     await self._until(stopping, Together(parts, self._drain_seconds))
             except Exception as error:  # noqa: BLE001 - the edge of a task of its own: it is begun again
-                log.error(
-                    "cannot go on, is begun again", beside=name, reason=f"{type(error).__name__}: {error}"
-                )
+                log.error("cannot go on, is begun again", beside=name, reason=describe(error))
                 await _unless(stopping, AGAIN_SECONDS)
 
     async def _until(self, stopping: asyncio.Event, together: Together) -> None:

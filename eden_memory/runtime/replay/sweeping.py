@@ -14,10 +14,10 @@ from eden_memory.domain.errors import EdenError
 from eden_memory.domain.stage import Decision, Delivery, Handler
 from eden_memory.runtime.replay import offsets
 from eden_memory.runtime.replay.places import Places
-from schemas.events import Event, FactChanged
-from schemas.registry import Registry
+from eden_memory.schemas.events import Event, FactChanged
+from eden_memory.schemas.registry import Registry
 
-PASSED_OVER: Event = FactChanged.model_construct()
+PASSED_OVER: Event = FactChanged.model_construct(said_at=None)
 """Stands for any value."""
 
 

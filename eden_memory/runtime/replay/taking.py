@@ -15,11 +15,18 @@ from eden_memory.domain.replay.restoring import (
 from eden_memory.domain.windows.trigger import StoredMessage
 from eden_memory.domain.windows.trigger_batch import control_of
 from eden_memory.runtime.replay.gathered import Gathered
-from schemas.envelope import Envelope
-from schemas.events import Event, FormationAsked, FormationRequested, MessageRecorded, SessionEnded, Watermark
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import (
+    Event,
+    FormationAsked,
+    FormationRequested,
+    MessageRecorded,
+    SessionEnded,
+    Watermark,
+)
 
-GONE = frozenset({"deleted", "forgotten", "opted_out"})
-"""Tombstones after which no text of a message is used any more."""
+GONE = frozenset({"forgotten", "opted_out"})
+"""Tombstones after which no text of a message is used any more; after a deletion none up to its version."""
 
 Texts = Callable[[FormationRequested, int, int], bool]
 """(request, its partition, its offset) → whether the window is to have its texts."""
@@ -48,6 +55,8 @@ class Taking:
         match event:
             case MessageRecorded() if self._taken(event.session_id):
                 self._message(event, envelope.time, offset + 1)
+            case FormationAsked(if_due=True):
+                pass  # the trigger does not remember it; a window that it closed has its own record
             case SessionEnded() | FormationAsked() if self._taken(event.session_id):
                 asked = PlacedControl(offset + 1, control_of(event, envelope.time))
                 self.gathered.control(event.session_id, asked)
@@ -63,18 +72,26 @@ class Taking:
         after = after_record(known, member, event, time, place)
         if after is not None:
             self.gathered.put(after, place, waits=waits(after))
-            if known is not None and member is None:
+            if known is not None and member is None and event.origin != "reread":
                 self._remember_author(known, after, place)
         if member is not None:
-            self._tell(member, event, known.time if known is not None else time)
+            self._tell(member, event, time, known)
             if event.version < member.version and event.session_id != member.session_id and event.user_id:
                 self.gathered.wrote(event.session_id, event.user_id, place)  # before it moved to the window's
 
-    def _tell(self, member: Member, event: MessageRecorded, first: datetime) -> None:
-        """Keep a message as its window saw it, or as near to it as there is."""
-        if event.version != member.version and self.gathered.told(event.message_id) == member.version:
+    def _tell(
+        self, member: Member, event: MessageRecorded, time: datetime, known: StoredMessage | None
+    ) -> None:
+        """Keep a message as its window saw it, or as near to it as there is.
+
+        What was read again with a corrected field mapping counts in place of what the window saw.
+        """
+        before, corrects = self.gathered.told(event.message_id), event.origin == "reread"
+        exact = before is not None and before.version == member.version
+        if event.version != member.version and exact and not corrects:
             return
-        told = StoredMessage.of(event, first)
+        told = StoredMessage.of(event, time, known)
+        told.misread = corrects or (before is not None and before.misread)
         self.gathered.text(event.message_id, told if member.texts else replace(told, text=None))
 
     def _remember_author(self, before: StoredMessage, after: StoredMessage, place: int) -> None:
@@ -89,8 +106,14 @@ class Taking:
         after = after_tombstone(known, member, message_id, envelope)
         if after is not None:
             self.gathered.put(after, place, waits=waits(after))
-        if member is not None and envelope.reason in GONE and (self.forgets or envelope.reason != "deleted"):
+        if member is not None and self._ends(envelope, member):
             self.gathered.text(message_id, None)
+
+    def _ends(self, envelope: Envelope, member: Member) -> bool:
+        """Whether a tombstone takes the text of a message as its window saw it."""
+        if envelope.reason == "deleted":
+            return self.forgets and member.version <= (envelope.entity_version or "")
+        return envelope.reason in GONE
 
     def _taken(self, session_id: str | None) -> bool:
         if self.selection.everything:

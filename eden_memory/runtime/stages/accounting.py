@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import structlog
 
+from eden_memory.domain.error_text import describe
 from eden_memory.domain.outcome import StoredRecord
 from eden_memory.domain.stage import Dead, Decision, Delivery, Emit, Handler, Result, Retry
 from eden_memory.domain.tracing import traceparent
 from eden_memory.domain.usage import CALLS
 from eden_memory.runtime.stages.codec import TopicOf, record_of
 from eden_memory.runtime.stages.tools import Publishing
-from schemas.events import ModelCalled
+from eden_memory.schemas.events import ModelCalled
 
 log = structlog.get_logger()
 MOST_WAITING = 10_000
@@ -73,7 +74,7 @@ class UsageLog:
             try:
                 await self._publisher.publish([self._record(call) for call in calls])
             except Exception as error:  # noqa: BLE001 - accounting never stops the work
-                log.warning("usage not published", calls=len(calls), error=f"{type(error).__name__}: {error}")
+                log.warning("usage not published", calls=len(calls), error=describe(error))
 
     def _record(self, call: ModelCalled) -> StoredRecord:
         about = call.session_id or call.scope or call.call_id

@@ -9,8 +9,8 @@ from eden_memory.domain.outcome import StoredRecord
 from eden_memory.domain.stage import Delivery, Emit, Erase, Outgoing
 from eden_memory.domain.tracing import following
 from eden_memory.runtime.stages.records import Record
-from schemas.envelope import Envelope
-from schemas.events import Event
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import Event
 
 TopicOf = Callable[[type[Event]], str]
 Decode = Callable[[str, int, bytes], Event]

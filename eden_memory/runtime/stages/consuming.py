@@ -26,6 +26,7 @@ from aiokafka.errors import (
 from aiokafka.structs import ConsumerRecord
 
 from eden_memory.domain.control import GroupNotes
+from eden_memory.domain.error_text import describe
 from eden_memory.domain.errors import EdenError
 from eden_memory.runtime.group_errors import heeding_group_errors
 from eden_memory.runtime.stages.broken import close_consumer, closed, consumer_broken
@@ -155,9 +156,7 @@ class Membership(ConsumerRebalanceListener):
             if classify(error) is not Kind.AWAY:
                 raise
             self._failure = error if connection_lost(error) else None  # no repeat cures that
-            log.warning(
-                "fetch failed, tried again", group=self._group, error=f"{type(error).__name__}: {error}"
-            )
+            log.warning("fetch failed, tried again", group=self._group, error=describe(error))
             await asyncio.sleep(ERROR_PAUSE)
         return {}
 
@@ -191,11 +190,11 @@ class Membership(ConsumerRebalanceListener):
         try:
             await self._consumer.commit(offsets)
         except (CommitFailedError, IllegalStateError) as error:
-            log.info("not committed, the partitions move", group=self._group, error=str(error))
+            log.info("not committed, the partitions move", group=self._group, error=describe(error))
             return
         except RuntimeError as error:
             if connection_lost(error):
-                raise KafkaConnectionError(str(error)) from error
+                raise KafkaConnectionError(describe(error)) from error
             raise
         self._committed |= offsets
         await self._note({(tp.topic, tp.partition) for tp in offsets})
@@ -235,7 +234,7 @@ class Membership(ConsumerRebalanceListener):
         except Exception as error:
             if classify(error) not in (Kind.AWAY, Kind.TRANSIENT):
                 raise
-            log.warning("commit not noted yet", group=self._group, error=f"{type(error).__name__}: {error}")
+            log.warning("commit not noted yet", group=self._group, error=describe(error))
             return
         self._noted |= self._to_note
         self._to_note = set()
@@ -244,9 +243,7 @@ class Membership(ConsumerRebalanceListener):
         try:
             await self.commit()
         except KafkaError as error:
-            log.warning(
-                "not committed on leaving", group=self._group, error=f"{type(error).__name__}: {error}"
-            )
+            log.warning("not committed on leaving", group=self._group, error=describe(error))
         finally:
             self._drop()
 

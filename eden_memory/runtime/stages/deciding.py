@@ -10,16 +10,17 @@ from typing import Literal
 import structlog
 
 from eden_memory.domain.outcome import Outcome, OutcomeTooLarge, Reread, StoredRecord
+from eden_memory.domain.own_time import STOPPED
 from eden_memory.domain.stage import Dead, Decision, Delivery, Emit, Outgoing, Retry, Stage
 from eden_memory.runtime import metrics
 from eden_memory.runtime.dead.dead_letters import Cause, dead_letter
 from eden_memory.runtime.ending import Deadline
 from eden_memory.runtime.stages.codec import Encoder, kind_of
 from eden_memory.runtime.stages.failures import Failure, Kind, attempts_allowed, backoff, delay
-from eden_memory.runtime.stages.lanes import Again, Unit
+from eden_memory.runtime.stages.lanes import Again, Queued, Unit
+from eden_memory.runtime.stages.outcome_publishing import OutcomePublishing
 from eden_memory.runtime.stages.patience import SERVERS, until_done
 from eden_memory.runtime.stages.reading import Read, Reader, members, wanted
-from eden_memory.runtime.stages.records import Record
 from eden_memory.runtime.stages.tools import Tools, Watching
 
 log = structlog.get_logger()
@@ -37,6 +38,7 @@ class Deciding:
         self._watching = watching
         self._reader = Reader(stage, tools.registry, watching)
         self._encoder = Encoder(stage.name, tools.topic_of)
+        self._publish = OutcomePublishing(stage, tools, self._encoder)
         self._ledger = tools.ledger if stage.decides else None
         self._finished = {
             how: metrics.STAGE_RECORDS.labels(stage.name, how) for how in ("decided", "dead", "skipped")
@@ -54,7 +56,7 @@ class Deciding:
             return await self._give_up_unread(unit, read)
         known = await self._known(unit, read)
         if known:
-            await self._publish_known(unit, known)
+            await self._publish_known(unit, read, known)
             return None
         if not wanted(read):
             return self._finish(unit, "skipped")
@@ -76,9 +78,9 @@ class Deciding:
         outcomes = (found[one.member] for one in read if one.delivery is not None)
         return list({outcome.key: outcome for outcome in outcomes}.values())
 
-    async def _publish_known(self, unit: Unit, known: Sequence[Outcome]) -> None:
+    async def _publish_known(self, unit: Unit, read: Sequence[Read], known: Sequence[Outcome]) -> None:
         for outcome in known:
-            await self._publish(unit, outcome.records)
+            await self._publish(unit, wanted(read), outcome.records)
             self._republished.inc()
         self._finish(unit, "dead" if any(outcome.dead for outcome in known) else "decided")
 
@@ -109,7 +111,8 @@ class Deciding:
         """Call the handler; whatever it raises is a value from here on."""
         begun = time.perf_counter()
         try:
-            async with Deadline(self._stage.timeout):
+            async with Deadline(self._stage.timeout) as deadline:
+                STOPPED.set(deadline.stopped)  # of this unit's task alone
                 result = await self._stage.handler(deliveries)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
@@ -180,7 +183,7 @@ class Deciding:
                 return await self._reread(unit, read, str(error))
             if members(read)[0] not in stored.members:
                 return await self._reread(unit, read, f"{outcome.key} was decided for others")
-        await self._publish(unit, stored.records)
+        await self._publish(unit, wanted(read), stored.records)
         if stored is outcome:
             self._formed.decided(one.event if isinstance(one, Emit) else one for one in events)
         return self._finish_covered(unit, read, stored)
@@ -203,22 +206,12 @@ class Deciding:
             return await self._failed(unit, read, Failure(Kind.BUG, f"always decided elsewhere: {reason}"))
         return Again(backoff(SERVERS, first.rereads))
 
-    async def _publish(self, unit: Unit, records: Sequence[StoredRecord]) -> None:
-        """Publish until confirmed, or until the partition is another worker's: that one publishes then."""
-        if not records:
-            return
-
-        async def attempt() -> None:
-            if not unit.home.revoked:
-                await self._tools.publisher.publish(records)
-
-        await until_done(attempt)
-
     def _finish(self, unit: Unit, how: Literal["decided", "dead", "skipped"] = "decided") -> None:
         for item in unit.items:
             if not item.retry:
                 item.home.finish(item.record.offset, item.size)
-            self._watching.finished(item, dead=how == "dead")
+            of_question = self._stage.one_question and item is not unit.items[-1]
+            self._watching.finished(item, dead=how == "dead" and not of_question)
         self._finished[how].inc(len(unit.items))
         if self._tells:
             self._say(unit, how)
@@ -236,10 +229,13 @@ class Deciding:
         counts = True
         if failure.kind in (Kind.AWAY, Kind.TRANSIENT, Kind.PROVIDER) and not failure.asked:
             outside = failure.kind is Kind.AWAY or not failure.counts
-            counts = self._watching.attempt_failed(read[0].member, failure) and not outside
-        attempts = unit.items[0].attempts + counts
+            stage_fails = not failure.alone and not self._watching.attempt_failed(read[0].member, failure)
+            counts = not stage_fails and not outside
+        attempts = 0 if failure.outage else unit.items[0].attempts + counts
+        uncounted = unit.items[0].uncounted + 1 if failure.alone and not counts else 0
         for item in unit.items:
-            item.attempts = attempts
+            item.attempts, item.uncounted = attempts, uncounted
+            item.waits_for = failure.reason if failure.alone else ""
         if unit.home.revoked:
             return Again()
         first = unit.items[0].record
@@ -255,8 +251,8 @@ class Deciding:
             at=where,
         )
         if attempts < attempts_allowed(policy, failure):
-            return Again(delay(policy, failure, max(attempts, 1)), split=failure.split)
-        if len(unit.items) > 1:
+            return Again(delay(policy, failure, max(attempts, 1), uncounted), split=failure.split)
+        if len(unit.items) > 1 and not self._stage.one_question:
             for item in unit.items:
                 item.attempts = 0
             return Again(split=True)
@@ -265,40 +261,27 @@ class Deciding:
     async def _give_up(
         self, unit: Unit, read: Sequence[Read], failure: Failure, attempts: int
     ) -> Again | None:
-        """Dead-letter one record, and publish what later stages count on in its place."""
-        (item,) = unit.items
-        letter = self._letter(item.record, failure, attempts)
-        kinds, records = ((), ()) if item.retry else self._in_its_place(wanted(read)[0], failure)
+        """Dead-letter a record (of one question the last), and publish what later stages count on in its place."""
+        item = unit.items[-1]
+        letter = self._letter(item, failure, attempts)
+        kinds, records = ((), ()) if item.retry else self._publish.in_its_place(wanted(read)[0], failure)
         outcome = self._bare(unit, members(read), read[0].member)
         outcome = replace(outcome, records=(letter, *records), kinds=kinds, dead=failure.reason)
         return await self._settle(unit, read, outcome)
 
-    def _in_its_place(
-        self, delivery: Delivery, failure: Failure
-    ) -> tuple[tuple[str, ...], tuple[StoredRecord, ...]]:
-        """Kinds and records of what the stage publishes in place of a result."""
-        if self._stage.on_dead is None:
-            return (), ()
-        try:
-            events = self._stage.on_dead(delivery, failure.reason)
-            kinds = tuple(dict.fromkeys(kind_of(event) for event in events))
-            return kinds, self._encoder.records(events, [delivery])
-        except Exception as error:  # noqa: BLE001 - the dead letter matters more than what stands in its place
-            log.error("on_dead failed", stage=self._stage.name, error=f"{type(error).__name__}: {error}")
-            return (), ()
-
     async def _give_up_unread(self, unit: Unit, failure: Failure) -> None:
         """Dead-letter what cannot even be read, once: it is known by its place and its bytes."""
         item = unit.items[0]
-        letter = self._letter(item.record, failure, item.attempts + 1)
+        letter = self._letter(item, failure, item.attempts + 1)
         name = item.record.fingerprint + (f"#{item.retry}" if item.retry else "")
         outcome = replace(self._bare(unit, [name], name), records=(letter,), dead=failure.reason)
         ledger = self._ledger
         stored = await until_done(lambda: ledger.store(outcome)) if ledger is not None else outcome
-        await self._publish(unit, stored.records)
+        await self._publish(unit, (), stored.records)
         self._finish(unit, "dead")
 
-    def _letter(self, record: Record, failure: Failure, attempts: int) -> StoredRecord:
+    def _letter(self, item: Queued, failure: Failure, attempts: int) -> StoredRecord:
+        record = item.record
         reason = type(failure.error).__name__ if failure.error is not None else str(failure.kind)
         metrics.DEAD_LETTERS.labels(self._stage.name, reason).inc()
         log.error(
@@ -308,7 +291,8 @@ class Deciding:
             attempts=attempts,
             at=f"{record.topic}/{record.partition}@{record.offset}",
         )
-        cause = Cause(self._stage.name, self._tools.group, failure, attempts, self._tools.clock())
+        now = self._tools.clock()
+        cause = Cause(self._stage.name, self._tools.group, failure, attempts, now, item.times)
         return dead_letter(record, cause)
 
 

@@ -10,8 +10,12 @@ from aiokafka.errors import (
     AuthenticationFailedError,
     ClusterAuthorizationFailedError,
     GroupAuthorizationFailedError,
+    InvalidTimestampError,
+    InvalidTopicError,
     KafkaError,
     MessageSizeTooLargeError,
+    PolicyViolationError,
+    RecordListTooLargeError,
     SaslAuthenticationFailed,
     TopicAuthorizationFailedError,
 )
@@ -26,10 +30,11 @@ from pymongo.errors import (
     WTimeoutError,
 )
 
-from eden_memory.domain.failures import PermanentError, ProviderError
+from eden_memory.domain.error_text import describe
+from eden_memory.domain.failures import PermanentError, ProviderError, refused_for_good
 from eden_memory.domain.outcome import OutcomeTooLarge
 from eden_memory.domain.stage import RetryPolicy
-from schemas.envelope import EnvelopeError
+from eden_memory.schemas.envelope import EnvelopeError
 
 
 class Kind(StrEnum):
@@ -61,9 +66,6 @@ _PERMANENT = (
 )
 _AWAY = (ConnectionFailure, WaitQueueTimeoutError, WTimeoutError, KafkaError)
 _TRANSIENT = (TimeoutError, OSError, asyncio.IncompleteReadError, PyMongoError)
-_MONGO_PERMANENT_CODES = {2, 9, 14, 121, 10334}
-"""BadValue, FailedToParse, TypeMismatch, DocumentValidationFailure, BSONObjectTooLarge."""
-
 _MONGO_REFUSED_CODES = {13, 18}
 """Unauthorized, AuthenticationFailed."""
 _KAFKA_REFUSED = (
@@ -73,6 +75,10 @@ _KAFKA_REFUSED = (
     SaslAuthenticationFailed,
     TopicAuthorizationFailedError,
 )
+
+TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
+UNPUBLISHABLE = (*TOO_LARGE, InvalidTopicError, InvalidTimestampError, PolicyViolationError)
+"""What the brokers answer to a record that they will never take, however often it is sent."""
 
 
 def connection_lost(error: BaseException) -> bool:
@@ -88,7 +94,7 @@ def classify(error: BaseException) -> Kind:
         return Kind.PERMANENT
     if isinstance(error, _AWAY) or connection_lost(error) or refused(error):
         return Kind.AWAY
-    if isinstance(error, OperationFailure) and error.code in _MONGO_PERMANENT_CODES:
+    if isinstance(error, OperationFailure) and refused_for_good(error.code, error.details):
         return Kind.PERMANENT
     return Kind.TRANSIENT if isinstance(error, _TRANSIENT) else Kind.BUG
 
@@ -114,6 +120,13 @@ class Failure:
     """The handler asked for it, so it says nothing about the stage as a whole."""
     counts: bool = True
     """Whether the attempt counts against the input."""
+    alone: bool = False
+    """Nothing suggests an outage: only this input waits, not the stage."""
+
+    @property
+    def outage(self) -> bool:
+        """Whether a provider is known to be away: earlier attempts may have met the same outage."""
+        return self.kind is Kind.PROVIDER and not self.counts and not self.alone
 
     def __post_init__(self) -> None:
         """The reason is stored and published: it is valid text, and no longer than anybody reads."""
@@ -123,9 +136,9 @@ class Failure:
     @classmethod
     def of(cls, error: BaseException) -> "Failure":
         """The failure that an exception is."""
-        failure = cls(classify(error), f"{type(error).__name__}: {error}", error)
+        failure = cls(classify(error), describe(error), error)
         if isinstance(error, ProviderError):
-            failure = replace(failure, after=error.retry_after, counts=error.counts)
+            failure = replace(failure, after=error.retry_after, counts=error.counts, alone=error.alone)
         return failure
 
 
@@ -138,9 +151,15 @@ def backoff(policy: RetryPolicy, attempts: int) -> float:
     return random.uniform(0, ceiling)  # noqa: S311 - nothing secret
 
 
-def delay(policy: RetryPolicy, failure: Failure, attempts: int) -> float:
+def growing(policy: RetryPolicy, failures: int) -> float:
+    """Seconds to wait after so many failures in a row that did not count: each twice the one before, capped."""
+    return min(policy.cap, policy.first * 2 ** min(failures - 1, 30))
+
+
+def delay(policy: RetryPolicy, failure: Failure, attempts: int, uncounted: int = 0) -> float:
     """Seconds until the next attempt: the backoff, and not before what was asked for."""
-    return max(backoff(policy, attempts), failure.after or 0.0)
+    pause = growing(policy, uncounted) if uncounted else backoff(policy, attempts)
+    return max(pause, failure.after or 0.0)
 
 
 def attempts_allowed(policy: RetryPolicy, failure: Failure) -> int:

@@ -36,6 +36,10 @@ class Queued:
     retry: int = 0
     times: int = 0
     rereads: int = 0
+    uncounted: int = 0
+    """Failures in a row that did not count, and for which only this record waits."""
+    waits_for: str = ""
+    """Why it failed the last time, while it waits alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +171,16 @@ class Lanes:
             parked = lane.state is _State.PARKED
             found["retry" if parked else "pause" if self._paused else "turn"] += first
         return found
+
+    def waiting_alone(self) -> list[str]:
+        """Why units failed that wait alone for their next attempt, while the stage goes on."""
+        parked = (lane.queue[0] for lane in self._lanes.values() if lane.state is _State.PARKED)
+        return [item.waits_for for item in parked if item.waits_for]
+
+    @property
+    def idle(self) -> bool:
+        """Whether no record waits, and at most the unit that asks runs."""
+        return len(self._tasks) <= 1 and not any(lane.queue for lane in self._lanes.values())
 
     @property
     def paused(self) -> bool:

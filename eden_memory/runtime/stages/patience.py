@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import structlog
 
+from eden_memory.domain.error_text import describe
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.stage import RetryPolicy
 from eden_memory.runtime.stages.failures import Kind, backoff, classify, refused
@@ -36,7 +37,7 @@ class Refusals:
 
     def met(self, step: object, error: Exception) -> None:
         """A step was refused; it is repeated until its rights are there."""
-        self._standing[step] = f"{type(error).__name__}: {error}"
+        self._standing[step] = describe(error)
         if self._clock() - self._said >= SAID_SECONDS:
             self._said = self._clock()
             log.error("refused, tried again", error=self._standing[step], hint=REFUSED_HINT)
@@ -71,7 +72,7 @@ def _say(step: object, error: Exception, attempts: int) -> None:
         REFUSALS.met(step, error)
         return
     REFUSALS.over(step)
-    log.warning("server away, tried again", error=f"{type(error).__name__}: {error}", attempt=attempts)
+    log.warning("server away, tried again", error=describe(error), attempt=attempts)
 
 
 async def until_there(step: Callable[[], Awaitable[T]], server: str, seconds: float, hint: str) -> T:
@@ -86,12 +87,12 @@ async def until_there(step: Callable[[], Awaitable[T]], server: str, seconds: fl
             return await step()
         except Exception as error:
             if refused(error):
-                raise EdenError(f"{server} refuses: {error}", REFUSED_HINT) from error
+                raise EdenError(f"{server} refuses: {describe(error)}", REFUSED_HINT) from error
             if classify(error) not in (Kind.AWAY, Kind.TRANSIENT):
                 raise
             attempts += 1
             pause = 0.2 + backoff(SERVERS, attempts)
             if loop.time() + pause >= until:
-                raise EdenError(f"{server} does not answer: {type(error).__name__}: {error}", hint) from error
+                raise EdenError(f"{server} does not answer: {describe(error)}", hint) from error
             log.warning("waits for it", server=server, error=type(error).__name__, seconds=round(pause, 1))
             await asyncio.sleep(pause)

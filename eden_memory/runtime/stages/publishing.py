@@ -17,6 +17,7 @@ from aiokafka.partitioner import murmur2  # pyright: ignore[reportUnknownVariabl
 from eden_memory.domain.outcome import StoredRecord
 from eden_memory.runtime.ending import end
 from eden_memory.runtime.stages.broken import close_producer, sending
+from eden_memory.runtime.stages.failures import TOO_LARGE
 
 MAX_BATCH_BYTES = 1_000_000
 MAX_RECORD_BYTES = 5_000_000
@@ -140,6 +141,8 @@ class _Sender:
         self._topic = topic
         self._partition = partition
         self._queue: deque[_Waiting] = deque()
+        self._one_by_one = 0
+        """So many records, refused as too large together, are sent each by itself."""
         self.task: asyncio.Task[None] | None = None
 
     def put(self, one: _Waiting) -> None:
@@ -168,19 +171,24 @@ class _Sender:
             taken.append(self._queue.popleft())
             raise MessageSizeTooLargeError(f"a record of {taken[0].record.size} bytes for {self._topic}")
         batch = producer.create_batch()
-        while self._queue and (not taken or batch.size() < MAX_BATCH_BYTES):
+        while self._queue and (not taken or (not self._one_by_one and batch.size() < MAX_BATCH_BYTES)):
             record = self._queue[0].record
             if record.size > MAX_RECORD_BYTES or not _append(batch, record):
                 break
             taken.append(self._queue.popleft())
         batch.close()
+        self._one_by_one = max(self._one_by_one - 1, 0)
         try:
             await _confirmation(
                 producer, await producer.send_batch(batch, self._topic, partition=self._partition)
             )
-        except Exception:
+        except Exception as error:
             self._publisher.discard(producer)
-            raise
+            if len(taken) == 1 or not isinstance(error, TOO_LARGE):
+                raise
+            self._one_by_one = len(taken)
+            self._queue.extendleft(reversed(taken))
+            taken.clear()
         for one in taken:
             if not one.confirmed.done():
                 one.confirmed.set_result(None)

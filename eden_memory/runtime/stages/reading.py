@@ -8,8 +8,8 @@ from eden_memory.runtime.stages.codec import delivery
 from eden_memory.runtime.stages.failures import Failure, Kind
 from eden_memory.runtime.stages.lanes import Queued, Unit
 from eden_memory.runtime.stages.tools import Watching
-from schemas.envelope import Envelope, EnvelopeError
-from schemas.registry import Registry, SchemaViolation
+from eden_memory.schemas.envelope import Envelope, EnvelopeError
+from eden_memory.schemas.registry import Registry, SchemaViolation
 
 
 @dataclass(slots=True)

@@ -86,6 +86,8 @@ class Standing:
     def finished(self, item: Queued, *, dead: bool) -> None:
         """Note a finished record; too many dead ones pause the stage."""
         self._on_finished(item, dead)
+        if "outage" in self._pauses and (self._lanes is None or self._lanes.idle):
+            self.attempt_succeeded()  # nothing is left that could fail
         if "dead-letters" in self._pauses:
             if not dead:
                 self._announce(None)

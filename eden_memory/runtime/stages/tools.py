@@ -10,7 +10,7 @@ from eden_memory.domain.outcome import StoredRecord
 from eden_memory.runtime.stages.codec import TopicOf
 from eden_memory.runtime.stages.failures import Failure
 from eden_memory.runtime.stages.lanes import Queued
-from schemas.registry import Registry
+from eden_memory.schemas.registry import Registry
 
 
 class Publishing(Protocol):

@@ -6,14 +6,15 @@ from collections.abc import AsyncIterable, Callable
 import structlog
 
 from eden_memory.domain.consolidating import change_of
+from eden_memory.domain.error_text import describe
 from eden_memory.domain.outcome import StoredRecord
 from eden_memory.domain.tracing import traceparent
 from eden_memory.runtime.ending import end
 from eden_memory.runtime.process import State
 from eden_memory.runtime.stages.codec import TopicOf, record_of
 from eden_memory.runtime.stages.tools import Publishing
-from schemas.documents import Snapshot
-from schemas.events import ScopeChanged
+from eden_memory.schemas.documents import Snapshot
+from eden_memory.schemas.events import ScopeChanged
 
 log = structlog.get_logger()
 TOGETHER = 200
@@ -62,7 +63,7 @@ class Waking:
                     changes, self._publisher, self._topic_of, self._source, self._memory
                 )
             except Exception as error:  # noqa: BLE001 - the edge of a task of its own: it tries again
-                log.warning("scopes that are due not found", reason=f"{type(error).__name__}: {error}")
+                log.warning("scopes that are due not found", reason=describe(error))
                 await asyncio.sleep(AGAIN_SECONDS)
 
 

@@ -1,7 +1,9 @@
 """One stage in one process: records in from Kafka, through the lanes, events out, offsets committed."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -11,6 +13,7 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
 from eden_memory.domain.control import Controls, GroupNotes, Pause, PauseKind
+from eden_memory.domain.error_text import describe
 from eden_memory.domain.ledger import Ledger
 from eden_memory.domain.stage import Stage
 from eden_memory.runtime import metrics
@@ -27,11 +30,17 @@ from eden_memory.runtime.stages.slots import Slots
 from eden_memory.runtime.stages.stage_gauges import StageGauges
 from eden_memory.runtime.stages.standing import Standing
 from eden_memory.runtime.stages.tools import Publishing, Tools
-from schemas.registry import Registry
+from eden_memory.schemas.registry import Registry
 
 log = structlog.get_logger()
 LAST_SECONDS = 2.0
 """For leaving a group, however short the deadline is, and for what a stage says to its other copies as it ends."""
+
+
+REPORT_SECONDS = 5.0
+"""What a stage reports for `eden status` changes so often at most."""
+RENEW_SECONDS = 30.0
+"""So often it is reported again while it lasts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +118,8 @@ class Worker:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._controlled = asyncio.Lock()
         self._gauges = StageGauges(stage.name)
+        self._reported: str | None = None
+        self._reported_at = -math.inf
 
     async def run(self, deadline: float | None = None) -> None:
         """Work until `stop`; then commit, leave the group, and give what runs `deadline` seconds."""
@@ -141,10 +152,12 @@ class Worker:
         waiting = f"{self.lanes.running} running, {self.lanes.queued} waiting"
         what = f"{held} partitions, {waiting}, {_caught_up(self.membership.behind())}"
         pauses = "; ".join(f"{one.kind}, {one.reason}" for one in self.standing.pauses.values())
-        if pauses:
-            return State(False, f"paused: {pauses}; {what}")
+        if pauses:  # an outage ends by itself: another process would do no better
+            return State(held > 0 and set(self.standing.pauses) == {"outage"}, f"paused: {pauses}; {what}")
         if REFUSALS.reason is not None:
             return State(False, f"refused: {REFUSALS.reason}; {what}")
+        if alone := _alone(self.lanes.waiting_alone()):
+            what += f"; {alone}"
         return State(held > 0, what if held else "no partition assigned")
 
     async def _end(self, deadline: float) -> None:
@@ -208,10 +221,11 @@ class Worker:
         while True:
             await asyncio.sleep(self._bounds.commit_seconds)
             self._measure()
+            self._report()
             try:
                 await self.membership.commit()
             except KafkaError as error:
-                log.warning("not committed", stage=self.stage.name, error=f"{type(error).__name__}: {error}")
+                log.warning("not committed", stage=self.stage.name, error=describe(error))
 
     def _measure(self) -> None:
         homes = list(self.membership.homes.values())
@@ -224,6 +238,16 @@ class Worker:
             partitions=len(homes),
             held_back=len(self._paused),
         )
+
+    def _report(self) -> None:
+        """Say for `eden status` why the stage, or some of its records, do not go on."""
+        outage = self.standing.pauses.get("outage")
+        still = f"stands still (outage): {outage.reason}" if outage else None
+        trouble = still or _alone(self.lanes.waiting_alone())
+        since = time.monotonic() - self._reported_at
+        if since >= (REPORT_SECONDS if trouble != self._reported else RENEW_SECONDS if trouble else math.inf):
+            self._reported, self._reported_at = trouble, time.monotonic()
+            self._spawn(self._around.controls.report(self.name, trouble))
 
     def _on_assigned(self) -> None:
         self._paused.clear()
@@ -271,6 +295,13 @@ class Worker:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.warning("control not carried out", stage=self.stage.name, error=str(task.exception()))
+
+
+def _alone(reasons: Sequence[str]) -> str | None:
+    """What is said of units that wait alone."""
+    if not reasons:
+        return None
+    return f"goes on, but {len(reasons)} of its records wait for another attempt: {reasons[0]}"
 
 
 def _caught_up(behind: int | None) -> str:

@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import structlog
@@ -15,17 +16,21 @@ from eden_memory.domain.source.message_mapping import TOPIC
 from eden_memory.ports import PositionLost, SourceFailed
 from eden_memory.runtime import metrics
 from eden_memory.runtime.tailing.leading import Leading
+from eden_memory.runtime.tailing.rereading import Rereading
 
 log = structlog.get_logger("eden.tailer")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
+NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 class Following:
     """The stream from `leading.position` on, until it is told to stop or the position is lost."""
 
-    def __init__(self, leading: Leading, watermark_seconds: float) -> None:
-        self._leading, self._seconds = leading, watermark_seconds
+    def __init__(
+        self, leading: Leading, watermark_seconds: float, rereading: Rereading | None = None
+    ) -> None:
+        self._leading, self._seconds, self._rereading = leading, watermark_seconds, rereading
         self._watermarked = -watermark_seconds
         self._orphans: set[Any] = set()
         self._orphans_until = ""
@@ -42,6 +47,8 @@ class Following:
                 coming = asyncio.create_task(self._patiently(batch.position))
                 await _question_sent()
                 await self._carry_on(batch)
+                if self._rereading is not None:
+                    await self._rereading.run(leading)
         finally:
             coming.cancel()
             stopped.cancel()
@@ -53,6 +60,7 @@ class Following:
         changes = batch.decoded()
         mapped = leading.mapping.changes(changes)
         self._orphans.difference_update(mapped.carried)
+        self._ask(mapped)
         await leading.publish(mapped, batch.time, "stream")
         _count(changes)
         if mapped.gone is not None:
@@ -88,10 +96,17 @@ class Following:
         """Inbox documents that a leader carried and did not live to erase: those there now that the stream,
         up to now, does not bring again.
         """
-        waiting = await self._leading.source.inbox.waiting()
-        self._orphans = {document["_id"] for document in waiting}
+        waiting = Mapped()
+        for document in await self._leading.source.inbox.waiting():
+            self._leading.mapping.carry(waiting, document, "", NEVER)
+        self._ask(waiting)
+        self._orphans = set(waiting.carried)
         if self._orphans:
             self._orphans_until = (await self._leading.source.changes.now()).version
+
+    def _ask(self, mapped: Mapped) -> None:
+        if self._rereading is not None:
+            self._rereading.ask(mapped.rereads)
 
     def _release_orphans(self, batch: ChangeBatch) -> None:
         if self._orphans and batch.version >= self._orphans_until:

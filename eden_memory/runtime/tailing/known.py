@@ -12,13 +12,16 @@ from typing import Any, NamedTuple
 import orjson
 from aiokafka.errors import KafkaError
 
+from eden_memory.domain.error_text import describe
 from eden_memory.domain.source.records import Outgoing
 from eden_memory.runtime.tailing.transactions import PublishFailed
 
 WATERMARKS = b"watermark:"
 ENDED = b"-"
 """The digest of a tombstone."""
-NOT_CONTENT = ("version", "origin")
+NOT_CONTENT = ("version", "origin", "mapping", "edited_at")
+ERASED = frozenset({b"forgotten", b"opted_out"})
+"""Reasons of tombstones after which nothing is kept of a message, though its document stays."""
 ADDED = b'"origin":"added"'
 """Within a text its quotes would be escaped."""
 
@@ -41,8 +44,9 @@ class Known:
         self._database = sqlite3.connect(self._file.name, isolation_level=None)
         self._database.executescript(
             """PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -16000;
-            CREATE TABLE known (key BLOB, partition INT, seen BLOB, committed BLOB, met INT DEFAULT 0,
-                                PRIMARY KEY (key, partition)) WITHOUT ROWID;"""
+            CREATE TABLE known (key BLOB, partition INT, source TEXT, seen BLOB, committed BLOB,
+                                erased INT, edited TEXT,
+                                met INT DEFAULT 0, PRIMARY KEY (key, partition)) WITHOUT ROWID;"""
         )
 
     def close(self) -> None:
@@ -58,19 +62,29 @@ class Known:
         try:
             return await self._read(consumers)
         except KafkaError as error:
-            raise PublishFailed(f"Kafka, reading what the topic holds: {error!r}") from error
+            raise PublishFailed(f"Kafka, reading what the topic holds: {describe(error)}") from error
 
     async def _read(self, consumers: Consumers) -> int:
         for column, isolation in (("seen", "read_uncommitted"), ("committed", "read_committed")):
             async for rows in _rows(consumers(isolation)):
                 self._database.execute("BEGIN")
                 self._database.executemany(
-                    f"INSERT INTO known (key, partition, {column}) VALUES (?, ?, ?) "  # noqa: S608 - a constant
-                    f"ON CONFLICT DO UPDATE SET {column} = excluded.{column}",
+                    f"INSERT INTO known (key, partition, source, {column}, erased, edited) "  # noqa: S608 - a constant
+                    "VALUES (?, ?, ?, ?, ?, ?) "
+                    f"ON CONFLICT DO UPDATE SET source = excluded.source, {column} = excluded.{column}, "
+                    "erased = excluded.erased, edited = excluded.edited",
                     rows,
                 )
                 self._database.execute("COMMIT")
         return int(self._database.execute("SELECT count(*) FROM known").fetchone()[0])
+
+    def by_source(self) -> dict[str, int]:
+        """How many messages stand in the topic, by the source that their records name."""
+        rows = self._database.execute(
+            "SELECT source, count(DISTINCT key) FROM known WHERE NOT (seen IS ? AND committed IS ?) GROUP BY source",
+            (ENDED, ENDED),
+        )
+        return dict(rows.fetchall())
 
     def compare(
         self, records: Sequence[Outgoing], partitions: Sequence[int]
@@ -100,6 +114,18 @@ class Known:
         found = self._database.execute("SELECT 1 FROM known WHERE key = ? LIMIT 1", (key,)).fetchone()
         return found is not None
 
+    def erased(self, key: bytes) -> bool:
+        """Whether a message was forgotten, or left out because its session or author is switched off."""
+        found = self._database.execute(
+            "SELECT 1 FROM known WHERE key = ? AND erased LIMIT 1", (key,)
+        ).fetchone()
+        return found is not None
+
+    def edited_at(self, key: bytes) -> str | None:
+        """When the text of a message was changed last, as its record says."""
+        query = "SELECT max(edited) FROM known WHERE key = ? AND NOT seen IS ?"
+        return self._database.execute(query, (key, ENDED)).fetchone()[0]
+
     def meet(self, key: bytes) -> list[int]:
         """The partitions where a message stands; marks it as met."""
         rows = self._database.execute(
@@ -127,21 +153,32 @@ def digest_of(value: bytes | None) -> bytes:
     return blake2b(orjson.dumps(fields, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
 
 
-async def _rows(consumer: Any) -> AsyncIterator[list[tuple[bytes, int, bytes]]]:
-    """Batches of (key, partition, digest) of every message record up to the end that the topic has now."""
+async def _rows(consumer: Any) -> AsyncIterator[list[tuple[bytes, int, str, bytes, bool, str | None]]]:
+    """Batches of (key, partition, source, digest, erased, edited at) of all message records up to the end now."""
     try:
         await consumer.start()
         ends = await consumer.end_offsets(consumer.assignment())
         while any([await consumer.position(one) < end for one, end in ends.items()]):
             found = await consumer.getmany(timeout_ms=500, max_records=5_000)
             yield [
-                (record.key, record.partition, digest_of(record.value))
+                (
+                    record.key,
+                    record.partition,
+                    _header(record, "ce_source").decode(),
+                    digest_of(record.value),
+                    record.value is None and _header(record, "ce_reason") in ERASED,
+                    record.value and orjson.loads(record.value).get("edited_at"),
+                )
                 for records in found.values()
                 for record in records
                 if _is_message(record)
             ]
     finally:
         await consumer.stop()
+
+
+def _header(record: Any, wanted: str) -> bytes:
+    return next((value for name, value in record.headers if name == wanted), b"")
 
 
 def _is_message(record: Any) -> bool:

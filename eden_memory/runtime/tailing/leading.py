@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -18,13 +18,23 @@ from eden_memory.domain.source.changes import Change, Document, Page
 from eden_memory.domain.source.mapped import Mapped, Unmapped
 from eden_memory.domain.source.message_mapping import Origin, Reason
 from eden_memory.domain.source.records import Outgoing
-from eden_memory.ports import ChangeSource, Inbox, Messages, Position, Positions, SourceFailed
+from eden_memory.ports import (
+    ChangeSource,
+    Inbox,
+    Messages,
+    Position,
+    Positions,
+    RereadResult,
+    SourceFailed,
+)
 from eden_memory.runtime import metrics
 from eden_memory.runtime.tailing.transactions import TransactionalPublisher
-from schemas.envelope import parse_type
+from eden_memory.schemas.envelope import parse_type
+from eden_memory.schemas.events import MessageRecorded
 
 log = structlog.get_logger("eden.tailer")
 
+MESSAGE = MessageRecorded.__name__
 DEAD_TOGETHER = 10
 """Originals of dead letters held in memory at once: each may have 16 MB."""
 
@@ -46,6 +56,14 @@ class Mapping(Protocol):
 
     def dead(self, mapped: Mapped, originals: Sequence[Document], time: datetime) -> list[Outgoing]:
         """Dead letters of the documents that could not be mapped."""
+        ...
+
+    def created_since(self, page: Page, since: datetime) -> Page:
+        """The documents of a page that were created then or later, and those that name no time."""
+        ...
+
+    def dead_key(self, document: Document) -> bytes:
+        """The Kafka key of a document's dead letter."""
         ...
 
     def key(self, document: Document) -> bytes | None:
@@ -90,6 +108,8 @@ class Leading:
         self._saved: Position | None = None
         self._committed = time.monotonic()
         self._carried: list[Any] = []
+        self.published = False
+        """Whether any message of this source was published, now or before."""
         self.published_until: datetime | None = None
         """Of the stream: everything up to then is published."""
 
@@ -97,6 +117,7 @@ class Leading:
         """Shut out older leaders, in Kafka and in MongoDB, and take over the position."""
         await self.publisher.start()
         self.position = self._saved = await self.source.positions.claim(self._epoch)
+        self.published = self.position is not None and self.position.published
 
     async def publish(self, mapped: Mapped, now: datetime, origin: str) -> None:
         """Send what a batch became; the documents that became nothing go to the dead letters, whole."""
@@ -104,8 +125,9 @@ class Leading:
             await self._bury(mapped.unmapped, now)
         await self.publisher.send(mapped.records)
         self._carried.extend(mapped.carried)
-        _count(origin, mapped)
+        self.published |= MESSAGE in _count(origin, mapped)
         metrics.TAILER_EMPTY.inc(mapped.empty)
+        metrics.TAILER_AUTHORLESS.inc(mapped.authorless)
 
     async def _bury(self, unmapped: Sequence[Unmapped], now: datetime) -> None:
         metrics.TAILER_UNMAPPED.inc(len(unmapped))
@@ -135,7 +157,13 @@ class Leading:
         except SourceFailed as error:  # it stays behind, which is safe, and is saved the next time
             log.warning("position not saved", reason=error.what)
 
+    async def note_reread(self, result: RereadResult) -> None:
+        """Keep what came of reading messages again."""
+        await self.source.positions.note_reread(self._epoch, result)
+
     async def _save(self) -> None:
+        if self.position is not None:
+            self.position = replace(self.position, published=self.published)
         if self.position is not None and self.position != self._saved:
             await self.source.positions.save(self._epoch, self.position)
             self._saved = self.position
@@ -153,10 +181,12 @@ class Leading:
         self._carried.extend(ids)
 
 
-def _count(origin: str, mapped: Mapped) -> None:
+def _count(origin: str, mapped: Mapped) -> Counter[str]:
     metrics.TAILER_RECORDS.labels(origin, "dead letter").inc(len(mapped.unmapped))
-    for record, number in Counter(map(_kind, mapped.records)).items():
-        metrics.TAILER_RECORDS.labels(origin, record).inc(number)
+    kinds = Counter(map(_kind, mapped.records))
+    for kind, number in kinds.items():
+        metrics.TAILER_RECORDS.labels(origin, kind).inc(number)
+    return kinds
 
 
 def _kind(record: Outgoing) -> str:

@@ -9,12 +9,14 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
+from typing import Any
 
+import orjson
 import structlog
 
 from eden_memory.domain.source.changes import Page
 from eden_memory.domain.source.mapped import Mapped
-from eden_memory.domain.source.message_mapping import TOPIC
+from eden_memory.domain.source.message_mapping import TOPIC, Origin
 from eden_memory.domain.source.records import Outgoing
 from eden_memory.ports import Position
 from eden_memory.runtime import metrics
@@ -31,7 +33,7 @@ async def backfill(leading: Leading) -> None:
     """Publish every message of the collection, from where `position.page` says; ends in phase `stream`."""
     position = _position(leading)
     progress = Progress("backfill", await leading.source.messages.count(), position.read)
-    async for page in _ahead(leading, position):
+    async for page in ahead(leading, position.page):
         await leading.publish(leading.mapping.page(page, "backfill"), page.time, "backfill")
         position = replace(
             position, page=page.last, read=position.read + len(page.documents), version=page.version
@@ -51,8 +53,8 @@ async def merge(leading: Leading, known: Known) -> None:
     """
     position = replace(_position(leading), page=None, read=0)
     progress = Progress("merge", await leading.source.messages.count(), 0)
-    async for page in _ahead(leading, position):
-        mapped = await _unknown(leading, known, page)
+    async for page in ahead(leading, position.page):
+        mapped = await unknown(leading, known, page, "merge")
         await leading.publish(mapped, page.time, "merge")
         position = replace(position, read=position.read + len(page.documents))
         await leading.advance(position)
@@ -63,10 +65,15 @@ async def merge(leading: Leading, known: Known) -> None:
     await _finish(leading, replace(position, page=None), progress)
 
 
-async def _unknown(leading: Leading, known: Known, page: Page) -> Mapped:
-    """Of a page, the records that the topic does not hold as they are; tombstones where a message moved away."""
-    mapped = leading.mapping.page(page, "merge")
+async def unknown(leading: Leading, known: Known, page: Page, origin: Origin) -> Mapped:
+    """Of a page, the records that the topic does not hold as they are; tombstones where a message moved away.
+
+    What was forgotten is not read again: its tombstone stands.
+    """
+    mapped = leading.mapping.page(page, origin)
     mapped.records += [record for record in mapped.emptied if known.holds(record.key)]
+    if origin == "reread":
+        mapped.records[:] = [record for record in mapped.records if not known.erased(record.key)]
     count = await leading.publisher.partitions(TOPIC)
     partitions = [partition_for(record.ordering_key, count) for record in mapped.records]
     changed: list[Outgoing] = []
@@ -76,9 +83,18 @@ async def _unknown(leading: Leading, known: Known, page: Page) -> Mapped:
             moved = [
                 leading.mapping.ended(record.key, page.version, page.time, "moved", one) for one in elsewhere
             ]
-            changed += [*moved, record]
+            changed += [*moved, _dated(known, record) if origin == "reread" else record]
     mapped.records[:] = changed + _lost_their_session(leading, known, page, mapped)
     return mapped
+
+
+def _dated(known: Known, record: Outgoing) -> Outgoing:
+    """A record of a message that is read again, with the time at which its text was edited."""
+    edited_at = known.edited_at(record.key)
+    if edited_at is None or record.value is None:
+        return record
+    fields = {**orjson.loads(record.value), "edited_at": edited_at}
+    return record._replace(value=orjson.dumps(fields))
 
 
 def _lost_their_session(leading: Leading, known: Known, page: Page, mapped: Mapped) -> list[Outgoing]:
@@ -115,7 +131,7 @@ async def _end_missing(leading: Leading, known: Known, position: Position) -> No
 
 
 async def _finish(leading: Leading, position: Position, progress: "Progress") -> None:
-    """The inbox comes after every message; then the stream can be followed."""
+    """The inbox comes after every message; then the stream can be followed, which finds requests to read again."""
     waiting = Mapped()
     now = await leading.source.changes.now()
     for document in await leading.source.inbox.waiting():
@@ -126,9 +142,9 @@ async def _finish(leading: Leading, position: Position, progress: "Progress") ->
     await leading.settle()
 
 
-async def _ahead(leading: Leading, position: Position) -> AsyncGenerator[Page, None]:
-    """Pages of the collection, the next one on its way while one is worked on."""
-    async with aclosing(leading.source.messages.pages(position.page)) as pages:
+async def ahead(leading: Leading, after: Any, session: Any = None) -> AsyncGenerator[Page, None]:
+    """Pages of the collection (or of one session), the next one on its way while one is worked on."""
+    async with aclosing(leading.source.messages.pages(after, session)) as pages:
         coming = asyncio.ensure_future(anext(pages, None))
         try:
             while (page := await coming) is not None:

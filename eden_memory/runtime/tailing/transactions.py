@@ -7,15 +7,23 @@ done for: close it, start another, and go on from the last position that was sav
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
+import structlog
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
+from eden_memory.domain.error_text import describe
 from eden_memory.domain.errors import EdenError
-from eden_memory.domain.source.records import EVERYWHERE, EVERYWHERE_ELSE, Outgoing
-from eden_memory.runtime.contract.topics import DEAD, Topics
+from eden_memory.domain.source.records import DEAD, EVERYWHERE, EVERYWHERE_ELSE, Outgoing, cut_to, refused
+from eden_memory.runtime import metrics
+from eden_memory.runtime.contract.topics import Topics
+from eden_memory.runtime.stages.failures import TOO_LARGE
 from eden_memory.runtime.stages.publishing import partition_for
+
+log = structlog.get_logger("eden.tailer")
 
 BATCH_BYTES = 900_000
 ANSWER_SECONDS = 20.0
@@ -29,10 +37,21 @@ class PublishFailed(EdenError):  # noqa: N818 - reads as what happened
 
 
 class TransactionalPublisher:
-    """One leader's producer; `client` holds the connection's arguments (runtime/kafka.py)."""
+    """One leader's producer; `client` holds the connection's arguments (runtime/kafka.py).
 
-    def __init__(self, client: dict[str, Any], transactional_id: str, topics: Topics) -> None:
+    `limits` holds the bytes that topics take at once, by full name, as far as a broker has refused more: half of
+    what it refused last. A refusal ends the transaction, so they outlive the publisher.
+    """
+
+    def __init__(
+        self,
+        client: dict[str, Any],
+        transactional_id: str,
+        topics: Topics,
+        limits: dict[str, int] | None = None,
+    ) -> None:
         self._topics = topics
+        self._limits = {} if limits is None else limits
         self._producer: Any = AIOKafkaProducer(
             **client,
             transactional_id=transactional_id,
@@ -103,6 +122,12 @@ class TransactionalPublisher:
 
     async def _append(self, topic: str, partition: int, record: Outgoing) -> None:
         place = topic, partition
+        if (limit := self._limits.get(topic)) is not None:
+            if record.size > limit:
+                await self._bury(record, limit)
+                return
+            if place in self._building and self._building[place].size() + record.size > limit:
+                await self._ship(topic, partition)
         builder = self._building.get(place)
         if builder is None:
             builder = self._building[place] = self._producer.create_batch()
@@ -118,21 +143,36 @@ class TransactionalPublisher:
             if builder.append(**fields) is None:
                 raise PublishFailed(f"a record of {len(record.value or b'')} bytes does not fit into {topic}")
 
+    async def _bury(self, record: Outgoing, limit: int) -> None:
+        """Send the dead letter of a record that is too large, or a smaller dead letter."""
+        metrics.DEAD_LETTERS.labels("tailer", "MessageSizeTooLargeError").inc()
+        if not record.topic.endswith(DEAD):
+            log.error("a topic does not take a record", topic=record.topic, bytes=record.size, limit=limit)
+            await self.send([refused(record, datetime.now(UTC))])
+        elif (letter := cut_to(record, limit)) is not None:
+            log.error("a dead letter is cut", topic=record.topic, bytes=record.size, limit=limit)
+            await self.send([letter])
+        else:
+            log.error("a dead letter is lost", topic=record.topic, bytes=record.size, limit=limit)
+
     async def _ship(self, topic: str, partition: int) -> None:
         builder = self._building.pop((topic, partition))
+        size = builder.size()
         sending = self._producer.send_batch(builder, topic, partition=partition)
         confirmed: asyncio.Future[Any] = await self._answered(sending, "publishing")
         self._sent.add(confirmed)
-        confirmed.add_done_callback(self._done)
+        confirmed.add_done_callback(partial(self._done, topic, size))
 
-    def _done(self, confirmed: "asyncio.Future[Any]") -> None:
+    def _done(self, topic: str, size: int, confirmed: "asyncio.Future[Any]") -> None:
         if confirmed.cancelled():
             return
         error = confirmed.exception()
         if error is None:
             self._sent.discard(confirmed)
-        elif self._failed is None:
-            self._failed = error
+            return
+        if isinstance(error, TOO_LARGE):
+            self._limits[topic] = size // 2
+        self._failed = self._failed or error
 
     async def _place(self, topic: str) -> tuple[str, int]:
         if topic not in self._partitions:
@@ -152,7 +192,7 @@ class TransactionalPublisher:
             async with asyncio.timeout(ANSWER_SECONDS):
                 return await asked
         except (KafkaError, TimeoutError) as error:
-            raise PublishFailed(f"Kafka, {doing}: {error!r}") from error
+            raise PublishFailed(f"Kafka, {doing}: {describe(error)}") from error
 
 
 def _partitions_of(record: Outgoing, count: int) -> Iterable[int]:

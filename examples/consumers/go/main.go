@@ -11,6 +11,7 @@ import (
 	"flag"
 	"fmt"
 	"log"
+	"math"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,10 +25,23 @@ import (
 var topics = []string{"memory.facts", "memory.reflections", "memory.consolidations"}
 
 const (
-	factType       = "eden.FactChanged.v1"
-	reflectionType = "eden.ReflectionFormed.v1"
-	blobType       = "eden.ScopeConsolidated.v1"
+	factType       = "eden.FactChanged"
+	reflectionType = "eden.ReflectionFormed"
+	blobType       = "eden.ScopeConsolidated"
 )
+
+// known has the newest version of each type that this program has been checked against; older ones read the same.
+var known = map[string]int{factType: 2, reflectionType: 2, blobType: 2}
+
+// typeOf splits "eden.FactChanged.v2" into the type and its version.
+func typeOf(about *event.Event) (string, int) {
+	kind, number, _ := strings.Cut(about.Type(), ".v")
+	version, err := strconv.Atoi(number)
+	if err != nil {
+		return about.Type(), math.MaxInt
+	}
+	return kind, version
+}
 
 // stated is what this program wants of the three events; fields that are not named here are ignored.
 type stated struct {
@@ -142,15 +156,16 @@ func (m *memory) take(record *sarama.ConsumerMessage) error {
 func (m *memory) erase(key string, about *event.Event) {
 	m.erased[key] = true
 	id, version := split(key)
-	delete(m.held[entity{about.Type(), id}], version)
+	kind, _ := typeOf(about)
+	delete(m.held[entity{kind, id}], version)
 	fmt.Printf("erased %q: %v\n", about.Subject(), about.Extensions()["reason"])
 }
 
 func (m *memory) hold(key string, about *event.Event) error {
-	kind := about.Type()
-	if kind != factType && kind != reflectionType && kind != blobType {
+	kind, number := typeOf(about)
+	if number > known[kind] {
 		m.passedOver++ // another type, or a version that is not known here
-		fmt.Printf("passed over %s %q\n", kind, key)
+		fmt.Printf("passed over %s %q\n", about.Type(), key)
 		return nil
 	}
 	var data stated

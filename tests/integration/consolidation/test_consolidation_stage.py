@@ -1,7 +1,7 @@
 """consolidation on real servers, beside the writer: reflections in, blobs in MongoDB out."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -21,19 +21,19 @@ from eden_memory.mongo.memory.memory_store import MongoMemoryStore
 from eden_memory.mongo.memory.snapshots import MongoSnapshots
 from eden_memory.mongo.memory.streams import MongoStreams
 from eden_memory.mongo.trigger.directory import MongoDirectory
+from eden_memory.processors import pipeline
+from eden_memory.processors.atlas_writer import AtlasWriter
+from eden_memory.processors.consolidation import Consolidation
 from eden_memory.runtime.metrics import ConsolidationMetrics
 from eden_memory.runtime.stages.publishing import Publisher
 from eden_memory.runtime.stages.waking import announce
 from eden_memory.runtime.stages.worker import Worker
+from eden_memory.schemas.answers import ConsolidatedText
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import REGISTRY, ReflectionFormed, ScopeChanged, ScopeConsolidated
+from eden_memory.schemas.provenance import SourceMessage
+from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
-from processors import pipeline
-from processors.atlas_writer import AtlasWriter
-from processors.consolidation import Consolidation
-from schemas.answers import ConsolidatedText
-from schemas.envelope import Envelope
-from schemas.events import REGISTRY, ReflectionFormed, ScopeChanged, ScopeConsolidated
-from schemas.provenance import SourceMessage
-from schemas.scopes import Scope
 from tests.integration.stages_on_servers import PARTITIONS, Mongo, OnServers, on_servers, running
 from tests.names import NAMES
 
@@ -84,9 +84,14 @@ class Model:
                 raise failure
             self.paid.append(asking.unit)
             material = cast(ConsolidationMaterial, prompt.material)
-            text = " ".join(filter(None, (material.blob, *material.buffer)))
+            text = " ".join(filter(None, (material.blob, *(one.text for one in material.buffer))))
             self.answers[asking.unit] = asking, text
         return Answered(cast(A, ConsolidatedText(text=self.answers[asking.unit][1])), None)
+
+
+async def free(_: Sequence[str]) -> int:
+    """Nobody pays."""
+    return 0
 
 
 class Kit(OnServers):
@@ -108,6 +113,7 @@ class Kit(OnServers):
             Fence(b"0" * 16),
             "v1",
             ConsolidationMetrics(),
+            free,
         )
         writer = AtlasWriter(MongoMemoryStore(self.database, NAMES), forgetting)
         handlers = {pipeline.CONSOLIDATION: consolidation, pipeline.ATLAS_WRITER: writer}
@@ -292,7 +298,7 @@ async def test_events_of_blobs_say_what_they_were_made_from(kit: Kit) -> None:
         await kit.until(user(1), blob_version=1, buffer=[])
     outcome = await kit.database["memory_outcomes"].find_one({"_id": f"consolidation:{user(1).key}@1"})
     assert outcome is not None
-    event = REGISTRY.decode("ScopeConsolidated", 1, bytes(outcome["records"][0]["v"]))
+    event = REGISTRY.decode("ScopeConsolidated", ScopeConsolidated.VERSION, bytes(outcome["records"][0]["v"]))
     assert isinstance(event, ScopeConsolidated)
     assert len(event.absorbed) == 4
     assert event.consolidated_at == NOON + timedelta(minutes=4)
@@ -313,9 +319,9 @@ async def test_streams_are_read_once_a_while_and_broken_ones_left_out(kit: Kit) 
     assert set(found) == {"user", "shard:x y"}
     assert found["user"].threshold == 7
     await collection.update_one({"_id": "s.a/user"}, {"$set": {"active": False}})
-    assert "user" in await streams.of("s.a")
+    assert (await streams.of("s.a"))["user"].active
     time[0] = 30.0
-    assert "user" not in await streams.of("s.a")
+    assert not (await streams.of("s.a"))["user"].active
 
 
 async def test_documents_that_are_no_streams_hold_up_nobody(kit: Kit) -> None:

@@ -11,9 +11,9 @@ from eden_memory.api.service import MemoryService
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.ids import encode_id
 from eden_memory.mongo.memory.memory_documents import row_of
+from eden_memory.schemas.documents import BufferedReflection, RecentFact, Snapshot
+from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
-from schemas.documents import BufferedReflection, RecentFact, Snapshot
-from schemas.scopes import Scope
 
 
 def now() -> datetime:
@@ -45,7 +45,10 @@ class Kit:
         await self.database["memory_snapshots"].replace_one({"_id": scope.key}, row_of(snapshot), upsert=True)
 
     async def session(self, session: Any, users: Sequence[Any], agent: Any = "a", **fields: Any) -> None:
-        """A session's document."""
+        """A session's document; its users are in the group that it names."""
+        if (group := fields.get("group_id")) is not None:
+            members = {"$addToSet": {"members": {"$each": list(users)}}}
+            await self.database["groups"].update_one({"_id": group}, members, upsert=True)
         document = {"agent_id": agent, "users": list(users), **fields}
         await self.database["sessions"].replace_one({"_id": session}, document, upsert=True)
 

@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from eden_memory.cli.main import app
+from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
-from schemas.scopes import Scope
 from tests.integration.context.harness import kit_for
 
 pytestmark = pytest.mark.servers

@@ -13,9 +13,9 @@ from pymongo.read_concern import ReadConcern
 
 from eden_memory.api.service import MemoryService
 from eden_memory.mongo.client import connect
+from eden_memory.schemas.documents import InboxFormNow, InboxSessionEnded
+from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
-from schemas.documents import InboxFormNow, InboxSessionEnded
-from schemas.scopes import Scope
 from tests.integration.context.harness import Kit, fact, mapped, reflection
 
 pytestmark = pytest.mark.servers
@@ -76,6 +76,7 @@ async def test_a_cold_read_is_one_query_of_the_snapshots_and_a_warm_one_none(set
         assert sorted(one["find"] for one in commands.sent) == [
             "agents",
             "memory_snapshots",
+            "memory_versions",
             "sessions",
             "users",
         ]
@@ -320,13 +321,13 @@ async def test_requests_reach_the_inbox_with_the_ids_as_they_are(plain: Kit, ses
         ended = await service.on_session_end(session)
         formed = await service.maybe_form_memories(session)
         cold = await service.process_cold_session(session)
+        now = await service.form_now(session)
     options = plain.database.codec_options
     rows = await plain.database.get_collection("memory_inbox", options).find(sort=[("_id", 1)]).to_list()
-    assert [f"o.{row['_id']}" for row in rows] == [ended, formed, cold]
-    assert [row["session_id"] for row in rows] == [session] * 3
+    assert [f"o.{row['_id']}" for row in rows] == [ended, formed, cold, now]
+    assert [row["session_id"] for row in rows] == [session] * 4
     InboxSessionEnded.model_validate(rows[0])
-    for row in rows[1:]:
-        InboxFormNow.model_validate(row)
+    assert [InboxFormNow.model_validate(row).if_due for row in rows[1:]] == [True, True, False]
 
 
 async def test_what_is_no_id_is_refused(plain: Kit) -> None:

@@ -15,7 +15,7 @@ import pytest
 from bson import ObjectId
 
 from eden_memory.mongo.ids import encode_id
-from schemas.scopes import Scope
+from eden_memory.schemas.scopes import Scope
 from tests.integration.context.harness import Kit, fact, reflection
 
 pytestmark = pytest.mark.servers

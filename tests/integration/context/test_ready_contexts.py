@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,12 +20,13 @@ from eden_memory.mongo.context.context_watch import ContextWatch
 from eden_memory.mongo.context.contexts import MongoContexts
 from eden_memory.mongo.memory.streams import MongoStreams
 from eden_memory.mongo.setup.setup import set_up
+from eden_memory.processors import context_cache
+from eden_memory.processors.context_cache import AT_ONCE, TOGETHER, ContextCache
 from eden_memory.runtime.context_keeping import ContextKeeping
-from processors.context_cache import AT_ONCE, ContextCache
-from schemas.documents import Context
-from schemas.envelope import Envelope
-from schemas.events import ScopeChanged
-from schemas.scopes import Scope
+from eden_memory.schemas.documents import Context
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import ScopeChanged
+from eden_memory.schemas.scopes import Scope
 from tests.integration.context.harness import Kit, now
 
 pytestmark = pytest.mark.servers
@@ -58,6 +60,18 @@ class Stage:
         self.source = MongoContextSource(kit.database, kit.database, kit.settings, streams)
         self.contexts = MongoContexts(kit.database, prefix)
         self.cache = ContextCache(self.source, self.contexts, Showing(), HOUR, now, 0.05, 0.0)
+
+    async def says(self, session: str, user: str | None) -> Any:
+        """A chat message, as the application writes it; its id."""
+        message = {"session_id": session, "user_id": user, "role": "user", "content": "Hello"}
+        return (await self.kit.database["messages"].insert_one(message)).inserted_id
+
+    async def found(self, session: str, user: str, *present: str) -> str | None:
+        """The ready text by the documented query, for those whom the application knows to be present."""
+        everybody = [f"s.{one}" for one in (user, *present)]
+        query = {"session_id": f"s.{session}", "user_id": f"s.{user}", "users": {"$all": everybody}}
+        row = await self.kit.database["memory_contexts"].find_one(query)
+        return None if row is None else row["xml"]
 
     async def xml(self, session: str, user: str) -> str | None:
         row = await self.kit.database["memory_contexts"].find_one({"_id": f"s.{session}/s.{user}"})
@@ -154,6 +168,73 @@ async def test_a_scope_of_many_sessions_is_built_in_rounds(stage: Stage) -> None
     assert all("for everyone" in row["xml"] for row in await stage.rows())
 
 
+class Counting:
+    """The source, and for how many contexts it was asked at once."""
+
+    def __init__(self, source: MongoContextSource) -> None:
+        self._source = source
+        self.asked: list[int] = []
+
+    async def look_up(self, asked: Sequence[Asked]) -> Any:
+        self.asked.append(len(asked))
+        return await self._source.look_up(asked)
+
+    async def users(self, asked: Sequence[Asked]) -> Any:
+        return await self._source.users(asked)
+
+
+async def test_a_session_of_many_users_is_built_in_rounds_a_part_at_a_time(stage: Stage) -> None:
+    users = [f"u{number:04}" for number in range(3 * TOGETHER + 20)]
+    many = Scope.of_session("s.a", "s.one", tuple(f"s.{one}" for one in users))
+    await stage.kit.session("one", users)
+    await stage.kit.put(many, blob="plans a trip")
+    source = Counting(stage.source)
+    cache = ContextCache(source, stage.contexts, Showing(), HOUR, now, 3_600.0, 0.0)
+    await cache([changed(many)])
+    assert source.asked == [], "nothing is built in the unit"
+    rows = await stage.rows()
+    assert [row["user_id"] for row in rows] == list(many.audience)
+    assert {row["xml"] for row in rows} == {""}, "what is to be built survives a crash"
+    await cache.close()
+    assert all("plans a trip" in row["xml"] for row in await stage.rows())
+    assert (max(source.asked), sum(source.asked)) == (TOGETHER, len(users))
+    later = now() + timedelta(minutes=30)
+    await stage.kit.put(many, blob="plans two trips")
+    await cache([changed(many, later)])
+    await stage.cache.refresh_all()  # another process, after this one was killed
+    rows = await stage.rows()
+    assert all("plans two trips" in row["xml"] for row in rows)
+    await cache.close()
+    assert min(row["active_until"] for row in await stage.rows()) >= later + HOUR - timedelta(milliseconds=1)
+    assert sum(source.asked) == 2 * len(users), "each once"
+
+
+async def test_a_session_of_too_many_users_has_no_ready_contexts_and_costs_its_unit_nothing(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(context_cache, "MOST_READY_USERS", 20)
+    users = [f"u{number:02}" for number in range(20)]
+    crowd = Scope.of_session("s.a", "s.one", tuple(f"s.{one}" for one in users))
+    source = Counting(stage.source)
+    cache = ContextCache(source, stage.contexts, Showing(), HOUR, now, 3_600.0, 0.0)
+    await stage.kit.session("one", users)
+    await stage.kit.put(crowd, blob="plans a trip")
+    await cache([changed(crowd)])
+    assert len(await stage.rows()) == len(users)
+    assert sum(source.asked) == len(users)
+    await stage.kit.session("one", [*users, "late"])
+    larger = Scope.of_session("s.a", "s.one", (*crowd.audience, "s.late"), 2)
+    await stage.kit.put(larger, blob="plans a party")
+    await cache([changed(larger)])
+    assert sum(source.asked) == len(users), "none is built in the unit"
+    await cache.close()
+    assert await stage.rows() == [], "those of the smaller session hold no more"
+    await cache([changed(larger)])
+    await cache.close()
+    assert await stage.rows() == []
+    assert sum(source.asked) == 2 * len(users)
+
+
 async def test_a_scope_of_many_sessions_hides_none_of_another_asked_about_with_it(stage: Stage) -> None:
     await stage.kit.put(ONE, blob="of one")
     for name in ("one", "two", "three"):
@@ -205,6 +286,9 @@ class Late:
         await asyncio.sleep(self._dice.random() / 100)
         return views
 
+    async def users(self, asked: Sequence[Asked]) -> Any:
+        return await self._source.users(asked)
+
 
 async def test_builders_that_overlap_never_leave_an_older_state_behind(stage: Stage) -> None:
     dice = random.Random(5)
@@ -242,16 +326,16 @@ async def test_of_two_who_build_the_same_one_stores_it_and_the_other_is_told(sta
 @asynccontextmanager
 async def keeping(stage: Stage) -> AsyncGenerator[ContextKeeping]:
     kit = stage.kit
-    keeper = ContextKeeping(
-        stage.cache, lambda heard, live: ContextWatch(kit.client, kit.settings, heard, live)
-    )
+    keeper = ContextKeeping(stage.cache, partial(ContextWatch, kit.client, kit.settings, authors=True))
     running = asyncio.create_task(keeper.run())
     async with asyncio.timeout(60):
         while not keeper.state().ready:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-    yield keeper
-    keeper.stop()
-    await running
+    try:
+        yield keeper
+    finally:
+        keeper.stop()
+        await running
 
 
 async def test_who_joins_or_leaves_changes_the_ready_contexts_without_an_event(stage: Stage) -> None:

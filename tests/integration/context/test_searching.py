@@ -13,10 +13,10 @@ from eden_memory.domain.search.candidates import Ranked
 from eden_memory.domain.search.ranking import Ranking
 from eden_memory.mongo.memory.memory_documents import row_of
 from eden_memory.mongo.search.plain_lists import PlainFactLists
-from schemas.documents import Fact
-from schemas.fields import pack_vector
-from schemas.provenance import Embedding
-from schemas.scopes import Scope
+from eden_memory.schemas.documents import Fact
+from eden_memory.schemas.fields import pack_vector
+from eden_memory.schemas.provenance import Embedding
+from eden_memory.schemas.scopes import Scope
 from tests.integration.context.harness import Kit, now
 from tests.names import NAMES
 

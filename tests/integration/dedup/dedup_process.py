@@ -13,7 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from eden_memory.domain.asking import A, Answered, Asking, Earlier, Prompt
+from eden_memory.own_process import claim_process
 from tests.integration.dedup.dedup_servers import run_process
+from tests.quick_sessions import quicken
 
 SECONDS = 0.1
 
@@ -54,6 +56,8 @@ class KeepingModel:
 
 
 if __name__ == "__main__":
+    claim_process()
+    quicken()
     _, mongodb, kafka, name, answers, *most = sys.argv
     model = KeepingModel(Path(answers), *map(float, most))
     asyncio.run(run_process(mongodb, kafka, name, model))

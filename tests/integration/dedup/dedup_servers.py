@@ -21,14 +21,14 @@ from eden_memory.mongo.memory.streams import MongoStreams
 from eden_memory.mongo.outcomes import MongoLedger
 from eden_memory.mongo.setup.setup import set_up
 from eden_memory.ports import LanguageModel
+from eden_memory.processors import pipeline
+from eden_memory.processors.atlas_writer import AtlasWriter
+from eden_memory.processors.fact_dedup import FactDedup, Stores
 from eden_memory.runtime.stages.accounting import accounted
 from eden_memory.runtime.stages.storing import storing
 from eden_memory.runtime.stages.worker import Worker
-from processors import pipeline
-from processors.atlas_writer import AtlasWriter
-from processors.fact_dedup import FactDedup, Stores
-from schemas.envelope import Envelope
-from schemas.events import FactChanged, decode
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import FactChanged, decode
 from tests.integration.stages_on_servers import OnServers, ignored, on_servers, running, settings_of
 from tests.names import NAMES
 from tests.unit.dedup.dedup_kit import WordEmbedder

@@ -11,8 +11,8 @@ from eden_memory.domain.stage import Decision, Delivery
 from eden_memory.mongo.memory.decided import MongoDecided
 from eden_memory.mongo.outcomes import MongoLedger
 from eden_memory.runtime.stages.codec import Encoder
-from schemas.events import FactChanged
-from schemas.scopes import Scope
+from eden_memory.schemas.events import FactChanged
+from eden_memory.schemas.scopes import Scope
 from tests.integration.dedup.dedup_servers import Database, facts_of, handler, write
 from tests.names import NAMES
 from tests.unit.dedup.dedup_kit import ANA, NOON, ScriptedModel, command, proposal

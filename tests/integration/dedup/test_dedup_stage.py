@@ -13,8 +13,8 @@ import pytest
 from eden_memory.domain.asking import A, Answered, Asking, Earlier, Prompt
 from eden_memory.domain.facts.fact_hash import fact_hash
 from eden_memory.domain.material import DecisionMaterial
-from schemas.answers import FactDecision
-from schemas.scopes import Scope
+from eden_memory.schemas.answers import FactDecision
+from eden_memory.schemas.scopes import Scope
 from tests.integration.dedup.dedup_servers import Stage
 from tests.servers import TestServers
 from tests.unit.dedup.dedup_kit import Script, ScriptedModel, command, none_of, proposal, said

@@ -10,9 +10,9 @@ from eden_memory.domain.facts.scope_matrix import matrix_of
 from eden_memory.mongo.memory.fact_search import MongoFactSearch
 from eden_memory.mongo.memory.memory_documents import packed_of
 from eden_memory.mongo.memory.snapshots import MongoSnapshots
-from schemas.events import FactChanged
-from schemas.provenance import Embedding
-from schemas.scopes import Scope
+from eden_memory.schemas.events import FactChanged
+from eden_memory.schemas.provenance import Embedding
+from eden_memory.schemas.scopes import Scope
 from tests.integration.dedup.dedup_servers import Database, write
 from tests.names import NAMES
 from tests.unit.dedup.dedup_kit import ANA, DIMENSIONS, at, embedded, source

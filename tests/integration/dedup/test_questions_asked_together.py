@@ -10,9 +10,9 @@ from pymongo import AsyncMongoClient, monitoring
 from eden_memory.mongo.memory.blobs_decided import MongoBlobsDecided
 from eden_memory.mongo.memory.decided import MongoDecided
 from eden_memory.mongo.memory.fact_search import MongoFactSearch
+from eden_memory.schemas.events import FactChanged
+from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
-from schemas.events import FactChanged
-from schemas.scopes import Scope
 from tests.integration.dedup.dedup_servers import Database, write
 from tests.integration.dedup.test_decided import decide
 from tests.names import NAMES

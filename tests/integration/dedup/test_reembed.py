@@ -13,12 +13,12 @@ from eden_memory.domain.source.inbox_mapping import InboxMapping
 from eden_memory.domain.stage import Delivery
 from eden_memory.mongo.ids import encode_id
 from eden_memory.mongo.memory.reembedding import Reembedding, embedding_models_in, refuse_another_model
+from eden_memory.schemas.documents import Live
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import FactCommanded, decode
+from eden_memory.schemas.provenance import Embedding
+from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import ModelsSettings, Settings
-from schemas.documents import Live
-from schemas.envelope import Envelope
-from schemas.events import FactCommanded, decode
-from schemas.provenance import Embedding
-from schemas.scopes import Scope
 from tests.integration.dedup.dedup_servers import Counts, Database, facts_of, handler, write
 from tests.integration.dedup.test_decided import store
 from tests.integration.dedup.test_fact_search import changed, retired

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any, Literal, cast, get_args
 
 from eden_memory.mongo.ids import encode_id
-from schemas.scopes import Scope
+from eden_memory.schemas.scopes import Scope
 from tests.integration.doors.world import AGENTS, KEYS, SESSIONS, USERS, Key, fact_id, name_of, scopes
 
 Call = Literal[

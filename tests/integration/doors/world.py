@@ -13,8 +13,8 @@ from eden_memory.models.providers.prices import Prices
 from eden_memory.mongo.answers import MongoAnswers
 from eden_memory.mongo.ids import encode_id
 from eden_memory.mongo.memory.memory_documents import row_of
-from schemas.documents import Consolidated, Fact, FactVersion, Reflection
-from schemas.scopes import Scope
+from eden_memory.schemas.documents import Consolidated, Fact, FactVersion, Reflection
+from eden_memory.schemas.scopes import Scope
 from tests.integration.context.harness import Kit, now
 from tests.integration.context.harness import fact as recent
 from tests.integration.context.harness import reflection as buffered
@@ -173,7 +173,11 @@ async def fill(kit: Kit) -> None:
             await kit.database["messages"].insert_one(
                 message | {"content": f"hello {mark_of(one.scope.key)}"}
             )
-    everywhere = scopes()
+    await remember(kit, scopes())
+
+
+async def remember(kit: Kit, everywhere: Sequence[Scope]) -> None:
+    """A secret of its own in each of these memory spaces."""
     texts = [f"The secret word is {mark_of(one.key)}." for one in everywhere]
     models = Models(kit.settings, MongoAnswers(kit.database, NAMES), Prices().cost)
     vectors = [one.vector for one in await models.embedder.embed(texts)]

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
-from schemas.scopes import Scope
 from tests.integration.context.harness import fact, kit_for
 from tests.integration.mcp.stored import remember
 from tests.integration.mcp.written import ROOT

@@ -16,14 +16,14 @@ from eden_memory.mongo.memory.streams import MongoStreams
 from eden_memory.mongo.trigger.trigger_documents import window_row
 from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore
 from eden_memory.ports import LanguageModel
+from eden_memory.processors import pipeline
+from eden_memory.processors.fact_extraction import FactExtraction
+from eden_memory.processors.reflection_extraction import ReflectionExtraction
 from eden_memory.runtime.stages.accounting import accounted
 from eden_memory.runtime.stages.storing import storing
 from eden_memory.runtime.stages.worker import Worker
-from processors import pipeline
-from processors.fact_extraction import FactExtraction
-from processors.reflection_extraction import ReflectionExtraction
-from schemas.envelope import Envelope
-from schemas.events import FormationRequested
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import FormationRequested
 from tests.integration.stages_on_servers import OnServers, Topic, ignored, on_servers, running, settings_of
 from tests.unit.extraction.windows import FENCE, Counted, Talk, talk
 

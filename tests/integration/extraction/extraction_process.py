@@ -13,7 +13,9 @@ from pathlib import Path
 from uuid import uuid4
 
 from eden_memory.domain.asking import A, Answered, Asking, Earlier, Prompt
+from eden_memory.own_process import claim_process
 from tests.integration.extraction.extraction_kit import run_process
+from tests.quick_sessions import quicken
 from tests.unit.extraction.windows import fact, reflection
 
 SECONDS = 0.2
@@ -46,6 +48,8 @@ class SlowModel:
 
 
 if __name__ == "__main__":
+    claim_process()
+    quicken()
     _, mongodb, kafka, database, topics, groups, calls, *ends = sys.argv
     model = SlowModel(Path(calls), *map(float, ends))
     asyncio.run(run_process(mongodb, kafka, (database, topics, groups), model))

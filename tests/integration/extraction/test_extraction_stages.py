@@ -11,9 +11,9 @@ import pytest
 from eden_memory.domain.asking import Prompt
 from eden_memory.domain.failures import PermanentError
 from eden_memory.domain.material import FactMaterial, ReflectionMaterial
-from schemas.answers import Answer, ExtractedFacts, StatedReflections
-from schemas.documents import Snapshot
-from schemas.events import FactsExtracted, FactsProposed, ReflectionFormed, SessionClosed
+from eden_memory.schemas.answers import Answer, ExtractedFacts, StatedReflections
+from eden_memory.schemas.documents import Snapshot
+from eden_memory.schemas.events import FactsExtracted, FactsProposed, ReflectionFormed, SessionClosed
 from tests.integration.extraction.extraction_kit import Kit, window
 from tests.integration.stages_on_servers import Topic
 from tests.servers import TestServers

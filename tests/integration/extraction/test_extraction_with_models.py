@@ -14,9 +14,9 @@ from eden_memory.models.factory import Models
 from eden_memory.mongo.answers import MongoAnswers
 from eden_memory.mongo.memory.forgetting_store import MongoForgettingStore
 from eden_memory.mongo.trigger.trigger_documents import window_row
+from eden_memory.schemas.events import FactsExtracted, ReflectionFormed
+from eden_memory.schemas.events.base import Event
 from eden_memory.settings import ModelsSettings
-from schemas.events import FactsExtracted, ReflectionFormed
-from schemas.events.base import Event
 from tests.integration.extraction.extraction_kit import Kit, window
 from tests.model_server.script import Asked, Said, default_script
 from tests.model_server.serving import serving

@@ -10,8 +10,8 @@ from typing import Any
 from tests.model_server.script import Asked, Said, default_script
 
 TOLD = re.compile(r"\b(fact|note) ([a-z]+): (.+)")
-KNOWN = re.compile(r"^\[(\d+)\] (.+)$", re.MULTILINE)
-NEW = re.compile(r"^(\d+)\. (?:\[\d+\] )?near((?: \[\d+\])+): (.+)$", re.MULTILINE)
+KNOWN = re.compile(r"^\[(\d+)\] (?:\([^)]*\) )?(.+)$", re.MULTILINE)
+NEW = re.compile(r"^(\d+)\. (?:\([^)]*\) )?(?:\[\d+\] )?near((?: \[\d+\])+): (.+)$", re.MULTILINE)
 SAME = re.compile(r"\bsame-\w+")
 WORD = "unanswerable"
 """A message that holds it gets no usable answer about its facts, ever."""

@@ -17,14 +17,15 @@ from eden_memory.mongo.client import connect
 from eden_memory.mongo.ids import encode_id
 from eden_memory.mongo.setup.setup import set_up
 from eden_memory.mongo.source.requests import ask
+from eden_memory.processors import pipeline
 from eden_memory.runtime.contract.topic_admin import apply_topics
 from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.kafka import admin_config, client_kwargs
+from eden_memory.runtime.process import Part, State
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import decode
+from eden_memory.schemas.events.base import Event
 from eden_memory.settings import Settings
-from processors import pipeline
-from schemas.envelope import Envelope
-from schemas.events import decode
-from schemas.events.base import Event
 from tests.model_server.serving import Serving
 
 PARTITIONS = 2
@@ -47,6 +48,12 @@ class System:
         assert settings.kafka.bootstrap is not None
         self.client = client_kwargs(settings.kafka, settings.kafka.bootstrap)
         self._written_at = datetime.min.replace(tzinfo=UTC)
+        self.parts: Sequence[Part] = ()
+        """What runs: the tailer and the stages."""
+
+    def state(self, name: str) -> State:
+        """What `/readyz` says of a part."""
+        return next(one.state() for one in self.parts if one.name == name)
 
     def memory(self, name: str) -> Any:
         """One of our collections."""
@@ -56,12 +63,12 @@ class System:
         """A session of these users and of nobody else; its id."""
         name = fields.pop("id", f"session-{uuid4().hex[:8]}")
         await self.source["sessions"].insert_one(
-            {"_id": name, "agent_id": AGENT, "users": list(users), **fields}
+            {"_id": name, "agent_id": AGENT, "users": list(users)} | fields
         )
         return name
 
-    async def write(self, session: str, user: str, *texts: str) -> list[str]:
-        """Messages of a user; their ids."""
+    async def write(self, session: str, user: str, *texts: str, at: datetime | None = None) -> list[str]:
+        """Messages of a user, `created_at` now or a minute apart from `at` on; their ids."""
         rows: list[Row] = [
             {
                 "_id": f"m-{uuid4().hex[:10]}",
@@ -69,9 +76,9 @@ class System:
                 "role": "user",
                 "user_id": user,
                 "content": text,
-                "created_at": self._next_moment(),
+                "created_at": self._next_moment() if at is None else at + timedelta(minutes=number),
             }
-            for text in texts
+            for number, text in enumerate(texts)
         ]
         await self.source["messages"].insert_many(rows)
         return [row["_id"] for row in rows]
@@ -96,9 +103,9 @@ class System:
     async def _ask(self, document: Row) -> None:
         await ask(self.source[source_tailing.inbox_name(self.settings)], document)
 
-    async def told(self, session: str, user: str, *texts: str) -> list[str]:
+    async def told(self, session: str, user: str, *texts: str, at: datetime | None = None) -> list[str]:
         """Messages that are written and formed; returns once their facts and reflections are stored."""
-        names = await self.write(session, user, *texts)
+        names = await self.write(session, user, *texts, at=at)
         await self.form(session)
         await self.formed(names, sum("fact " in one or "note " in one for one in texts))
         return names
@@ -229,13 +236,15 @@ async def prepare(settings: Settings) -> None:
 
 
 @asynccontextmanager
-async def stages(settings: Settings, names: Collection[str] = pipeline.NAMES) -> AsyncGenerator[None]:
+async def stages(
+    settings: Settings, names: Collection[str] = pipeline.NAMES
+) -> AsyncGenerator[Sequence[Part]]:
     """Tailer and stages in this process for the block; what they raise is raised."""
     async with source_tailing.tailing(settings) as tailer, app.stage_parts(settings, names) as workers:
         parts = [tailer, *workers]
         tasks = [asyncio.create_task(one.run()) for one in parts]
         try:
-            yield
+            yield parts
         finally:
             for one in parts:
                 one.stop()
@@ -258,5 +267,5 @@ async def system(settings: Settings, models: Serving, *, run: bool = True) -> As
         if not run:
             yield found
             return
-        async with stages(settings):
+        async with stages(settings) as found.parts:
             yield found

@@ -6,6 +6,8 @@ from collections.abc import Awaitable
 import pytest
 
 from eden_memory.mongo.ids import encode_id
+from eden_memory.source_tailing import inbox_name
+from tests.integration.formation.commands import eden
 from tests.integration.formation.running_system import System, until
 
 pytestmark = pytest.mark.servers
@@ -89,5 +91,32 @@ async def test_an_added_text_becomes_memory_without_a_session_or_a_chat(shared: 
     )
 
 
+async def test_a_session_that_only_added_texts_name_is_asked_like_any_other(shared: System) -> None:
+    inbox = shared.source[inbox_name(shared.settings)]
+    await shared.service.add("fact user: Ewa plays chess.", session="added-only", user="ewa")
+
+    async def carried() -> bool:
+        recorded = await shared.memory("messages").find_one({"session_id": "s.added-only"})
+        return recorded is not None and await inbox.find_one({"session_id": "added-only"}) is None
+
+    await until(carried, "the added text is recorded, and the request for it erased")
+    assert "asked" in await eden(shared.settings, "session", "form", "added-only")
+    assert '"session_id": "s.added-only"' in await eden(shared.settings, "windows", "added-only", "--json")
+
+
 async def _are(found: Awaitable[list[str]], wanted: list[str]) -> bool:
     return await found == wanted
+
+
+async def test_asking_whether_something_is_due_forms_nothing_early_and_asking_for_it_now_does(
+    shared: System,
+) -> None:
+    session = await shared.session("una")
+    names = await shared.write(session, "una", "fact user: Una sails a yawl.", "fact user: Una has two sons.")
+    await shared.service.maybe_form_memories(session)
+    await shared.service.process_cold_session(session)
+    names += await shared.write(session, "una", "fact user: Una was born in Cork.")
+    await shared.service.form_now(session)
+    await shared.formed(names, 3)
+    windows = await shared.memory("windows").find({"session_id": encode_id(session)}).to_list()
+    assert [(len(one["messages"]), one["closed"]["because"]) for one in windows] == [(3, "asked")]

@@ -1,4 +1,4 @@
-"""A session of 20,000 messages is forgotten in one decision of several documents, whoever dies in the middle."""
+"""A session of 20,000 messages is forgotten in slices, each decided once, whoever dies in the middle."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -11,19 +11,19 @@ from eden_memory.domain.outcome import StoredRecord
 from eden_memory.domain.stage import Decision, Delivery, Result, Stage
 from eden_memory.mongo.memory.forgetting_store import MongoForgettingStore
 from eden_memory.mongo.memory.forgotten import MongoForgetting
+from eden_memory.processors import pipeline
+from eden_memory.processors.forgetting import SLICE, Forgetting
 from eden_memory.runtime.stages.publishing import Publisher
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import Forgotten
 from eden_memory.settings import Settings
-from processors import pipeline
-from processors.forgetting import Forgetting
-from schemas.envelope import Envelope
-from schemas.events import Forgotten
 from tests.integration.stages_on_servers import OnServers, on_servers, running
 from tests.names import NAMES
 
 pytestmark = pytest.mark.servers
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
-SESSION, MESSAGES, GONE_AFTER = "s.long", 20_000, 7_000
+SESSION, MESSAGES, GONE_AFTER = "s.long", 20_000, 700
 LARGEST = 16 * 1024 * 1024
 
 
@@ -46,13 +46,14 @@ class Counted:
     def __init__(self, kit: OnServers) -> None:
         store, forgotten = MongoForgettingStore(kit.database, NAMES), MongoForgetting(kit.database, NAMES)
         self._handler = Forgetting(store, forgotten)
-        self.asked, self.events = 0, 0
+        self.asked, self.events, self.most = 0, 0, 0
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Result:
         self.asked += 1
         decision = await self._handler(deliveries)
         assert isinstance(decision, Decision)
         self.events += len(decision.events)
+        self.most = max(self.most, len(decision.events))
         return decision
 
     @property
@@ -83,7 +84,7 @@ def the_session() -> Delivery:
     return Delivery(envelope, event, "memory.forgotten", event.key())
 
 
-async def test_a_long_session_is_forgotten_once_also_by_one_who_takes_over(kit: OnServers) -> None:
+async def test_a_long_session_is_forgotten_in_slices_also_by_one_who_takes_over(kit: OnServers) -> None:
     handler, alive = Counted(kit), kit.publisher
     dying: Any = Dying(alive, GONE_AFTER)
     kit.publisher = dying
@@ -93,18 +94,20 @@ async def test_a_long_session_is_forgotten_once_also_by_one_who_takes_over(kit: 
     kit.publisher = alive
     async with running([kit.worker_of(handler.stage)]), kit.topic("chat.messages") as topic:
         await topic.until_true(lambda: len(topic.records) >= GONE_AFTER + MESSAGES, "all, after those before")
-    assert (handler.asked, handler.events) == (1, MESSAGES)
+    slices = MESSAGES // SLICE
+    assert (handler.asked, handler.events) == (slices + 1, MESSAGES + slices), "each slice is decided once"
+    assert handler.most == SLICE + 1
     keys = [one.key.decode() for one in topic.records]
     assert keys[GONE_AFTER:] == [f"s.m{number:05d}" for number in range(MESSAGES)]
     assert keys[:GONE_AFTER] == keys[GONE_AFTER : 2 * GONE_AFTER]
     assert {len(found) for found in topic.values().values()} == {1}, "a repeat is the same record"
-    await _decided_in_parts(kit)
+    texts = await kit.database[NAMES["messages"]].distinct("text")
+    assert texts == [None]
+    await _decided_in_small_documents(kit, slices + 1)
 
 
-async def _decided_in_parts(kit: OnServers) -> None:
-    sizes = [{"$project": {"bytes": {"$bsonSize": "$$ROOT"}, "parts": 1}}]
+async def _decided_in_small_documents(kit: OnServers, slices: int) -> None:
+    sizes = [{"$project": {"bytes": {"$bsonSize": "$$ROOT"}}}]
     rows = await (await kit.database[NAMES["outcomes"]].aggregate(sizes)).to_list()
-    (first,) = [row for row in rows if "parts" in row]
-    assert {row["_id"] for row in rows} == {first["_id"], *first["parts"]}
-    assert len(rows) > 2
-    assert max(row["bytes"] for row in rows) < LARGEST // 2
+    assert len(rows) == slices
+    assert max(row["bytes"] for row in rows) < LARGEST // 8

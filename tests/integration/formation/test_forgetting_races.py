@@ -12,10 +12,10 @@ from eden_memory.mongo.memory.forgetting_store import MongoForgettingStore
 from eden_memory.mongo.memory.forgotten import MongoForgetting
 from eden_memory.mongo.memory.memory_store import MongoMemoryStore
 from eden_memory.mongo.setup.setup import set_up
+from eden_memory.processors.atlas_writer import AtlasWriter
+from eden_memory.processors.forgetting import Forgetting
+from eden_memory.schemas.events import Event, Forgotten
 from eden_memory.settings import Settings
-from processors.atlas_writer import AtlasWriter
-from processors.forgetting import Forgetting
-from schemas.events import Event, Forgotten
 from tests.integration.writer.writer_kit import PREFIX, Database
 from tests.names import NAMES
 from tests.unit.projection.memory_histories import USER, blob, delivered, fact, minute, reflection, source

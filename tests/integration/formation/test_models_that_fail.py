@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from prometheus_client import REGISTRY
 
 from eden_memory import handlers
 from eden_memory.domain.stage import RetryPolicy
@@ -14,17 +15,18 @@ from eden_memory.models.factory import Models
 from eden_memory.mongo.ids import encode_id
 from eden_memory.runtime.stages import worker
 from eden_memory.runtime.stages.standing import Standing
+from eden_memory.schemas.events import FactsExtracted, FactsProposed, ModelCalled
 from eden_memory.settings import Settings
-from schemas.events import FactsExtracted, FactsProposed, ModelCalled
 from tests.integration.formation.commands import eden
 from tests.integration.formation.obedient_model import WORD, obey
-from tests.integration.formation.running_system import System, fast, system, until
+from tests.integration.formation.running_system import AGENT, Row, System, fast, system, until
 from tests.model_server.config import FaultName
-from tests.model_server.script import Asked, Said
+from tests.model_server.script import Asked, Fault, Said
 from tests.model_server.serving import Serving
 
 pytestmark = pytest.mark.servers
 MOST_CALLS = 6
+PROVIDER_FAILED = {"rate_limited", "timed_out", "provider_error"}
 CURED = "answerable"
 
 
@@ -34,19 +36,20 @@ async def shared(shared_settings: Settings, shared_models: Serving) -> AsyncGene
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(handlers, "Models", partial(Models, probe_waits=(0.1, 0.4)))
         patch.setattr(worker, "Standing", partial(Standing, probes=RetryPolicy(first=0.1, cap=0.5)))
-        async with system(fast(shared_settings, shared_models), shared_models) as running:
+        settings = fast(shared_settings, shared_models, run={"dead_share": 1.0, "retry_seconds": 2.0})
+        async with system(settings, shared_models) as running:
             yield running
 
 
 async def calls(shared: System) -> Counter[tuple[str, str | None]]:
-    """Calls by stage and the event that they were made for; those refused for their rate cost nothing.
+    """Calls by stage and the event that they were made for; those that the provider failed are not counted.
 
     Pings are made for no event, and as many as it takes: early failures of several units look like an outage. A call
     whose answer is found again by a later attempt is told again, as the same record.
     """
     events = [one.event for one in await shared.records("memory.usage")]
     made = {one.call_id: one for one in events if isinstance(one, ModelCalled) and one.cause is not None}
-    paid = [one for one in made.values() if one.outcome != "rate_limited"]
+    paid = [one for one in made.values() if one.outcome not in PROVIDER_FAILED]
     return Counter((one.stage, one.cause) for one in paid)
 
 
@@ -115,6 +118,111 @@ def cured(asked: Asked) -> Said:
     found = obey(replace(asked, user=asked.user.replace(WORD, CURED)))
     assert isinstance(found, dict)
     return json.loads(json.dumps(found).replace(CURED, WORD))
+
+
+def outages() -> float | None:
+    """How often fact-extraction has stood still in an outage."""
+    return REGISTRY.get_sample_value(
+        "eden_stage_pauses_total", {"stage": "fact-extraction", "kind": "outage"}
+    )
+
+
+@pytest.mark.parametrize("fault", ["context_length", "refusal", "error", "rate_limited"])
+async def test_bad_prompts_hold_up_nobody_and_are_given_up_while_others_succeed(
+    shared: System, models: Serving, fault: FaultName
+) -> None:
+    def script(asked: Asked) -> Said:
+        return Fault(fault) if asked.kind == "facts" and f"bad-{fault}" in asked.user else obey(asked)
+
+    before, given_up = outages(), len(await shared.dead())
+    faults = models.tally.outcomes["facts"]
+    earlier = faults[fault]
+    models.change(retry_after=0.05)
+    shared.models.script = script
+    try:
+        for n in range(3):
+            session = await shared.session(f"{fault}-{n}")
+            await shared.write(session, f"{fault}-{n}", f"fact user: A prompt, bad-{fault}.")
+            await shared.form(session)
+
+        async def all_failed() -> bool:
+            return faults[fault] >= earlier + 3
+
+        await until(all_failed, "each bad prompt was asked")
+        for n in range(300):
+            session = await shared.session(f"well-{fault}-{n}")
+            await shared.told(session, f"well-{fault}-{n}", f"fact user: Pier {n} is open.")
+            assert "outage" not in shared.state("fact-extraction").what
+            if len(await shared.dead()) >= given_up + 3:
+                break
+    finally:
+        shared.models.script = obey
+    assert len(await shared.dead()) == given_up + 3
+    assert outages() == before, "the stage never stood still"
+    assert shared.state("fact-extraction").ready
+    if fault in ("context_length", "refusal"):
+        assert faults[fault] - earlier <= 3 * 3, "what names the request is not asked again and again"
+
+
+async def test_a_bad_prompt_alone_waits_and_is_formed_once_it_is_answered(
+    shared: System, models: Serving
+) -> None:
+    given_up, before = len(await shared.dead()), models.tally.outcomes["facts"]["error"]
+    models.change(rules=[{"contains": "Jetty", "fault": "error"}])
+    session = await shared.session("lone")
+    names = await shared.write(session, "lone", "fact user: Jetty 1 is shut.")
+    await shared.form(session)
+
+    async def waits() -> bool:
+        return models.tally.outcomes["facts"]["error"] >= before + 7 and (
+            "wait for another attempt" in shared.state("fact-extraction").what
+        )
+
+    await until(waits, "it was asked more often than a unit has attempts")
+    assert shared.state("fact-extraction").ready
+    models.change(rules=[])
+    await shared.formed(names, 1)
+    assert len(await shared.dead()) == given_up
+
+
+@pytest.mark.parametrize("fault", ["context_length", "error"])
+async def test_a_failed_consolidation_leaves_one_dead_letter(
+    shared: System, models: Serving, fault: FaultName
+) -> None:
+    user = f"merged-{fault}"
+
+    def script(asked: Asked) -> Said:
+        mine = asked.kind == "consolidation" and f"about {user}" in asked.user
+        return Fault(fault) if mine else obey(asked)
+
+    async def dead() -> list[Row]:
+        return [one for one in await shared.dead() if one["stage"] == "consolidation"]
+
+    before = len(await dead())
+    shared.models.script = script
+    try:
+        session = await shared.session(user)
+        await shared.told(session, user, *(f"note user: Thought {n} about {user}." for n in range(4)))
+        for n in range(60):
+            other = await shared.session(f"{user}-{n}")
+            await shared.told(other, f"{user}-{n}", *(f"note user: Thought {one}." for one in range(4)))
+            if len(await dead()) > before:
+                break
+        asked = models.tally.outcomes["consolidation"][fault]
+        for n in range(3):  # each is a change of the scope that is still over its threshold
+            await shared.told(session, user, f"fact user: Buoy {n} of {user} is red.")
+    finally:
+        shared.models.script = obey
+    assert len(await dead()) == before + 1
+    assert models.tally.outcomes["consolidation"][fault] == asked
+    await shared.told(session, user, *(f"note user: Later thought {n}." for n in range(4)))
+
+    async def merged() -> bool:
+        blob = (await shared.snapshot(f"user:{encode_id(AGENT)}:{encode_id(user)}")).get("blob") or ""
+        return f"Thought 0 about {user}." in blob
+
+    await until(merged, "the fuller buffer is consolidated")
+    assert len(await dead()) == before + 1
 
 
 async def test_a_full_outage_gives_up_nothing_and_ends_by_itself(shared: System, models: Serving) -> None:

@@ -3,9 +3,10 @@
 import pytest
 
 from eden_memory.mongo.ids import encode_id
+from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from tests.integration.formation.commands import eden
-from tests.integration.formation.running_system import fast, stages, system, until
+from tests.integration.formation.running_system import AGENT, fast, stages, system, until
 from tests.model_server.serving import Serving
 
 pytestmark = pytest.mark.servers
@@ -50,3 +51,25 @@ async def test_facts_get_vectors_of_another_model_and_are_found_by_them(
             assert await running.facts("wes") == ["Wes digs wells.", "Wes met Ida in Rome."]
             again = await eden(other, "reembed")
             assert "every active fact has a vector of other-model" in again.replace("\n", " ")
+
+
+async def test_limits_of_scopes_are_those_of_the_settings(settings: Settings, shared_models: Serving) -> None:
+    limited = fast(
+        settings,
+        shared_models,
+        limits={"user_threshold": 2, "user_most": 2, "facts": 50, "fact_words": 3},
+        memory={"context_facts": 60, "dedup": False},
+    )
+    async with system(limited, shared_models) as running:
+        session = await running.session("yan")
+        await running.told(session, "yan", "note user: Yan likes tea.", "note user: Yan likes oats.")
+        key = Scope.of_user(encode_id(AGENT), encode_id("yan")).key
+
+        async def consolidated() -> bool:
+            return (await running.snapshot(key)).get("blob_version") == 1
+
+        await until(consolidated, "two reflections are enough to consolidate")
+        texts = [f"fact user: Yan owns lot{number} somewhere in the hills." for number in range(45)]
+        await running.told(session, "yan", *texts)
+        await running.shows(session, "yan", *(f"Yan owns lot{number}" for number in range(45)))
+        assert "hills" not in await running.context(session, "yan")

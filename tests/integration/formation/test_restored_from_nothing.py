@@ -10,12 +10,13 @@ from eden_memory.cli.replay.from_nothing import from_nothing
 from eden_memory.domain.errors import EdenError
 from eden_memory.mongo.ids import encode_id
 from eden_memory.mongo.replay.comparing import MongoComparing
+from eden_memory.processors import pipeline
 from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.kafka import admin_config
 from eden_memory.runtime.replay.offsets import commit
 from eden_memory.runtime.replay.places import Places
+from eden_memory.schemas.events import FormationRequested
 from eden_memory.settings import Settings
-from schemas.events import FormationRequested
 from tests.integration.formation.obedient_model import obey
 from tests.integration.formation.running_system import System, fast, stages, system, until
 from tests.model_server.script import Asked, Said
@@ -127,7 +128,7 @@ async def test_what_the_topics_hold_is_restored_and_formation_goes_on(
     comparing = MongoComparing(lived.database, "copy_memory_", "memory_")
     assert not await comparing.named(await comparing.whole(), 10)
     restored = await lived.memory("sessions").find(sort=[("_id", 1)]).to_list()
-    names = ("_id", "seq", "controls", "audiences", "users", "outbox", "partition")
+    names = ("_id", "seq", "controls", "audience_changes", "users", "outbox", "partition")
     assert [{key: row[key] for key in names} for row in restored] == [
         {key: row[key] for key in names} for row in states
     ]
@@ -149,6 +150,65 @@ async def test_what_the_topics_hold_is_restored_and_formation_goes_on(
     assert max(Counter(one for of in windows.values() for one in of).values()) == 1
     assert Counter(one.kind for one in asked) <= Counter({"facts": 1, "reflections": 2, "decisions": 1})
     await from_nothing(lived.settings, QUIET)  # once more does nothing
+
+
+async def test_what_was_forgotten_before_the_trigger_had_read_it_does_not_come_back(lived: System) -> None:
+    """Restoring takes the message as waiting and cuts its window; its record comes again, and finds the mark."""
+    behind = set(pipeline.NAMES) - {"formation-trigger"}
+    async with stages(lived.settings, behind):
+        (hidden,) = await lived.write("first", "ann", "fact user: Ann hides her gold.")
+        await lived.form("first")
+        await lived.forget("session", "first")
+        await until(lambda: _is_forgotten(lived, "first"), "the session is forgotten")
+    await _lose_everything(lived)
+    await from_nothing(lived.settings, QUIET)
+    held = await lived.memory("windows").find_one({"messages.message_id": encode_id(hidden)})
+    assert held is not None, "restored as it stands in the topic"
+    async with stages(lived.settings):
+        await lived.told("first", "ann", "fact user: Ann moved to Albi.")
+        await _settled(lived)
+    assert await lived.facts("ann") == ["Ann moved to Albi."]
+    await _nothing_is_left_of(lived, hidden)
+
+
+async def test_what_was_forgotten_stays_so_when_it_is_edited_after_everything_was_lost(lived: System) -> None:
+    async with stages(lived.settings):
+        hidden = await lived.told("first", "ann", "fact user: Ann hides her gold.")
+        hidden += await lived.write("first", "ann", "fact user: Ann has debts.")
+        await until(lambda: _waits(lived, 1), "it waits")
+        await lived.forget("session", "first")
+        await until(lambda: _is_forgotten(lived, "first"), "the session is forgotten")
+        await _settled(lived)
+    await _lose_everything(lived)
+    await from_nothing(lived.settings, QUIET)
+    async with stages(lived.settings):
+        for one in hidden:
+            change = {"$set": {"content": "fact user: Ann hides her gold elsewhere."}}
+            await lived.source["messages"].update_one({"_id": one}, change)
+        await lived.told("first", "ann", "fact user: Ann moved to Albi.")
+        await _settled(lived)
+    assert await lived.facts("ann") == ["Ann moved to Albi."]
+    for one in hidden:
+        await _nothing_is_left_of(lived, one)
+
+
+async def _is_forgotten(one: System, session: str) -> bool:
+    """Forgetting has carried out all that was asked."""
+    topics = load_topics(one.settings.kafka)
+    async with Places(one.client, topics.read_by("forgetting"), topics.group("forgetting")) as places:
+        ends, reached = await places.ends(), await places.reached()
+    marked = await one.memory("forgotten").find_one({"kind": "session", "target": encode_id(session)})
+    return marked is not None and all(reached.get(tp, 0) >= end for tp, end in ends.items())
+
+
+async def _nothing_is_left_of(one: System, message: str) -> None:
+    row = await one.memory("messages").find_one({"_id": encode_id(message)})
+    assert (row["text"], row["forgotten"]) == (None, True)
+    windows = await one.memory("windows").find({"messages.message_id": encode_id(message)}).to_list()
+    texts = {told["text"] for window in windows for told in window["messages"]}
+    assert texts <= {None}
+    newest = [came for came in await one.records("chat.messages") if came.key == encode_id(message)][-1]
+    assert newest.value is None
 
 
 async def test_while_anything_is_there_or_anybody_runs_nothing_is_restored(

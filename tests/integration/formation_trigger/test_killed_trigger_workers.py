@@ -30,7 +30,7 @@ from tests.unit.formation_trigger.records import (
 )
 
 pytestmark = pytest.mark.servers
-COMMAND = (sys.executable, "-m", "eden_memory.cli.main", "run", "formation-trigger")
+COMMAND = (sys.executable, "-m", "tests.quick_sessions", "run", "formation-trigger")
 CLOSES_AT, PART = 5, 200
 
 

@@ -14,8 +14,8 @@ from eden_memory.api.gateway.router import routed
 from eden_memory.api.memory import Memory
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.ids import encode_id
+from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
-from schemas.scopes import Scope
 from tests.integration.context.harness import Kit, fact, reflection
 from tests.model_server.chat_upstream import Came, ChatUpstream, Reply, served
 

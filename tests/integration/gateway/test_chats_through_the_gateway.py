@@ -30,6 +30,19 @@ async def test_a_chat_is_answered_with_memory_in_system_messages_of_its_own(
     assert [first, answer, last] == turns("Hi", "Hello.", "My bees?")
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_chat_of_a_session_that_names_no_user_is_told_what_that_means(
+    chats: Chats, session: str, user: str, streamed: bool
+) -> None:
+    async def notice(**fields: Any) -> str | None:
+        body = orjson.dumps({"model": "m", "messages": turns("Hi"), "stream": streamed, **fields})
+        return (await chats.post(body)).headers.get("x-eden-notice")
+
+    assert "no user named" in (await notice(memory_id=session) or "")
+    assert await notice(memory_id=session, user=user) is None
+    assert await notice() is None
+
+
 async def test_what_is_ours_never_reaches_the_provider_and_what_is_the_callers_does(
     chats: Chats, session: str, user: str
 ) -> None:

@@ -4,8 +4,8 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
+from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import ServeSettings
-from schemas.scopes import Scope
 from tests.integration.context.harness import kit_for
 from tests.integration.doors.conftest import Doors, doors_of, namespaced
 from tests.integration.doors.world import Key

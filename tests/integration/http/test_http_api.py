@@ -3,18 +3,22 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
 from typing import Any
 
 import httpx2
 import pytest
 
 from eden_memory.runtime.metrics import HTTP_STREAMS
-from schemas.scopes import Scope
+from eden_memory.schemas.scopes import Scope
 from tests.integration.context.harness import fact, reflection
 from tests.integration.doors.conftest import Doors
 from tests.integration.doors.world import Key
 from tests.integration.http.conftest import ADA, MOST_BYTES, bearer, key_of
 from tests.integration.mcp.stored import remember
+from tests.integration.python.stored import AT, store
+from tests.integration.python.stored import blob as blob_of
+from tests.integration.python.stored import reflection as reflection_of
 from tests.model_server.serving import until
 
 pytestmark = pytest.mark.servers
@@ -95,8 +99,29 @@ async def test_what_changes_memory_is_asked_for_in_its_order(api: Doors) -> None
     for name, kind in (("end", "session_ended"), ("form", "form_now")):
         answer = await api.http.post(f"{A}/sessions/ada-alone/{name}", params={"user": "ada"})
         assert (await inbox(api, answer.json()["request_id"]))["kind"] == kind
+    for if_due in (True, False):
+        where_due = {"user": "ada", "if_due": if_due}
+        answer = await api.http.post(f"{A}/sessions/ada-alone/form", params=where_due)
+        assert (await inbox(api, answer.json()["request_id"]))["if_due"] is if_due
     late = await api.http.patch(FACT, params=where, json={"text": "x", "expected_version": 7})
     assert (late.status_code, code(late)) == (409, "conflict")
+
+
+async def test_reflections_and_blobs_say_when_they_were_said(api: Doors) -> None:
+    before = AT - timedelta(days=90)
+    old = reflection_of("stored-before", ADA, "Ada likes tea.")
+    await store(api.kit, [reflection_of("read-in-late", ADA, "Ada likes lists.", said_at=before), old])
+    await store(api.kit, [blob_of(ADA, "Ada likes boats.", said_at=before)])
+    earlier_version = api.kit.database["memory_reflections"]
+    await earlier_version.update_one({"_id": old.id}, {"$unset": {"said_at": ""}})
+    listed = (await api.http.get(f"{A}/reflections", params={"user": "ada"})).json()["items"]
+    times = {
+        one["reflection_id"]: [datetime.fromisoformat(one[name]) for name in ("said_at", "formed_at")]
+        for one in listed
+    }
+    assert times == {"read-in-late": [before, AT], "stored-before": [AT, AT]}
+    (blob,) = (await api.http.get(f"{A}/blobs", params={"user": "ada"})).json()
+    assert [datetime.fromisoformat(blob[name]) for name in ("said_at", "consolidated_at")] == [before, AT]
 
 
 async def test_everything_held_about_a_user_is_shown_and_forgotten_by_an_administrator_alone(

@@ -4,8 +4,8 @@ from eden_memory.models.factory import Models
 from eden_memory.models.providers.prices import Prices
 from eden_memory.mongo.answers import MongoAnswers
 from eden_memory.mongo.memory.memory_documents import row_of
-from schemas.documents import Fact
-from schemas.scopes import Scope
+from eden_memory.schemas.documents import Fact
+from eden_memory.schemas.scopes import Scope
 from tests.integration.context.harness import Kit, now
 from tests.names import NAMES
 

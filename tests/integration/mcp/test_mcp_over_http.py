@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
 from hashlib import sha256
 from typing import Any
 
@@ -10,8 +11,9 @@ import httpx2
 import pytest
 from mcp.client import Client
 from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS
 
-from schemas.scopes import Scope
+from eden_memory.schemas.scopes import Scope
 from tests.integration.context.harness import Kit, reflection
 from tests.integration.mcp.conftest import McpServer, served
 
@@ -200,3 +202,65 @@ async def test_a_listener_is_cut_off_when_its_key_is_revoked_or_no_longer_reache
         assert [event async for event in joined] == []
         await server.keys.revoke(sha256(ada.encode()).hexdigest())
         assert [event async for event in one] == []
+
+
+ACCEPT = {"accept": "application/json, text/event-stream"}
+
+
+@pytest.mark.parametrize("protocol", [None, "2025-06-18", "2026-07-28"])
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+async def test_no_stream_is_opened_by_get_whatever_the_protocol(
+    server: McpServer, protocol: str | None, method: str
+) -> None:
+    headers = ACCEPT | ({"mcp-protocol-version": protocol} if protocol else {})
+    async with httpx2.AsyncClient(headers=headers, timeout=10) as http:
+        answer = await http.request(method, f"{server.url}/mcp")
+    assert answer.status_code == 405
+    assert answer.headers["allow"] == "POST"
+
+
+async def test_streams_are_counted_for_each_key_also_without_resources(server: McpServer) -> None:
+    first, second = await server.key("first"), await server.key("second")
+    most = server.memory.settings.serve.subscriptions
+    async with (
+        server.client(first) as client,
+        server.client(second) as other,
+        AsyncExitStack() as open_streams,
+    ):
+        for _ in range(most):
+            await open_streams.enter_async_context(client.listen(tools_list_changed=True))
+        with pytest.raises(MCPError, match=f"listens to {most} streams"):
+            await open_streams.enter_async_context(client.listen(tools_list_changed=True))
+        with pytest.raises(MCPError, match=f"listens to {most} streams"):
+            await open_streams.enter_async_context(client.listen(resource_subscriptions=["memory://context"]))
+        await open_streams.enter_async_context(other.listen(tools_list_changed=True))
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_there_are_no_prompts_and_none_are_declared(server: McpServer, mode: str) -> None:
+    async with server.client(agent="a", mode=mode) as client:
+        assert client.server_capabilities.tools is not None
+        assert client.server_capabilities.prompts is None
+
+
+async def test_a_tool_or_prompt_that_there_is_not_is_a_wrong_parameter_and_no_fault(
+    server: McpServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with server.client(agent="a") as client:
+        for call in (client.call_tool("search_everything", {}), client.get_prompt("poem")):
+            with pytest.raises(MCPError) as told:
+                await call
+            assert told.value.error.code == INVALID_PARAMS
+            assert "there is no" in told.value.error.message
+    assert "Traceback" not in caplog.text
+    assert [one for one in caplog.records if one.levelname in ("ERROR", "CRITICAL")] == []
+
+
+async def test_wrong_arguments_are_told_in_one_sentence_without_what_was_given(server: McpServer) -> None:
+    async with server.client(agent="a") as client:
+        told = await _said(client, "search_facts", queries=["Rumpelstiltskin"] * 4, top_k="much")
+    assert "queries: List should have at most 3 items" in told
+    assert "top_k: " in told
+    assert told.endswith(".")
+    for shown in ("\n", "Rumpelstiltskin", "input_value", "validation error", "pydantic"):
+        assert shown not in told

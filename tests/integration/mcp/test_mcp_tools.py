@@ -2,16 +2,20 @@
 
 import sys
 from collections.abc import AsyncGenerator
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 
-from schemas.scopes import Scope
+from eden_memory.schemas.scopes import Scope
 from tests.integration.context.harness import Kit, reflection
 from tests.integration.mcp.conftest import McpServer, served
 from tests.integration.mcp.stored import remember
+from tests.integration.python.stored import AT, store
+from tests.integration.python.stored import blob as blob_of
+from tests.integration.python.stored import reflection as reflection_of
 
 pytestmark = pytest.mark.servers
 AGENT, ADA, BOB = Scope.of_agent("s.a"), Scope.of_user("s.a", "s.ada"), Scope.of_user("s.a", "s.bob")
@@ -61,6 +65,21 @@ async def test_facts_are_found_and_listed_where_they_are_visible(server: McpServ
         "The shipyard in Lyon builds ferries.",
     ]
     assert rest["cursor"] is None
+
+
+async def test_reflections_and_blobs_are_listed_with_the_time_when_they_were_said(
+    server: McpServer, kit: Kit
+) -> None:
+    before = AT - timedelta(days=90)
+    await store(kit, [reflection_of("late", ADA, "Ada likes lists.", said_at=before)])
+    await store(kit, [blob_of(ADA, "Ada likes boats.", said_at=before)])
+    async with server.client(agent="a") as client:
+        for kind in ("reflections", "blobs"):
+            (found,) = (await _asked(client, "list_memories", kind=kind, session="one", user="ada"))[
+                "memories"
+            ]
+            times = [datetime.fromisoformat(found[name]) for name in ("said_at", "formed_at")]
+            assert times == [before, AT]
 
 
 async def test_what_is_added_and_forgotten_goes_through_the_inbox(server: McpServer, kit: Kit) -> None:

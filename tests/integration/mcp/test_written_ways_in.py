@@ -16,8 +16,8 @@ from mcp.client.streamable_http import streamable_http_client
 
 from eden_memory.api.access import ApiKeys
 from eden_memory.local import ports
+from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
-from schemas.scopes import Scope
 from tests.integration.context.harness import Kit, fact, kit_for
 from tests.integration.mcp.stored import remember
 from tests.integration.mcp.written import ROOT, blocks

@@ -16,9 +16,9 @@ from eden_memory.mongo.answers import MongoAnswers
 from eden_memory.runtime.stages.accounting import accounted
 from eden_memory.runtime.stages.storing import storing
 from eden_memory.runtime.stages.worker import Worker
+from eden_memory.schemas.answers import ConsolidatedText
+from eden_memory.schemas.events import ModelCalled
 from eden_memory.settings import ModelsSettings
-from schemas.answers import ConsolidatedText
-from schemas.events import ModelCalled
 from tests.integration.runtime.harness import Bench, answered, stage
 from tests.model_server.script import Asked, Said, default_script
 from tests.model_server.serving import Serving, serving
@@ -26,7 +26,7 @@ from tests.names import NAMES
 
 HASTY = RetryPolicy(first=0.02, cap=0.1, attempts=6)
 """Without anyone who tells an outage from a bad unit, six attempts would be over within half a second."""
-MATERIAL = ConsolidationMaterial("user", None, ("a",), None, 50)
+MATERIAL = ConsolidationMaterial("user", None, (), None, 50)
 
 
 def cost(_provider: str, _model: str, tokens: Tokens) -> Decimal | None:

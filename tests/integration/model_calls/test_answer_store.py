@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from eden_memory.mongo.answers import MongoAnswers
-from schemas.documents import Answer
-from schemas.fields import pack_vector
+from eden_memory.schemas.documents import Answer
+from eden_memory.schemas.fields import pack_vector
 
 pytestmark = pytest.mark.servers
 NOW = datetime(2026, 3, 2, 9, 15, 0, 123_000, tzinfo=UTC)

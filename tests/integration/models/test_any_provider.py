@@ -9,8 +9,8 @@ import pytest
 from eden_memory.domain.failures import ProviderError
 from eden_memory.models.accounts import Cost
 from eden_memory.models.factory import Models
+from eden_memory.schemas.answers import ConsolidatedText
 from eden_memory.settings import ModelsSettings, Settings
-from schemas.answers import ConsolidatedText
 from tests.model_server.script import Asked, Said
 from tests.model_server.serving import Serving, serving
 from tests.unit.model_calls.model_fakes import PROMPT, MemoryAnswers, asking, cost

@@ -8,7 +8,7 @@ import pytest
 
 from eden_memory.domain.failures import PermanentError
 from eden_memory.models.calls import CallFailed, ChatProvider, Completion, Turn
-from schemas.answers import ConsolidatedText, ExtractedFacts, FactDecisions, StatedReflections
+from eden_memory.schemas.answers import ConsolidatedText, ExtractedFacts, FactDecisions, StatedReflections
 from tests.integration.models.conftest import KEY, chat_of
 from tests.model_server.config import FaultName
 from tests.model_server.script import Asked, Said, default_script
@@ -198,3 +198,19 @@ async def test_what_the_environment_says_of_openai_does_not_go_to_another_endpoi
     await chat.close()
     assert models.last_headers["authorization"] == f"Bearer {KEY}"
     assert not any("mine" in value for value in models.last_headers.values())
+
+
+THOUGHTS = {"openai": 0, "google": 24_576, "compatible": 2_048}
+"""What a model may think beyond its answer; `m-1` at OpenAI is none that thinks."""
+
+
+async def test_an_answer_is_bounded_with_room_for_thoughts(
+    chat: ChatProvider, models: Serving, kind: str
+) -> None:
+    models.change(reasoning_tokens=THOUGHTS[kind])
+    found = await chat.complete("m-1", SYSTEM, CONVERSATION, ExtractedFacts, 500)
+    assert found.finish == "complete"
+    assert models.longest_allowed["facts"] == 500 + THOUGHTS[kind]
+    cut = await chat.complete("m-1", SYSTEM, CONVERSATION, ExtractedFacts, 2)
+    assert cut.finish == "truncated"
+    assert len(cut.text) < len(found.text)

@@ -8,8 +8,8 @@ from eden_memory.domain.failures import PermanentError
 from eden_memory.domain.usage import CALLS
 from eden_memory.models.calls import CallFailed, Turn
 from eden_memory.models.providers.compatible import CompatibleChat
-from schemas.answers import ConsolidatedText, ExtractedFacts
-from schemas.events import ModelCalled
+from eden_memory.schemas.answers import ConsolidatedText, ExtractedFacts
+from eden_memory.schemas.events import ModelCalled
 from tests.integration.models.conftest import chat_of
 from tests.model_server.script import Asked, Fault, Said, Script, default_script
 from tests.model_server.serving import Serving
@@ -184,3 +184,27 @@ async def test_an_endpoint_without_a_key_is_asked_without_ours(
 def test_the_provider_is_named_by_its_host_alone() -> None:
     chat = chat_of("compatible", "http://someone:secret@models.example.org:8080")
     assert chat.name == "models.example.org:8080"
+
+
+@pytest.mark.parametrize(
+    ("refuses", "calls"), [((), 1), (("max_tokens",), 2), (("max_tokens", "max_completion_tokens"), 3)]
+)
+async def test_the_bound_that_an_endpoint_accepts_is_found_and_remembered(
+    chat: CompatibleChat, models: Serving, refuses: tuple[str, ...], calls: int
+) -> None:
+    models.change(refuses=refuses)
+    for expected in (calls, calls + 1):
+        found = await chat.complete("m-1", "- user: life", TURNS, ExtractedFacts, 500)
+        assert found.finish == "complete"
+        assert models.tally.calls["facts"] == expected
+
+
+async def test_a_prompt_that_fits_only_without_the_bound_of_its_answer_is_sent_without_it(
+    chat: CompatibleChat, models: Serving
+) -> None:
+    models.change(context_tokens=1_000)
+    found = await chat.complete("m-1", "- user: life", TURNS, ExtractedFacts, 500)
+    assert found.finish == "complete"
+    models.change(context_tokens=1)
+    with pytest.raises(PermanentError):
+        await chat.complete("m-1", "- user: life", TURNS, ExtractedFacts, 500)

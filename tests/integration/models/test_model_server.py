@@ -9,13 +9,14 @@ from openai import AsyncOpenAI, InternalServerError, OpenAIError
 from eden_memory import prompts
 from eden_memory.domain.material import (
     ConsolidationMaterial,
+    DatedText,
     FactMaterial,
     Line,
     ReflectionMaterial,
     ScopeBrief,
 )
 from eden_memory.models.calls import ChatProvider, Turn
-from schemas.answers import ConsolidatedText, ExtractedFacts, StatedReflections
+from eden_memory.schemas.answers import ConsolidatedText, ExtractedFacts, StatedReflections
 from tests.model_server.script import Asked, Fault, Said, default_script
 from tests.model_server.serving import Serving, model_server_process, serving, until
 
@@ -26,6 +27,7 @@ LINES = (
     Line("Ann", "user", AT, "MARK-2 is my cat"),
 )
 SCOPES = (ScopeBrief("agent"), ScopeBrief("user"), ScopeBrief("session"), ScopeBrief("shard:my garden"))
+TWO = tuple(DatedText(AT, text) for text in ("second of all", "third of all"))
 
 
 @pytest.fixture(params=["openai", "google"])
@@ -48,7 +50,7 @@ async def test_its_default_answers_fit_the_prompts_of_formation(chat: ChatProvid
 
 
 async def test_its_consolidations_stay_within_the_limit_and_keep_what_fits(chat: ChatProvider) -> None:
-    material = ConsolidationMaterial("user", "- first of all", ("second of all", "third of all"), None, 8)
+    material = ConsolidationMaterial("user", "- first of all", TWO, None, 8, AT)
     prompt = prompts.consolidation(material, "<<f>>")
     found = await chat.complete("m", prompt.system, (Turn("user", prompt.user),), ConsolidatedText)
     text = ConsolidatedText.model_validate_json(found.text).text

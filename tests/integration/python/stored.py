@@ -8,9 +8,9 @@ from typing import Any
 from eden_memory.domain.facts.fact_hash import fact_hash
 from eden_memory.mongo.ids import encode_id
 from eden_memory.mongo.memory.memory_documents import row_of
-from schemas.documents import Consolidated, Fact, Reflection
-from schemas.provenance import Call, SourceMessage
-from schemas.scopes import Scope
+from eden_memory.schemas.documents import Consolidated, Fact, Reflection
+from eden_memory.schemas.provenance import Call, SourceMessage
+from eden_memory.schemas.scopes import Scope
 from tests.integration.context.harness import Kit
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -58,7 +58,7 @@ def reflection(name: str, scope: Scope, text: str, minutes: int = 0, **fields: A
     return Reflection(_id=name, content=text, position=1, formed_at=at, **spread(scope), **fields)
 
 
-def blob(scope: Scope, text: str) -> Consolidated:
+def blob(scope: Scope, text: str, **fields: Any) -> Consolidated:
     return Consolidated(
         _id=scope.key,
         content=text,
@@ -67,6 +67,7 @@ def blob(scope: Scope, text: str) -> Consolidated:
         absorbed=(),
         last_consolidated_at=AT,
         **spread(scope),
+        **fields,
     )
 
 

@@ -19,7 +19,7 @@ from eden_memory.domain.windows.own_sessions import own_session, whose
 from eden_memory.domain.windows.participants import SessionFacts
 from eden_memory.mongo.ids import encode_id
 from eden_memory.mongo.trigger.directory import MongoDirectory
-from schemas.scopes import Scope
+from eden_memory.schemas.scopes import Scope
 from tests.integration.context.harness import Kit, mapped
 from tests.integration.python.stored import (
     ADA,

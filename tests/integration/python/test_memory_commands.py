@@ -111,6 +111,12 @@ def test_what_is_asked_stands_in_the_inbox(filled: Settings) -> None:
         *("fact_command", "fact_command", "forget"),
     ]
     assert rows[3]["text"] == "Out of a file."
+    assert run("add", "Of a session of its own.", "--session", "c1", "--user", "ada").exit_code == 0
+    for command in ("form", "end"):
+        ended = run("session", command, "c1")
+        assert ended.exit_code == 0, ended.exception
+    assert [row["session_id"] for row in on_data(filled, inbox)[-2:]] == ["c1", "c1"]
+    assert "names the session 'c2'" in str(run("session", "form", "c2").exception)
     assert rows[0]["asked_by"] == "eden"
 
 
@@ -163,7 +169,9 @@ def test_a_search_tells_its_stages_when_asked_to(filled: Settings) -> None:
     pytest.importorskip("onnxruntime")
     plain = run("search", "nothing like it at all", "--user", "nobody", "--agent", "nobody")
     assert (plain.exit_code, plain.stdout) == (0, "")
-    assert "nothing was found" in plain.stderr
+    assert plain.stderr == "nothing was found\n"
+    of_nobody = run("search", "nothing like it at all", "--agent", "nobody")
+    assert "shown with --user ID" in of_nobody.stderr
     assert as_json("search", "x", "--user", "nobody", "--agent", "nobody") == []
     report = as_json("search", "mark", "--user", "ada", "--agent", "a", "--type", "text", "--debug")
     assert set(report) >= {"facts", "stages", "warnings", "milliseconds"}

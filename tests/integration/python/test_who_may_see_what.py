@@ -7,7 +7,7 @@ from bson import ObjectId
 
 from eden_memory.api.errors import Invalid, NotAnId, NotFound
 from eden_memory.api.service import MemoryService
-from schemas.scopes import Scope
+from eden_memory.schemas.scopes import Scope
 from tests.integration.context.harness import Kit
 from tests.integration.python.stored import (
     ADA,

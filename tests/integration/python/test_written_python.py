@@ -9,8 +9,8 @@ import pytest
 
 from eden_memory.api.service import MemoryService
 from eden_memory.cli.main import COMMANDS
+from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
-from schemas.scopes import Scope
 from tests.integration.context.harness import kit_for
 from tests.integration.mcp.written import BLOCK, ROOT
 from tests.integration.python.stored import fact, store

@@ -13,10 +13,10 @@ from rich.console import Console
 from eden_memory.cli.replay.reform import Ended, Given, reformed
 from eden_memory.domain.placement import Placement
 from eden_memory.models.calls import Tokens
+from eden_memory.processors import pipeline
 from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.reform.quiet import Quiet
 from eden_memory.settings import Settings
-from processors import pipeline
 from tests.integration.formation.obedient_model import obey
 from tests.integration.formation.running_system import System
 from tests.model_server.script import Asked, Said

@@ -16,9 +16,9 @@ from eden_memory.namespaces.verifying import Verdict, verify
 from eden_memory.namespaces.wiring import Installation, installation, rebuilding
 from eden_memory.runtime.replay.places import Places, behind
 from eden_memory.runtime.replay.rebuilding import Rebuilding
-from schemas.documents import Namespace, Place
-from schemas.events import Event, FactChanged, SessionClosed
-from schemas.scopes import Scope
+from eden_memory.schemas.documents import Namespace, Place
+from eden_memory.schemas.events import Event, FactChanged, SessionClosed
+from eden_memory.schemas.scopes import Scope
 from tests.integration.runtime.harness import until
 from tests.integration.writer.stage_kit import StageKit
 from tests.names import NAMES
@@ -106,10 +106,11 @@ async def _verdict(
 
 
 def told(scopes: int, seed: int) -> tuple[list[Delivery], list[Delivery]]:
-    """Records of all scopes in turn, and the tombstones of some."""
+    """Records of all scopes in turn, and the tombstones of some; no scope has records of two seeds."""
     chance = Random(seed)
-    lived = [history(chance, Scope.of_user("s.assistant", f"i.{one}"), 3) for one in range(scopes - 5)]
-    lived += [history(chance, Scope.of_session("s.assistant", f"s.{one}", ("i.1",)), 3) for one in range(5)]
+    users = [Scope.of_user("s.assistant", f"i.{1_000 * seed + one}") for one in range(scopes - 5)]
+    sessions = [Scope.of_session("s.assistant", f"s.{seed}-{one}", ("i.1",)) for one in range(5)]
+    lived = [history(chance, scope, 3) for scope in (*users, *sessions)]
     lived = [list(map(_of_its_own, one)) for one in lived]
     longest = max(map(len, lived))
     rows = [delivered(one) for step in range(longest) for of in lived for one in of[step : step + 1]]

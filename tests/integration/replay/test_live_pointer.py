@@ -15,8 +15,8 @@ from eden_memory.mongo.reform.alone import alone
 from eden_memory.mongo.replay.live import MongoLive
 from eden_memory.namespaces.dropping import drop
 from eden_memory.namespaces.wiring import installation
+from eden_memory.schemas.documents import Namespace
 from eden_memory.settings import Settings
-from schemas.documents import Namespace
 
 pytestmark = pytest.mark.servers
 ORIGINAL, MAY, JUNE = Placement(), Placement("may"), Placement("june", "june")

@@ -10,8 +10,8 @@ from eden_memory import handlers, source_tailing
 from eden_memory.cli.replay.compared import Wanted, compared
 from eden_memory.domain.replay.differing import Counts
 from eden_memory.mongo.source.requests import ask
+from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
-from schemas.scopes import Scope
 from tests.integration.formation.conftest import shared_settings as shared_settings  # noqa: PLC0414
 from tests.integration.formation.obedient_model import obey
 from tests.integration.formation.running_system import System, fast, system, until

@@ -12,9 +12,9 @@ from eden_memory.domain.placement import ORIGINAL, Placement
 from eden_memory.mongo.source.requests import ask
 from eden_memory.namespaces.switching import switch
 from eden_memory.namespaces.wiring import installation
+from eden_memory.processors.pipeline import ATLAS_WRITER, FORGETTING
+from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
-from processors.pipeline import ATLAS_WRITER, FORGETTING
-from schemas.scopes import Scope
 from tests.integration.formation.obedient_model import obey
 from tests.integration.formation.running_system import System, fast, stages, system, until
 from tests.integration.replay.reform_kit import placed, reform

@@ -24,9 +24,9 @@ from eden_memory.namespaces.dropping import drop
 from eden_memory.namespaces.switching import rollback, switch
 from eden_memory.namespaces.verifying import verify
 from eden_memory.namespaces.wiring import Installation, installation, rebuilding
+from eden_memory.processors import pipeline
 from eden_memory.runtime.placed import Placed
 from eden_memory.settings import Settings
-from processors import pipeline
 from tests.integration.formation.obedient_model import obey
 from tests.integration.formation.running_system import AGENT, MODEL_NAMES, System, fast, system, until
 from tests.integration.replay.replay_kit import ignored

@@ -19,6 +19,9 @@ from eden_memory.mongo.memory.streams import MongoStreams
 from eden_memory.mongo.outcomes import MongoLedger
 from eden_memory.mongo.replay.own_facts import side
 from eden_memory.mongo.setup.setup import set_up
+from eden_memory.processors import pipeline
+from eden_memory.processors.atlas_writer import AtlasWriter
+from eden_memory.processors.fact_dedup import FactDedup, Stores
 from eden_memory.runtime.contract.topic_admin import apply_topics
 from eden_memory.runtime.contract.topics import Topics, load_topics
 from eden_memory.runtime.kafka import admin_config
@@ -26,10 +29,7 @@ from eden_memory.runtime.stages.accounting import accounted
 from eden_memory.runtime.stages.slots import Slots
 from eden_memory.runtime.stages.storing import storing
 from eden_memory.runtime.stages.worker import Bounds, Surroundings, Worker
-from processors import pipeline
-from processors.atlas_writer import AtlasWriter
-from processors.fact_dedup import FactDedup, Stores
-from schemas.events import REGISTRY
+from eden_memory.schemas.events import REGISTRY
 from tests.integration.dedup.dedup_servers import Counts
 from tests.integration.runtime.harness import until
 from tests.integration.stages_on_servers import PREFIX, OnServers, ignored, running

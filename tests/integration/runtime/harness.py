@@ -19,14 +19,15 @@ from eden_memory.mongo.client import connect
 from eden_memory.mongo.controls import MongoControls, MongoGroupNotes
 from eden_memory.mongo.outcomes import MongoLedger
 from eden_memory.runtime.kafka import client_kwargs
+from eden_memory.runtime.partitions import partitions_of
 from eden_memory.runtime.stages.publishing import Publisher, new_producer
 from eden_memory.runtime.stages.records import Record
 from eden_memory.runtime.stages.slots import Slots
 from eden_memory.runtime.stages.worker import Bounds, Surroundings, Worker
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events.base import Event
+from eden_memory.schemas.registry import Registry
 from eden_memory.settings import Settings
-from schemas.envelope import Envelope
-from schemas.events.base import Event
-from schemas.registry import Registry
 
 PARTITIONS = 6
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -208,7 +209,7 @@ async def bench(settings: Settings, partitions: int = PARTITIONS) -> AsyncGenera
     assert settings.mongodb.uri is not None
     assert settings.kafka.bootstrap is not None
     client = client_kwargs(settings.kafka, settings.kafka.bootstrap)
-    topics = {"in": partitions, "out": partitions, "in.dead": 1}
+    topics = {"in": partitions, "out": partitions, "in.dead": 1, "out.dead": 1}
     await make_topics(client, settings.kafka.topic_prefix, topics)
     mongo = connect(settings.mongodb, settings.mongodb.uri.get_secret_value())
     database = mongo[settings.mongodb.database]
@@ -226,11 +227,17 @@ async def bench(settings: Settings, partitions: int = PARTITIONS) -> AsyncGenera
 
 
 async def make_topics(client: dict[str, Any], prefix: str, wanted: Mapping[str, int]) -> None:
-    """Topics and their partitions."""
+    """Topics and their partitions, once the broker tells of them: on a busy machine it answers before that."""
     admin: Any = AIOKafkaAdminClient(**client)
     await admin.start()
     try:
         await admin.create_topics([NewTopic(prefix + name, count, 1) for name, count in wanted.items()])
+        names = [prefix + name for name in wanted]
+
+        async def there() -> bool:
+            return len(await partitions_of(admin, names)) >= sum(wanted.values())
+
+        await until(there, f"{names} are there")
     finally:
         await admin.close()
 

@@ -178,11 +178,58 @@ async def test_an_outage_pauses_the_stage_and_dead_letters_nothing(kit: Bench) -
         before = calls
         await until(lambda: calls > before + 8, "probed more often than a unit has attempts")
         assert len(worker.membership.homes) == 6
+        assert worker.state().ready, "another process would do no better"
+        await until(lambda: _troubles(kit, "stands still (outage)"), "said for `eden status`")
         down = False
         answers = await kit.answers(90)
         assert not worker.standing.pauses
+        await until(lambda: _troubles(kit, None), "taken back")
     assert in_order(answers)
     assert await kit.database.memory_outcomes.count_documents({"dead": {"$exists": True}}) == 0
+
+
+async def _troubles(kit: Bench, wanted: str | None) -> bool:
+    reported = [reason for _, reason in await kit.controls.troubles()]
+    return any(wanted in one for one in reported) if wanted else not reported
+
+
+async def test_an_outage_ends_when_nothing_is_left_that_could_fail(kit: Bench) -> None:
+    away = True
+
+    async def provider(deliveries: Sequence[Delivery]) -> Result:
+        if away:
+            raise ProviderError("503")
+        raise PermanentError("400: the request itself")
+
+    await kit.put(questions(3, 1))
+    worker = Worker(stage(provider, dead_share=1.0), kit.around())
+    worker.standing.probes = RetryPolicy(first=0.05, cap=0.1)
+    async with running(worker):
+        await until(lambda: "outage" in worker.standing.pauses, "paused")
+        away = False
+        await until(lambda: not worker.standing.pauses, "over")
+        await until(lambda: _committed(kit, 3), "all committed")
+        assert worker.state().what.endswith("caught up")
+
+
+async def test_a_failure_that_suggests_no_outage_lets_the_others_of_its_stage_go_on(kit: Bench) -> None:
+    well = False
+
+    async def provider(deliveries: Sequence[Delivery]) -> Result:
+        (one,) = deliveries
+        if not well and not one.id.startswith("s3"):
+            raise ProviderError("500", counts=False, alone=True)
+        return [answered(one)]
+
+    await kit.put(questions(4, 5))
+    worker = Worker(stage(provider), kit.around())
+    async with running(worker):
+        assert len(await kit.answers(5)) == 5
+        await until(lambda: len(worker.lanes.waiting_alone()) == 3, "the others wait")
+        assert not worker.standing.pauses
+        assert "3 of its records wait for another attempt: ProviderError: 500" in worker.state().what
+        well = True
+        assert in_order(await kit.answers(20))
 
 
 async def test_a_handler_that_hangs_is_a_failed_attempt(kit: Bench) -> None:
@@ -342,3 +389,58 @@ async def test_a_handler_whose_events_cannot_be_written_is_a_bug_not_a_crash(kit
         (letter,) = await kit.read(dead_topic(kit), 1)
     assert letter.key == b"s-0"
     assert dict(letter.headers)[PREFIX + "attempts"] == b"2"
+
+
+SECRET = "Rumpelstiltskin"
+
+
+async def test_what_servers_say_of_a_document_stands_in_no_log_outcome_or_dead_letter(kit: Bench) -> None:
+    rows = kit.database["strict"]
+    await rows.create_index("name", unique=True)
+    await kit.database.create_collection(
+        "typed", validator={"$jsonSchema": {"properties": {"name": {"bsonType": "int"}}}}
+    )
+
+    async def duplicate() -> None:
+        for _ in range(2):
+            await rows.insert_one({"name": SECRET})
+
+    async def duplicates() -> None:
+        await rows.insert_many([{"name": SECRET}, {"name": SECRET}])
+
+    async def invalid() -> None:
+        await kit.database["typed"].insert_one({"name": SECRET})
+
+    async def no_bson() -> None:
+        await rows.insert_one({"name": SECRET, "x": object()})
+
+    async def no_event() -> None:
+        Asked.model_validate({"session": SECRET, "number": SECRET})
+
+    calls = [duplicate, duplicates, invalid, no_bson, no_event]
+
+    async def failing(deliveries: Sequence[Delivery]) -> Result:
+        (one,) = deliveries
+        assert isinstance(one.event, Asked)
+        await calls[one.event.number]()
+        return []
+
+    await kit.put(questions(1, len(calls)))
+    with structlog.testing.capture_logs() as logged:
+        async with running(Worker(stage(failing, on_dead=unanswered), kit.around())):
+            dead = await kit.read(dead_topic(kit), len(calls))
+            await until(lambda: _committed(kit, len(calls)), "all committed")
+    outcomes = await kit.database["memory_outcomes"].find({}).to_list()
+    assert len(outcomes) == len(calls)
+    said = {dict(one.headers)[PREFIX + "exception.message"] for one in dead}
+    assert {text.partition(b":")[0] for text in said if text} == {
+        b"DuplicateKeyError",
+        b"BulkWriteError",
+        b"WriteError",
+        b"InvalidDocument",
+        b"ValidationError",
+    }
+    assert b"DuplicateKeyError: code 11000 on name" in said
+    assert b"WriteError: code 121 in name" in said
+    for shown in (dead, outcomes, logged):
+        assert SECRET not in str(shown)

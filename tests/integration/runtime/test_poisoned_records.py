@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
 
+from eden_memory.domain.errors import EdenError
 from eden_memory.domain.outcome import Outcome, StoredRecord
 from eden_memory.domain.stage import Dead, Delivery, Result
 from eden_memory.runtime.dead.dead_reading import Wanted, dead_letters
 from eden_memory.runtime.dead.dead_retries import read_at
 from eden_memory.runtime.stages.records import Record
 from eden_memory.runtime.stages.worker import Worker
-from schemas.envelope import NAME_NOT_UTF8, VALUE_OF_NOT_UTF8
+from eden_memory.schemas.envelope import NAME_NOT_UTF8, VALUE_OF_NOT_UTF8
 from tests.integration.runtime.harness import (
     NOON,
     Asked,
@@ -113,7 +114,7 @@ async def test_reasons_that_cannot_be_written_as_they_are_do_no_harm(kit: Bench,
         if one.id == "s-1":
             return Dead(reason)
         if one.id == "s-2":
-            raise ValueError(reason)
+            raise EdenError(reason)
         return [answered(one)]
 
     await kit.put([asked("s", number) for number in range(4)])

@@ -10,8 +10,8 @@ from eden_memory.domain.stage import Decision, Delivery, Retry
 from eden_memory.domain.usage import note
 from eden_memory.runtime.stages.accounting import UsageLog, accounted
 from eden_memory.runtime.stages.worker import Worker
-from schemas.envelope import Envelope
-from schemas.events import ModelCalled
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import ModelCalled
 from tests.calls import called
 from tests.integration.runtime.harness import (
     NOON,

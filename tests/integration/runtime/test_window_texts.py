@@ -18,10 +18,10 @@ from eden_memory.mongo.trigger.window_texts import MongoWindowTexts
 from eden_memory.runtime import window_texts
 from eden_memory.runtime.stages.codec import Encoder
 from eden_memory.runtime.window_texts import WindowTexts, readers_of
+from eden_memory.schemas.documents import WindowTexts as WindowDocument
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import FactsExtracted, FormationRequested
 from eden_memory.settings import Settings
-from schemas.documents import WindowTexts as WindowDocument
-from schemas.envelope import Envelope
-from schemas.events import FactsExtracted, FormationRequested
 from tests.names import NAMES
 from tests.unit.formation_trigger.records import asked, formations, message, run, trigger
 

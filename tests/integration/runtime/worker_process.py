@@ -21,11 +21,13 @@ from eden_memory.domain.stage import Delivery, Outgoing
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.controls import MongoControls, MongoGroupNotes
 from eden_memory.mongo.outcomes import MongoLedger
+from eden_memory.own_process import claim_process
 from eden_memory.runtime.kafka import client_kwargs
 from eden_memory.runtime.stages.publishing import Publisher, new_producer
 from eden_memory.runtime.stages.worker import Worker
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
 from tests.integration.runtime.harness import Bench, answered, stage
+from tests.quick_sessions import quicken
 
 STOP_SECONDS = 600.0
 """Told to stop, it lets its calls end, however long a test holds them."""
@@ -72,5 +74,7 @@ async def _let(file: Path) -> None:
 
 
 if __name__ == "__main__":
+    claim_process()
+    quicken()
     _, mongodb, kafka, name, calls, seconds, *ends = sys.argv
     asyncio.run(main(mongodb, kafka, name, Path(calls), float(seconds), float(*ends or ["inf"])))

@@ -20,11 +20,11 @@ from eden_memory.mongo.search.plain_lists import PlainFactLists
 from eden_memory.mongo.setup.memory_indexes import MEMORY_INDEXES
 from eden_memory.mongo.setup.search_indexes import make, wait_until_queryable
 from eden_memory.ports import FactLists
+from eden_memory.schemas.documents import Fact
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import FactChanged
+from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
-from schemas.documents import Fact
-from schemas.envelope import Envelope
-from schemas.events import FactChanged
-from schemas.scopes import Scope
 from tests.names import NAMES
 from tests.search_following import Following
 from tests.unit.dedup.dedup_kit import DIMENSIONS, WordEmbedder, at, embedded, source
@@ -124,7 +124,7 @@ def fact(name: str, text: str, version: int = 1, *, scope: Scope = ANA, **fields
         formed_at=at(1),
         valid_from=at(version),
     )
-    return event.model_copy(update=fields)
+    return event.model_copy(update={"said_at": fields.get("formed_at", event.formed_at), **fields})
 
 
 def retired(name: str, text: str, version: int, *, scope: Scope = ANA) -> FactChanged:

@@ -8,7 +8,7 @@ import pytest
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.search.candidates import When
 from eden_memory.mongo.search.atlas_lists import AtlasFactLists
-from schemas.scopes import Scope
+from eden_memory.schemas.scopes import Scope
 from tests.integration.search.search_kit import (
     AGENT,
     ANA,

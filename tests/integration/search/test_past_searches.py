@@ -9,9 +9,9 @@ import pytest
 from eden_memory.domain.search.candidates import When
 from eden_memory.mongo.search import known_then
 from eden_memory.ports import Asking
+from eden_memory.schemas.provenance import Embedding
+from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
-from schemas.provenance import Embedding
-from schemas.scopes import Scope
 from tests.integration.search.search_kit import Database, fact, plain, retired, write
 from tests.unit.dedup.dedup_kit import WordEmbedder
 

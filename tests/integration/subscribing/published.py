@@ -12,10 +12,10 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from eden_memory.runtime.contract.topics import load_topics
+from eden_memory.schemas.envelope import Envelope, Headers
+from eden_memory.schemas.events import REGISTRY
+from eden_memory.schemas.example_files import examples_of
 from eden_memory.settings import Settings
-from schemas.envelope import Envelope, Headers
-from schemas.events import REGISTRY
-from schemas.example_files import examples_of
 
 PARTITIONS = 3
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -48,9 +48,7 @@ class Writing:
                     topic, one.key().encode(), one.json_bytes(), about.headers(), number % PARTITIONS
                 )
         first, ordering_key, _ = keys[0]
-        gone = Envelope(
-            "gone-1", declared.events[0], 1, "test", NOON, first, ordering_key, reason="forgotten"
-        )
+        gone = self.envelope(declared.events[0], "gone-1", first, ordering_key)._replace(reason="forgotten")
         await self.record(topic, first.encode(), None, gone.headers())
         return len(keys) + 1
 

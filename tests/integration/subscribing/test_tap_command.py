@@ -67,12 +67,12 @@ async def test_records_are_shown_whole_filtered_and_without_a_group(
     rows = await _rows("memory.facts")
     assert len(rows) == written + 1
     (gone,) = [row for row in rows if row["data"] is None]
-    assert (gone["type"], gone["reason"]) == ("eden.FactChanged.v1", "forgotten")
+    assert (gone["type"], gone["reason"]) == ("eden.FactChanged.v2", "forgotten")
     assert all(row["data"]["text"] for row in rows if row is not gone)
 
     tombstones = await _rows("memory.facts", "--type", "tombstone")
     recent = await _rows("memory.facts", "--since", (NOON + timedelta(days=1)).isoformat())
-    agents = await _rows("memory.facts", "--scope", "agent:*", "--type", "FactChanged.v1")
+    agents = await _rows("memory.facts", "--scope", "agent:*", "--type", "FactChanged.v2")
     late = await _rows("memory.facts", "--from", between.isoformat())
     assert [row["offset"] for row in tombstones] == [gone["offset"]]
     assert [row["subject"] for row in recent] == ["f9"]
@@ -97,10 +97,15 @@ async def test_nothing_in_a_record_reaches_the_terminal_as_a_command(
             assert character.isalnum() or character not in shown
 
 
-async def test_it_follows_until_ctrl_c_and_an_unknown_topic_is_named(
-    topics: Writing, environment: dict[str, str]
+BEHIND_A_SHELL = ("sh", "-c", "trap '' INT; exec \"$@\"", "sh")
+"""Starts a command as `nohup command &` does: with Ctrl-C ignored."""
+
+
+@pytest.mark.parametrize("before", [(), BEHIND_A_SHELL], ids=["on a terminal", "behind a shell"])
+async def test_it_follows_until_ctrl_c_whatever_started_it(
+    topics: Writing, environment: dict[str, str], before: tuple[str, ...]
 ) -> None:
-    command = (sys.executable, "-m", "eden_memory.cli.main", "tap", "memory.reflections", "--json")
+    command = (*before, sys.executable, "-m", "eden_memory.cli.main", "tap", "memory.reflections", "--json")
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=pipe, stderr=pipe)
     assert process.stdout is not None

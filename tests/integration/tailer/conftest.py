@@ -4,6 +4,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from eden_memory.runtime.contract.topic_admin import apply_topics
+from eden_memory.runtime.contract.topics import load_topics
+from eden_memory.runtime.kafka import admin_config
 from eden_memory.settings import Settings
 from tests.integration.tailer.harness import Kit, kit
 
@@ -18,4 +21,19 @@ def quick(settings: Settings) -> Settings:
 @pytest.fixture
 async def chat(quick: Settings) -> AsyncIterator[Kit]:
     async with kit(quick) as made:
+        yield made
+
+
+@pytest.fixture
+def topics(quick: Settings) -> None:
+    """Every topic, as `eden run` wants them."""
+    settings = quick.model_copy(update={"kafka": quick.kafka.model_copy(update={"partitions": 3})})
+    assert settings.kafka.bootstrap is not None
+    apply_topics(admin_config(settings.kafka, settings.kafka.bootstrap), load_topics(settings.kafka))
+
+
+@pytest.fixture
+async def app(quick: Settings, topics: None) -> AsyncIterator[Kit]:
+    """The application's side, for tailers that run as processes."""
+    async with kit(quick, topics=()) as made:
         yield made

@@ -1,6 +1,7 @@
 """A chat application's database, a tailer (in this process or as one of its own), and what arrives on Kafka."""
 
 import asyncio
+import json
 import os
 import sys
 import time
@@ -19,10 +20,10 @@ from eden_memory.mongo.client import connect
 from eden_memory.mongo.ids import encode_id
 from eden_memory.runtime.kafka import client_kwargs
 from eden_memory.runtime.stages.publishing import partition_for
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import MessageRecorded, Watermark, decode
+from eden_memory.schemas.events.base import Event
 from eden_memory.settings import Settings
-from schemas.envelope import Envelope
-from schemas.events import MessageRecorded, Watermark, decode
-from schemas.events.base import Event
 
 PARTITIONS = 3
 TOPICS = ("chat.messages", "chat.messages.dead", "memory.candidates", "memory.forgotten")
@@ -158,9 +159,11 @@ class Kit:
         return self.settings.model_copy(update={"tailer": self.settings.tailer.model_copy(update=fields)})
 
     @asynccontextmanager
-    async def tailing(self, settings: Settings | None = None) -> AsyncGenerator[Any]:
+    async def tailing(
+        self, settings: Settings | None = None, *, new_source: bool = False
+    ) -> AsyncGenerator[Any]:
         """A tailer in this process for the block, stopped cleanly after it; what it raises is raised."""
-        async with source_tailing.tailing(settings or self.settings) as part:
+        async with source_tailing.tailing(settings or self.settings, new_source=new_source) as part:
             task = asyncio.create_task(part.run())
             try:
                 yield part
@@ -268,11 +271,16 @@ class TailerProcess:
 
 
 @asynccontextmanager
-async def tailer_process(settings: Settings, log: Path) -> AsyncGenerator[TailerProcess]:
+async def tailer_process(settings: Settings, log: Path, *options: str) -> AsyncGenerator[TailerProcess]:
     """A tailer for the block, killed after it if it still runs."""
     with log.open("wb") as file:
         process = await asyncio.create_subprocess_exec(
-            *COMMAND, env={**os.environ, **_environment(settings)}, stdout=file, stderr=file, cwd=log.parent
+            *COMMAND,
+            *options,
+            env={**os.environ, **_environment(settings)},
+            stdout=file,
+            stderr=file,
+            cwd=log.parent,
         )
     try:
         yield TailerProcess(process, log)
@@ -288,6 +296,9 @@ def _environment(settings: Settings) -> dict[str, str]:
     return {
         "EDEN_MONGODB_URI": settings.mongodb.uri.get_secret_value(),
         "EDEN_MONGODB_DATABASE": settings.mongodb.database,
+        "EDEN_SOURCE_DATABASE": settings.source_database,
+        "EDEN_MESSAGES_COLLECTION": settings.messages.collection,
+        "EDEN_MESSAGES_ROLES": json.dumps(settings.messages.roles),
         "EDEN_KAFKA_BOOTSTRAP": settings.kafka.bootstrap,
         "EDEN_KAFKA_TOPIC_PREFIX": settings.kafka.topic_prefix,
         "EDEN_KAFKA_GROUP_PREFIX": settings.kafka.group_prefix,

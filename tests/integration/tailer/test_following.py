@@ -10,7 +10,7 @@ from bson.raw_bson import RawBSONDocument
 
 from eden_memory.domain.source.changes import version_of
 from eden_memory.mongo.source.tokens import token_time
-from schemas.events import Watermark
+from eden_memory.schemas.events import Watermark
 from tests.integration.tailer.harness import PARTITIONS, Kit, message, until
 
 pytestmark = pytest.mark.servers
@@ -50,7 +50,8 @@ async def test_every_way_of_writing_ends_as_the_collection_is(chat: Kit, pre_ima
         assert topic.last() == expected
         deleted = [one for one in topic.records if one.ended == "deleted"]
         assert len(deleted) == (1 if pre_images else PARTITIONS)
-        assert {one.envelope.entity_version for one in deleted} == {deleted[0].envelope.id.split("@")[1]}
+        (version,) = {one.envelope.entity_version for one in deleted}
+        assert {one.envelope.id for one in deleted} == {f"i.3@{version}/deleted"}
         moved = {one.key for one in topic.records if one.ended == "moved"}
         assert {"i.2", "i.4"} <= moved if not pre_images else moved == {"i.2", "i.4"}
 

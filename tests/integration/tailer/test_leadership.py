@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Generator
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -22,21 +22,6 @@ from tests.room import room
 pytestmark = pytest.mark.servers
 TAKEOVER, STOP = 10.0, 5.0
 NUMBERED = ["text 1", "text 2", "text 3"]
-
-
-@pytest.fixture
-def topics(quick: Settings) -> None:
-    """Every topic, as `eden run` wants them."""
-    settings = quick.model_copy(update={"kafka": quick.kafka.model_copy(update={"partitions": 3})})
-    assert settings.kafka.bootstrap is not None
-    apply_topics(admin_config(settings.kafka, settings.kafka.bootstrap), load_topics(settings.kafka))
-
-
-@pytest.fixture
-async def app(quick: Settings, topics: None) -> AsyncIterator[Kit]:
-    """The application's side, for tailers that run as processes."""
-    async with kit(quick, topics=()) as made:
-        yield made
 
 
 async def leads(tailer: TailerProcess) -> None:

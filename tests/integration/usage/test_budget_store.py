@@ -18,9 +18,9 @@ from eden_memory.mongo.usage.budgets import MongoBudgets
 from eden_memory.mongo.usage.recorded import MongoRecorded
 from eden_memory.mongo.usage.usage_store import MongoUsage
 from eden_memory.mongo.usage.window_budgets import MongoWindowBudgets
+from eden_memory.schemas.documents import Budget, Reservation
+from eden_memory.schemas.events import ModelCalled
 from eden_memory.settings import Settings
-from schemas.documents import Budget, Reservation
-from schemas.events import ModelCalled
 from tests.calls import called
 from tests.names import NAMES
 

@@ -14,9 +14,9 @@ from eden_memory.mongo.spent import spent
 from eden_memory.mongo.usage.budgets import MongoBudgets
 from eden_memory.mongo.usage.usage_store import MongoUsage
 from eden_memory.runtime import metrics
+from eden_memory.schemas.documents import Namespace
+from eden_memory.schemas.events import ModelCalled
 from eden_memory.settings import Settings
-from schemas.documents import Namespace
-from schemas.events import ModelCalled
 from tests.calls import called
 from tests.integration.stages_on_servers import OnServers, on_servers
 from tests.names import NAMES

@@ -17,10 +17,10 @@ import pytest
 from eden_memory.domain.stage import Delivery
 from eden_memory.mongo.usage.totals import Asked, MongoTotals
 from eden_memory.mongo.usage.usage_store import MongoUsage
+from eden_memory.schemas.documents import CountedCall, UsageState, UsageTotal
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import ModelCalled
 from eden_memory.settings import Settings
-from schemas.documents import CountedCall, UsageState, UsageTotal
-from schemas.envelope import Envelope
-from schemas.events import ModelCalled
 from tests.calls import called
 from tests.integration.formation.running_system import until
 from tests.integration.stages_on_servers import OnServers, on_servers
@@ -29,7 +29,7 @@ from tests.names import NAMES
 pytestmark = pytest.mark.servers
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 YEAR = Asked("2026-01-01", "2026-12-31")
-COMMAND = (sys.executable, "-m", "eden_memory.cli.main", "run", "usage")
+COMMAND = (sys.executable, "-m", "tests.quick_sessions", "run", "usage")
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from schemas.events import Event
-from schemas.scopes import Scope
+from eden_memory.schemas.events import Event
+from eden_memory.schemas.scopes import Scope
 from tests.integration.runtime.harness import until
 from tests.integration.stages_on_servers import Topic
 from tests.integration.writer.stage_kit import StageKit, changes, commands

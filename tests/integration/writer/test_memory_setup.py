@@ -11,8 +11,8 @@ from eden_memory.domain.errors import EdenError
 from eden_memory.domain.names import Names
 from eden_memory.mongo.setup import search_indexes
 from eden_memory.mongo.setup.setup import check, set_up
+from eden_memory.schemas.documents import DOCUMENTS
 from eden_memory.settings import Settings
-from schemas.documents import DOCUMENTS
 from tests.integration.writer.writer_kit import PREFIX, Database, apply, fact_rows, store_of
 from tests.names import NAMES
 from tests.unit.projection.memory_histories import delivered, fact

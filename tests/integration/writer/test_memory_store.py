@@ -17,9 +17,9 @@ from eden_memory.domain.projection.memory_batch import memory_batch
 from eden_memory.domain.projection.stored_memory import Applied
 from eden_memory.domain.stage import Delivery
 from eden_memory.mongo.memory.memory_documents import document_of
-from schemas.documents import BUFFER, RECENT_FACTS, Fact
-from schemas.provenance import Call
-from schemas.scopes import Scope
+from eden_memory.schemas.documents import BUFFER, RECENT_FACTS, Fact
+from eden_memory.schemas.provenance import Call
+from eden_memory.schemas.scopes import Scope
 from tests.integration.writer.writer_kit import (
     Database,
     all_of,
@@ -249,6 +249,21 @@ async def test_a_full_buffer_is_filled_up_when_some_of_it_is_absorbed(database: 
     assert [found[0].reflection_id, found[-1].reflection_id] == ["r20", f"r{BUFFER + 19}"]
 
 
+async def test_a_full_buffer_is_filled_up_by_when_it_was_said_also_from_what_an_earlier_version_stored(
+    database: Database,
+) -> None:
+    store = store_of(database)
+    formed = [reflection(f"r{n}", at=n / 10) for n in range(BUFFER)]
+    formed += [reflection(f"later{n}", at=BUFFER + n) for n in range(5)]
+    formed += [reflection(f"read-in{n}", at=BUFFER + 10 + n, said=BUFFER / 10 + n) for n in range(5)]
+    await apply(store, [delivered(one) for one in formed])
+    stored_before: dict[str, Any] = {"_id": {"$in": [f"later{n}" for n in range(5)]}}
+    await database["memory_reflections"].update_many(stored_before, {"$unset": {"said_at": ""}})
+    await apply(store, [delivered(blob(1, [f"r{n}" for n in range(7)]))])
+    found = [one.reflection_id for one in (await snapshot(database, USER.key)).buffer]
+    assert found[-7:] == [*(f"read-in{n}" for n in range(5)), "later0", "later1"]
+
+
 async def test_changed_facts_are_found_by_the_revision_that_wrote_them(database: Database) -> None:
     store = store_of(database)
     await apply(store, [delivered(fact("a", text="a")), delivered(fact("b", text="b"))])
@@ -267,14 +282,19 @@ async def test_the_snapshots_time_is_that_of_the_newest_record(database: Databas
 
 
 OPEN_TRANSACTION = """
-import sys
-from pymongo import MongoClient
-client = MongoClient(sys.argv[1], appname="eden-memory")
-with client.start_session() as session, session.start_transaction():
-    snapshots = client[sys.argv[2]]["memory_snapshots"]
-    snapshots.update_one({}, {"$set": {"revision": 99}}, session=session)
-    print("open", flush=True)
-    sys.stdin.read()
+import asyncio, sys
+from eden_memory.mongo.client import connect
+from eden_memory.settings import MongoSettings
+
+async def main(uri, name):
+    async with connect(MongoSettings(database=name), uri) as client, client.start_session() as session:
+        await session.start_transaction()
+        snapshots = client[name]["memory_snapshots"]
+        await snapshots.update_one({}, {"$set": {"revision": 99}}, session=session)
+        print("open", flush=True)
+        await asyncio.sleep(600)
+
+asyncio.run(main(*sys.argv[1:]))
 """
 
 

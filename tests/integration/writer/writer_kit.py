@@ -12,7 +12,7 @@ from eden_memory.domain.projection.stored_memory import Applied
 from eden_memory.domain.stage import Delivery
 from eden_memory.mongo.memory.memory_documents import document_of
 from eden_memory.mongo.memory.memory_store import MongoMemoryStore
-from schemas.documents import Consolidated, Document, Fact, Reflection, Snapshot, StoredBlob
+from eden_memory.schemas.documents import Consolidated, Document, Fact, Reflection, Snapshot, StoredBlob
 from tests.names import NAMES
 from tests.unit.projection.memory_in_mind import rows_of
 

@@ -3,8 +3,10 @@
 import asyncio
 import sys
 
+from eden_memory.own_process import claim_process
 from tests.integration.stages_on_servers import on_servers, settings_of
 from tests.integration.writer.stage_kit import StageKit
+from tests.quick_sessions import quicken
 
 
 async def main(mongodb: str, kafka: str, name: str) -> None:
@@ -14,4 +16,6 @@ async def main(mongodb: str, kafka: str, name: str) -> None:
 
 
 if __name__ == "__main__":
+    claim_process()
+    quicken()
     asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3]))

@@ -7,15 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.domain.consolidating import change_of, due, within_limit
-from eden_memory.domain.failures import PermanentError
+from eden_memory.domain.failures import PermanentError, QuestionSpent
 from eden_memory.domain.forgetting.forgotten import Mark
 from eden_memory.domain.limits import DEFAULTS
+from eden_memory.domain.material import DatedText
 from eden_memory.domain.stage import Dead, Decision, Retry
 from eden_memory.domain.words import CHARACTERS_OF_A_WORD, words_of
-from schemas.answers import ConsolidatedText
-from schemas.documents import Stream
-from schemas.events import ScopeConsolidated
-from schemas.scopes import Scope
+from eden_memory.schemas.answers import ConsolidatedText
+from eden_memory.schemas.documents import Stream
+from eden_memory.schemas.events import ScopeConsolidated
+from eden_memory.schemas.scopes import Scope
 from tests.unit.consolidating.kit import USER, Around, Model, at, delivery, reflection, snapshot
 
 FOUR = [reflection(number) for number in (1, 2, 3, 4)]
@@ -40,7 +41,8 @@ async def test_a_full_buffer_becomes_the_next_version_of_the_blob() -> None:
     assert result.writes == (f"blob:{USER.key}@7",)
     assert result.key == f"{USER.key}@7"
     prompt, asking = around.model.asked[0]
-    assert prompt.material.buffer == tuple(one.content for one in FOUR)  # pyright: ignore
+    shown = tuple(DatedText(one.said_at, one.content) for one in FOUR)
+    assert prompt.material.buffer == shown  # pyright: ignore
     assert (asking.role, asking.user_id, asking.scope, asking.tier) == ("consolidation", "i.1", USER.key, 0)
     assert asking.shown == ("6", "r1", "r2", "r3", "r4")
 
@@ -71,7 +73,7 @@ async def test_a_stream_sets_threshold_limit_guidance_and_model() -> None:
 async def test_a_closed_session_consolidates_whatever_its_buffer() -> None:
     around = Around(snapshot(FOUR[0], scope=SESSION, closed=True), Model(["text"]))
     event = blob(await around.run())
-    assert (event.because, event.scope) == ("closed", SESSION.model_copy(update={"audience": ()}))
+    assert (event.because, event.scope) == ("closed", SESSION)
 
 
 async def test_a_closed_session_with_nothing_to_absorb_asks_nothing() -> None:
@@ -254,3 +256,39 @@ def test_every_backlog_is_worked_off_to_within_thirty_seconds_of_windows_time(se
         newest = max(one.formed_at for one in state.buffer)
         assert state.consolidated_at is not None
         assert abs((newest - state.consolidated_at).total_seconds()) < 30
+
+
+@pytest.mark.parametrize(
+    ("scope", "tier"),
+    [
+        (USER, 2),
+        (Scope.of_session("s.a", "s.s", ("i.3", "i.1")), 2),
+        (Scope.of_session("s.a", "s.s", ("i.3",)), 0),
+        (Scope.of_group("s.a", "s.g"), 0),
+        (Scope.of_agent("s.a"), 0),
+        (Scope.of_shard("s.a", "notes"), 0),
+    ],
+)
+async def test_the_tier_is_the_highest_of_the_scopes_users(scope: Scope, tier: int) -> None:
+    buffer = [one.model_copy(update={"reflection_id": f"r{n}"}) for n, one in enumerate(FOUR * 3)]
+    around = Around(snapshot(*buffer, scope=scope), Model(["merged text"]), tiers={"i.1": 2})
+    blob(await around.run())
+    assert around.model.asked[0][1].tier == tier
+
+
+async def test_after_a_failure_without_answers_it_waits_for_a_fuller_buffer() -> None:
+    model = Model(["merged text"])
+    model.spent = {f"consolidation:{USER.key}@1:1"}
+    around = Around(snapshot(*FOUR), model)
+    assert await around.run() == ()
+    around.change(buffer=tuple(reflection(number) for number in range(1, 9)))
+    assert blob(await around.run()).version == 1
+    assert model.paid == 1
+
+
+async def test_a_delivery_whose_own_calls_are_used_up_is_given_up() -> None:
+    model = Model([])
+    model.spent = {f"consolidation:{USER.key}@1:1"}
+    around = Around(snapshot(*FOUR), model)
+    with pytest.raises(QuestionSpent):
+        await around.run(delivery(change_of(around.snapshot))._replace(attempt=2))

@@ -5,8 +5,8 @@ from typing import Any
 
 from eden_memory.domain.context.context import Shown
 from eden_memory.domain.limits import limits_of
-from schemas.documents import BufferedReflection, RecentFact, Snapshot
-from schemas.scopes import Scope
+from eden_memory.schemas.documents import BufferedReflection, RecentFact, Snapshot
+from eden_memory.schemas.scopes import Scope
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 AGENT = Scope.of_agent("s.a")
@@ -20,8 +20,12 @@ def fact(content: str, formed_at: datetime, number: int = 0) -> RecentFact:
     return RecentFact(fact_id=f"f{number}", version=1, content=content, formed_at=formed_at)
 
 
-def reflection(content: str, formed_at: datetime, number: int = 0) -> BufferedReflection:
-    return BufferedReflection(reflection_id=f"r{number:04}", content=content, formed_at=formed_at)
+def reflection(
+    content: str, formed_at: datetime, number: int = 0, *, said_at: datetime | None = None
+) -> BufferedReflection:
+    return BufferedReflection(
+        reflection_id=f"r{number:04}", content=content, formed_at=formed_at, said_at=said_at or formed_at
+    )
 
 
 def stored(scope: Scope, **fields: Any) -> Snapshot:

@@ -17,9 +17,9 @@ from eden_memory.domain.context.context import (
     context_xml,
     one_line,
 )
-from schemas.documents import Snapshot
-from schemas.ids import encode
-from schemas.scopes import Scope
+from eden_memory.schemas.documents import Snapshot
+from eden_memory.schemas.ids import encode
+from eden_memory.schemas.scopes import Scope
 from tests.unit.context.parts import AGENT, NOON, before, fact, reflection, shown
 
 USER, GROUP = Scope.of_user("s.a", "s.ada"), Scope.of_group("s.a", "i.7")
@@ -94,6 +94,12 @@ def test_of_a_buffer_the_newest_twice_the_threshold_are_shown_oldest_first() -> 
     xml = context_xml([shown(USER, buffer=buffer[::-1])], NOON, Showing())
     lines = [line.strip() for line in xml.splitlines() if line.strip().startswith("- ")]
     assert lines == [f"- insight {number}" for number in range(12, 20)]
+
+
+def test_a_buffer_is_shown_by_when_it_was_said_whenever_it_was_formed() -> None:
+    read_in = reflection("of January", before(hours=1), said_at=before(days=60))
+    xml = context_xml([shown(USER, buffer=(reflection("of May", before(hours=2)), read_in))], NOON, Showing())
+    assert xml.index("of January") < xml.index("of May")
 
 
 def test_retrieved_facts_stand_last_in_the_order_given() -> None:

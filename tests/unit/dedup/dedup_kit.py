@@ -17,15 +17,15 @@ from eden_memory.domain.fence import Fence
 from eden_memory.domain.forgetting.forgotten import Mark, Marks
 from eden_memory.domain.material import DecisionMaterial
 from eden_memory.domain.stage import Decision, Delivery, Emit
-from processors.fact_dedup import FactDedup, Stores
-from schemas.answers import FactDecision, FactDecisions
-from schemas.documents import Stream
-from schemas.envelope import Envelope
-from schemas.events import FactChanged, FactCommanded, FactsProposed
-from schemas.events.base import Event
-from schemas.fields import pack_vector
-from schemas.provenance import Call, Embedding, SourceMessage, Statement
-from schemas.scopes import Scope
+from eden_memory.processors.fact_dedup import FactDedup, Stores
+from eden_memory.schemas.answers import FactDecision, FactDecisions
+from eden_memory.schemas.documents import Stream
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import FactChanged, FactCommanded, FactsProposed
+from eden_memory.schemas.events.base import Event
+from eden_memory.schemas.fields import pack_vector
+from eden_memory.schemas.provenance import Call, Embedding, SourceMessage, Statement
+from eden_memory.schemas.scopes import Scope
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 ANA = Scope.of_user("s.agent", "s.ana")
@@ -38,9 +38,16 @@ def at(minutes: float) -> datetime:
     return NOON + timedelta(minutes=minutes)
 
 
-def source(message: str, session: str = "s.one", user: str = "s.ana") -> SourceMessage:
+def source(
+    message: str, session: str = "s.one", user: str = "s.ana", minutes: float = 0, said: float | None = None
+) -> SourceMessage:
     return SourceMessage(
-        message_id=f"s.{message}", version=f"{1:016x}", session_id=session, user_id=user, time=NOON
+        message_id=f"s.{message}",
+        version=f"{1:016x}",
+        session_id=session,
+        user_id=user,
+        time=at(minutes),
+        said_at=at(minutes if said is None else said),
     )
 
 
@@ -58,13 +65,21 @@ def delivery(identity: str, event: Event, minutes: float = 0, **fields: Any) -> 
 
 
 def proposal(
-    name: str, *texts: str | tuple[str, Sequence[str]], scope: Scope = ANA, minutes: float = 0, **fields: Any
+    name: str,
+    *texts: str | tuple[str, Sequence[str]],
+    scope: Scope = ANA,
+    minutes: float = 0,
+    said: float | None = None,
+    **fields: Any,
 ) -> Delivery:
-    """A formation's facts; a text alone rests on a message named after formation and place."""
+    """A formation's facts; a text alone rests on a message named after formation and place.
+
+    `minutes`: when the window closed and its messages were written; `said`: when they were said, if before that.
+    """
     facts: list[Statement] = []
     for number, one in enumerate(texts, 1):
         text, messages = (one, [f"{name}-{number}"]) if isinstance(one, str) else one
-        sources = tuple(source(message, f"s.{name}") for message in messages)
+        sources = tuple(source(message, f"s.{name}", minutes=minutes, said=said) for message in messages)
         facts.append(Statement(number=number, text=text, formation_id=f"s.{name}:1", sources=sources))
     event = FactsProposed(
         cause=f"cause-{name}",

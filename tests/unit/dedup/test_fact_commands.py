@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from eden_memory.domain.forgetting.forgotten import Mark
-from schemas.events import FactChanged
+from eden_memory.schemas.events import FactChanged
 from tests.unit.dedup.dedup_kit import ANA, Bench, at, command, embedded, proposal, source
 
 LYON = "Ana lives in Lyon"

@@ -5,10 +5,10 @@ import pytest
 from eden_memory.domain.failures import PermanentError
 from eden_memory.domain.forgetting.forgotten import Mark
 from eden_memory.domain.material import DecisionMaterial
-from processors import fact_dedup
-from schemas.answers import FactDecision
-from schemas.documents import Stream
-from schemas.provenance import Embedding
+from eden_memory.processors import fact_dedup
+from eden_memory.schemas.answers import FactDecision
+from eden_memory.schemas.documents import Stream
+from eden_memory.schemas.provenance import Embedding
 from tests.unit.dedup.dedup_kit import (
     ANA,
     Bench,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.domain.facts.scope_matrix import ScopeMatrix, matrix_of, nearest_before
-from schemas.fields import pack_vector, unpack_vector
+from eden_memory.schemas.fields import pack_vector, unpack_vector
 
 NUMBERS = st.lists(st.integers(-99, 99).map(lambda one: one / 100), min_size=3, max_size=3).map(tuple)
 STEPS = st.lists(st.tuples(st.sampled_from("abcdefghijkl"), st.none() | NUMBERS), max_size=40)

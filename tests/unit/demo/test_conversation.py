@@ -45,9 +45,20 @@ def test_it_is_a_conversation_of_several_days_sessions_and_users(conversation: C
 
 
 def test_messages_stand_in_the_order_in_which_they_were_written(conversation: Conversation) -> None:
-    times = [message.created_at for message in conversation.messages]
+    sessions = [message.session for message in conversation.messages]
+    assert all(message.created_at.tzinfo for message in conversation.messages)
+    for session in dict.fromkeys(sessions):
+        times = [message.created_at for message in conversation.messages if message.session == session]
+        assert times == sorted(times)
+
+
+def test_the_session_that_was_said_first_arrives_last(conversation: Conversation) -> None:
+    """So the date that it names must not overrule the one that a later session corrected it to."""
+    first = min(conversation.messages, key=lambda message: message.created_at)
+    *others, last = dict.fromkeys(message.session for message in conversation.messages)
+    assert first.session == last == "s-mara-plan"
+    times = [message.created_at for message in conversation.messages if message.session in others]
     assert times == sorted(times)
-    assert all(moment.tzinfo for moment in times)
 
 
 def test_every_session_and_user_is_described(conversation: Conversation) -> None:

@@ -10,7 +10,7 @@ from eden_memory.api.errors import NotAnId
 from eden_memory.api.http.routes.reading import tag_is_known
 from eden_memory.api.rates import Rates
 from eden_memory.api.typed_text import id_of, typed_id_of
-from schemas.ids import encode
+from eden_memory.schemas.ids import encode
 
 ADA = Caller("ada", frozenset({"s.a"}), frozenset({"s.ada"}), frozenset({"read"}))
 

@@ -2,12 +2,14 @@
 
 import pytest
 
+from eden_memory.domain.extraction.proposals import proposals_of
 from eden_memory.domain.failures import PermanentError
 from eden_memory.domain.forgetting.forgotten import Mark
-from eden_memory.domain.limits import FACT_WORDS
+from eden_memory.domain.limits import STANDARD
 from eden_memory.domain.material import FactMaterial
-from schemas.answers import ExtractedFacts
-from schemas.documents import Stream
+from eden_memory.schemas.answers import ExtractedFacts
+from eden_memory.schemas.documents import Stream
+from eden_memory.schemas.events import FactsExtracted, decode
 from tests.unit.extraction.windows import (
     AGENT,
     AGENT_SCOPE,
@@ -52,6 +54,20 @@ async def test_facts_go_to_their_scopes_with_the_messages_that_they_rest_on() ->
     assert extracted.call.items == 2
 
 
+async def test_the_record_of_what_was_found_gives_the_same_proposals_again() -> None:
+    found = (
+        fact("The yard has two cranes.", "group", 2, 1),
+        fact("Mara's boat is Tern.", "user", 3),
+        fact("Mara sails to Riga.", "user", 1),
+    )
+    extracted, proposed = await Bench(talk("a", "b", "c"), stating(*found)).facts()
+    recorded = decode(extracted.NAME, extracted.VERSION, extracted.json_bytes())
+    assert isinstance(recorded, FactsExtracted)
+    again = proposals_of(recorded)
+    assert len(again) == 2
+    assert [one.json_bytes() for one in again] == [one.json_bytes() for one in proposed]
+
+
 async def test_a_window_without_messages_asks_nothing_and_still_says_that_it_is_empty() -> None:
     model = stating(fact("x"))
     extracted, proposed = await Bench(talk(because="ended"), model).facts()
@@ -91,7 +107,7 @@ async def test_a_fact_over_its_words_is_shortened_at_a_sentence() -> None:
     bench = Bench(talk("a"), stating(fact(long)))
     extracted, _ = await bench.facts()
     assert extracted.facts[0].text.endswith("end here.")
-    assert len(extracted.facts[0].text.split()) <= FACT_WORDS
+    assert len(extracted.facts[0].text.split()) <= STANDARD.fact_words
     assert bench.counted.left["shortened"] == 1
 
 
@@ -99,7 +115,7 @@ async def test_a_streams_own_word_limit_comes_first() -> None:
     bench = Bench(talk("a"), stating(fact("word " * 60, "user"), fact("term " * 60, "group")))
     bench.kept.streams["user"] = Stream(_id="x", agent_id=AGENT, scope="user", item_word_limit=50)
     extracted, _ = await bench.facts()
-    assert [len(one.text.split()) for one in extracted.facts] == [50, FACT_WORDS]
+    assert [len(one.text.split()) for one in extracted.facts] == [50, STANDARD.fact_words]
     assert "at most 50 words" in bench.model.prompts[0].system
 
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.domain.asking import Prompt
-from eden_memory.domain.limits import DEFAULTS, FACT_WORDS, FACTS_OF_A_WINDOW, REFLECTION_WORDS
+from eden_memory.domain.limits import DEFAULTS, STANDARD
 from eden_memory.domain.words import CHARACTERS_OF_A_WORD
-from schemas.answers import ExtractedFacts, StatedFact, StatedReflection, StatedReflections
+from eden_memory.schemas.answers import ExtractedFacts, StatedFact, StatedReflection, StatedReflections
 from tests.unit.extraction.windows import (
     AGENT_SCOPE,
     ALL_SCOPES,
@@ -79,10 +79,10 @@ async def test_message_numbers_that_were_not_shown_become_no_source() -> None:
 async def test_a_flood_stays_within_every_limit() -> None:
     flood = [fact("x" * 100_000, "user", 1)] + [fact(f"fact {n} " * 500, "agent", 1) for n in range(5_000)]
     extracted, proposed = await Bench(talk("a"), stating(*flood)).facts()
-    assert len(extracted.facts) == FACTS_OF_A_WINDOW
-    assert extracted.cut == len(flood) - FACTS_OF_A_WINDOW
-    assert all(len(one.text.split()) <= FACT_WORDS for one in extracted.facts)
-    assert all(len(one.text) <= FACT_WORDS * CHARACTERS_OF_A_WORD for one in extracted.facts)
+    assert len(extracted.facts) == STANDARD.facts
+    assert extracted.cut == len(flood) - STANDARD.facts
+    assert all(len(one.text.split()) <= STANDARD.fact_words for one in extracted.facts)
+    assert all(len(one.text) <= STANDARD.fact_words * CHARACTERS_OF_A_WORD for one in extracted.facts)
     assert sum(len(one.json_bytes()) for one in proposed) < 1_000_000
 
 
@@ -138,11 +138,11 @@ async def test_whatever_a_model_returns_as_facts_stays_within_what_was_shown(
     extracted, proposed = await Bench(window, stating(*facts)).facts()
     allowed = {scope.key for scope in window.scopes if scope.kind in ("agent", "group", "user")}
     shown = {one.message_id for one in window.messages}
-    assert len(extracted.facts) <= FACTS_OF_A_WINDOW
+    assert len(extracted.facts) <= STANDARD.facts
     for one in extracted.facts:
         assert one.scope.key in allowed
         assert one.text.split()
-        assert len(one.text.split()) <= FACT_WORDS
+        assert len(one.text.split()) <= STANDARD.fact_words
         assert one.sources
         assert {source.message_id for source in one.sources} <= shown
     stated_again = [text for facts in texts(proposed).values() for text in facts]
@@ -160,5 +160,5 @@ async def test_whatever_a_model_returns_as_reflections_stays_within_what_was_sho
     limits = {scope.key: DEFAULTS[scope.kind].most for scope in ALL_SCOPES}
     assert all(counts[key] <= limits[key] for key in counts)
     assert len({one.reflection_id for one in formed}) == len(formed)
-    assert all(0 < len(one.text.split()) <= REFLECTION_WORDS for one in formed)
+    assert all(0 < len(one.text.split()) <= STANDARD.reflection_words for one in formed)
     assert all(one.sources for one in formed)

@@ -1,16 +1,17 @@
 """reflection-extraction: one call for all scopes; the session's last word follows its last reflections."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from eden_memory.domain.failures import PermanentError
 from eden_memory.domain.forgetting.forgotten import Mark
-from eden_memory.domain.limits import REFLECTION_WORDS
+from eden_memory.domain.limits import STANDARD
 from eden_memory.domain.material import ReflectionMaterial, ScopeBrief
-from schemas.documents import BufferedReflection, Snapshot, Stream
-from schemas.events import FactsExtracted
-from schemas.scopes import Scope
+from eden_memory.schemas.documents import BufferedReflection, Snapshot, Stream
+from eden_memory.schemas.events import FactsExtracted
+from eden_memory.schemas.scopes import Scope
 from tests.unit.extraction.windows import (
     AGENT,
     AGENT_SCOPE,
@@ -88,6 +89,18 @@ async def test_one_call_forms_reflections_of_all_scopes_and_shards() -> None:
     assert closed == []
 
 
+async def test_a_reflection_was_said_when_the_newest_of_its_messages_was_whenever_its_window_closed() -> None:
+    january = NOON - timedelta(days=50)
+    told = tuple(
+        replace(said(number, "a"), created_at=january + timedelta(days=number)) for number in (1, 2, 3)
+    )
+    stated = (reflection("Wants lists.", "user", 1, 2), reflection("Wants no tables.", "user"))
+    formed, _ = await Bench(Talk(told), reflecting(*stated, GOAL)).reflections()
+    days = {one.text: (one.said_at - january).days for one in formed}
+    assert days == {"Wants lists.": 2, "Wants no tables.": 3, GOAL.text: 1}
+    assert {one.formed_at for one in formed} == {NOON + timedelta(hours=1)}
+
+
 async def test_failed_and_empty_extractions_form_the_sessions_reflections_all_the_same() -> None:
     window = talk("a").requested.window()
     for outcome in ("failed", "empty"):
@@ -122,7 +135,7 @@ async def test_the_newest_of_each_buffer_and_the_text_are_shown_with_the_facts_j
     found, _ = await Bench(talk("a"), stating(fact("Tern is blue.", "user", 1))).facts()
     await bench.reflections(found)
     shown = brief(bench, "user")
-    assert (shown.blob, shown.buffer) == ("Likes lists.", tuple(buffer[-8:]))
+    assert (shown.blob, [one.text for one in shown.buffer]) == ("Likes lists.", buffer[-8:])
     assert (shown.least, shown.most) == (0, 4)
     assert "- Tern is blue." in bench.model.prompts[0].user
     assert (bench.model.askings[0].role, bench.model.askings[0].tier) == ("reflections", 1)
@@ -139,7 +152,7 @@ async def test_forgotten_texts_and_reflections_are_not_shown() -> None:
     ]
     await bench.reflections(found)
     shown = brief(bench, "user")
-    assert (shown.blob, shown.buffer) == (None, ("two",))
+    assert (shown.blob, [one.text for one in shown.buffer]) == (None, ["two"])
     assert "secret" not in bench.model.prompts[0].user
 
 
@@ -164,7 +177,7 @@ async def test_limits_hold_per_scope_and_a_streams_own_come_first() -> None:
 async def test_reflections_keep_to_their_words() -> None:
     bench = Bench(talk("a"), reflecting(reflection("word " * 60, "session")))
     formed, _ = await bench.reflections()
-    assert len(formed[0].text.split()) == REFLECTION_WORDS
+    assert len(formed[0].text.split()) == STANDARD.reflection_words
 
 
 async def test_contact_data_leaves_agent_group_and_shard_for_the_user_within_the_users_limit() -> None:

@@ -1,6 +1,6 @@
 """Windows, what stages find of them, and a model that answers by a script."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -11,16 +11,28 @@ from eden_memory.domain.stage import Delivery
 from eden_memory.domain.windows.trigger import StoredMessage
 from eden_memory.domain.windows.window_request import StoredWindow
 from eden_memory.domain.windows.windows import Closed
-from processors.fact_extraction import FactExtraction
-from processors.reflection_extraction import ReflectionExtraction
-from schemas.answers import Answer, ExtractedFacts, StatedFact, StatedReflection, StatedReflections
-from schemas.documents import Snapshot, Stream
-from schemas.envelope import Envelope
-from schemas.events import FactsExtracted, FactsProposed, FormationRequested, ReflectionFormed, SessionClosed
-from schemas.events.base import Event
-from schemas.events.formation import ClosedBecause
-from schemas.provenance import Call, MessageRef
-from schemas.scopes import Scope
+from eden_memory.processors.fact_extraction import FactExtraction
+from eden_memory.processors.reflection_extraction import ReflectionExtraction
+from eden_memory.schemas.answers import (
+    Answer,
+    ExtractedFacts,
+    StatedFact,
+    StatedReflection,
+    StatedReflections,
+)
+from eden_memory.schemas.documents import Snapshot, Stream
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import (
+    FactsExtracted,
+    FactsProposed,
+    FormationRequested,
+    ReflectionFormed,
+    SessionClosed,
+)
+from eden_memory.schemas.events.base import Event
+from eden_memory.schemas.events.formation import ClosedBecause
+from eden_memory.schemas.provenance import Call, MessageRef
+from eden_memory.schemas.scopes import Scope
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 AGENT, SESSION, MARA, TOM = "s.juniper", "s.talk", "s.mara", "s.tom"
@@ -172,6 +184,10 @@ class Kept:
 
     async def snapshots(self, scope_keys: Iterable[str]) -> dict[str, Snapshot]:
         return {one: self.shots[one] for one in scope_keys if one in self.shots}
+
+    async def without_users(self, scope_keys: Iterable[str], private: Collection[str]) -> dict[str, Snapshot]:
+        del private  # nothing here rests on what users said
+        return await self.snapshots(scope_keys)
 
     async def among(self, named: Iterable[tuple[str, str]]) -> Marks:
         wanted = set(named)

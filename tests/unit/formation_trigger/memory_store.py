@@ -1,7 +1,7 @@
 """formation-trigger's store in memory, for properties: it can fail at every write, and keeps what came before."""
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from copy import deepcopy
 from datetime import datetime
 from typing import TypeVar
@@ -34,6 +34,14 @@ class MemoryStore:
     async def sessions(self, ids: Iterable[str], partition: int) -> dict[str, Session]:
         return {name: self.session(name, partition) for name in ids}
 
+    async def authors_among(
+        self, session_id: str, users: Collection[str], besides: Collection[str]
+    ) -> set[str]:
+        others = (one for name, one in self.stored_messages.items() if name not in besides)
+        return {one.user_id for one in others if one.session_id == session_id and one.user_id in users} - {
+            None
+        }  # pyright: ignore[reportReturnType]
+
     async def due(self, partition: int, time: datetime, most: int) -> list[str]:
         due = [(one.due_at, one.session_id) for one in self._of(partition) if one.due_at is not None]
         return [name for at, name in sorted(due) if at <= time][:most]
@@ -58,6 +66,9 @@ class MemoryStore:
         return self.places.get(partition, 0)
 
     async def put(self, write: BatchWrite) -> int | None:
+        for window in self.stored_windows.values():
+            for one in window.messages:
+                one.text = None if one.message_id in write.forgotten else one.text
         parts = list(write.closing)
         self._dice.shuffle(parts)
         steps = [([one], one.messages) for one in parts]
@@ -132,7 +143,9 @@ class MemoryStore:
         stored = self.stored_messages.get(one.message_id)
         if stored is None or one.replaces is None:
             return stored is None and one.replaces is None
-        return (stored.version, stored.formation_id) == (one.replaces, one.formation_id)
+        if stored.forgotten and not one.forgotten:
+            return False
+        return (stored.version, stored.formation_id) == one.replaces
 
     def _stored(self, one: Session) -> Session:
         copy = self._copy(one, {}, stored=True)
@@ -153,7 +166,7 @@ class MemoryStore:
             controls=list(one.controls),
             last_control=one.last_control,
             late=one.late,
-            audiences=deepcopy(one.audiences),
+            audiences=one.audiences,
             users=one.users,
             due_at=one.due_at,
         )
@@ -163,7 +176,8 @@ class MemoryStore:
 
 
 def _free(stored: StoredMessage, session_id: str) -> bool:
-    return (stored.session_id, stored.formation_id, stored.deleted) == (session_id, None, False)
+    taken = stored.formation_id, stored.deleted, stored.forgotten
+    return stored.session_id == session_id and taken == (None, False, False)
 
 
 def _place(one: StoredMessage) -> int:

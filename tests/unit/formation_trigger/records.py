@@ -4,18 +4,31 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+from eden_memory.domain.forgetting.forgotten import Mark, Marks
+from eden_memory.domain.source.message_mapping import FieldPaths, MessageMapping, Reason
 from eden_memory.domain.stage import Decision, Delivery, Emit
 from eden_memory.domain.windows.participants import Missing, SessionFacts
 from eden_memory.domain.windows.switched_off import Off
-from eden_memory.domain.windows.trigger_batch import Counts
-from eden_memory.ports import TriggerStore
-from processors.formation_trigger import FormationTrigger
-from schemas.envelope import Envelope
-from schemas.events import FormationAsked, FormationRequested, MessageRecorded, SessionEnded, Watermark
-from schemas.events.base import Event
-from schemas.events.chat import Role
+from eden_memory.domain.windows.trigger_batch import Counts, erased
+from eden_memory.ports import Forgetting, TriggerStore
+from eden_memory.processors.formation_trigger import FormationTrigger
+from eden_memory.runtime.stages.codec import Encoder
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import (
+    FormationAsked,
+    FormationRequested,
+    MessageRecorded,
+    SessionEnded,
+    Watermark,
+)
+from eden_memory.schemas.events.base import Event
+from eden_memory.schemas.events.chat import Role
+from eden_memory.schemas.ids import encode
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
+
+
+MAPPING = MessageMapping(FieldPaths("session", "role", "text", "user", "at"), "test", encode)
 
 
 def version(number: int) -> str:
@@ -35,7 +48,7 @@ def delivery(
     envelope = Envelope(
         id=identity,
         name=event.NAME if event else MessageRecorded.NAME,
-        version=1,
+        version=event.VERSION if event else MessageRecorded.VERSION,
         source="test",
         time=time,
         subject=key,
@@ -72,17 +85,26 @@ def message(
     return delivery(name, session, at(minutes), event, f"{name}@{version(number)}")
 
 
-def gone(name: str, session: str | None, number: int, minutes: float, reason: str = "deleted") -> Delivery:
-    """A tombstone of a message."""
-    identity = f"{name}@{version(number)}-{reason}"
-    ended = {"entity_version": version(number), "reason": reason} | ({"scope": session} if session else {})
-    return delivery(name, session or name, at(minutes), None, identity, **ended)
+def gone(name: str, session: str | None, number: int, minutes: float, reason: Reason = "deleted") -> Delivery:
+    """The tailer's own tombstone of a message."""
+    record = MAPPING.tombstone(name, version(number), at(minutes), reason, session_id=session)
+    return Delivery(Envelope.of_headers(record.headers), None, "chat.messages", record.key.decode())
 
 
-def asked(session: str, number: int, minutes: float) -> Delivery:
-    """Form now."""
+def opted_out(name: str, session: str, number: int, minutes: float) -> Delivery:
+    """The stage's own tombstone of a message whose session or author is switched off."""
+    cause = message(name, session, number, minutes)
+    encoder = Encoder("formation-trigger", lambda _: "chat.messages")
+    (record,) = encoder.records([erased(name, version(number), session)], [cause])
+    return Delivery(Envelope.of_headers(record.headers), None, record.topic, name)
+
+
+def asked(session: str, number: int, minutes: float, *, if_due: bool = False) -> Delivery:
+    """Form now, or if a window is due."""
     name = f"o.{number:024x}"
-    event = FormationAsked(inbox_id=name, session_id=session, version=version(number), asked_by="ana")
+    event = FormationAsked(
+        inbox_id=name, session_id=session, version=version(number), asked_by="ana", if_due=if_due
+    )
     return delivery(name, session, at(minutes), event, f"{name}@{version(number)}")
 
 
@@ -111,7 +133,7 @@ class Sessions:
     async def look_up(self, session_ids: Iterable[str]) -> dict[str, SessionFacts | Missing]:
         wanted = list(session_ids)
         self.asked += wanted
-        return {one: self.said.get(one, SessionFacts("s.default", None)) for one in wanted}
+        return {one: self.said.get(one, SessionFacts("s.default", None, sharing="team")) for one in wanted}
 
     @property
     def switches(self) -> bool:
@@ -121,6 +143,17 @@ class Sessions:
         users = frozenset(self.off_users)
         alone = {one for one, named in authors.items() if named and users >= set(named)}
         return Off(frozenset(alone | (self.off_sessions & set(authors))), users)
+
+
+@dataclass
+class KnownMarks:
+    """What is forgotten; a test adds to it."""
+
+    marks: list[Mark] = field(default_factory=list[Mark])
+
+    async def among(self, named: Iterable[tuple[str, str]]) -> Marks:
+        wanted = set(named)
+        return Marks(one for one in self.marks if (one.kind, one.target) in wanted)
 
 
 @dataclass
@@ -138,10 +171,15 @@ class Watching:
 
 
 def trigger(
-    store: TriggerStore, sessions: Sessions | None = None, watch: Watching | None = None
+    store: TriggerStore,
+    sessions: Sessions | None = None,
+    watch: Watching | None = None,
+    forgotten: Forgetting | None = None,
 ) -> FormationTrigger:
     """A process's stage, newly started."""
-    return FormationTrigger(store, sessions or Sessions(), "v1", watch or Watching())
+    return FormationTrigger(
+        store, sessions or Sessions(), "v1", watch or Watching(), forgotten or KnownMarks()
+    )
 
 
 async def run(stage: FormationTrigger, *batches: Sequence[Delivery]) -> list[Emit]:

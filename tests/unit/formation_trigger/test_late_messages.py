@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eden_memory.domain.stage import Delivery
-from schemas.events import FormationAsked, SessionEnded
+from eden_memory.schemas.events import FormationAsked, SessionEnded
 from tests.unit.formation_trigger.memory_store import MemoryStore
 from tests.unit.formation_trigger.records import (
     Sessions,
@@ -86,8 +86,9 @@ def asked_last(log: list[Delivery]) -> dict[str, str]:
     """Of each session, the highest version at which a window was asked for."""
     found: dict[str, str] = dict.fromkeys(SESSIONS, "")
     for one in log:
-        if isinstance(one.event, SessionEnded | FormationAsked):
-            found[one.event.session_id] = max(found[one.event.session_id], one.event.version)
+        event = one.event
+        if isinstance(event, SessionEnded) or (isinstance(event, FormationAsked) and not event.if_due):
+            found[event.session_id] = max(found[event.session_id], event.version)
     return found
 
 

@@ -8,8 +8,8 @@ import pytest
 from eden_memory.domain.stage import Decision, Delivery, Emit, Erase
 from eden_memory.domain.windows.participants import Missing, SessionFacts
 from eden_memory.domain.windows.windows import Limits
-from processors.formation_trigger import FormationTrigger
-from schemas.events import FormationRequested
+from eden_memory.processors.formation_trigger import FormationTrigger
+from eden_memory.schemas.events import FormationRequested
 from tests.unit.formation_trigger.memory_store import Crash, MemoryStore
 from tests.unit.formation_trigger.records import (
     Sessions,
@@ -71,7 +71,7 @@ async def test_a_session_that_is_off_forms_nothing_and_leaves_no_text() -> None:
 
 async def test_a_session_whose_users_are_all_off_is_off_and_its_assistant_is_not_heard_either() -> None:
     store = MemoryStore(Limits())
-    sessions = Sessions({S: SessionFacts("s.agent", ("i.1",))}, off_users={"i.1"})
+    sessions = Sessions({S: SessionFacts("s.agent", ("i.1",), sharing="team")}, off_users={"i.1"})
     answer = message("s.m2", S, 2, 1, role="assistant", user=None)
     found = await sent(trigger(store, sessions), [message("s.m1", S, 1, 0), answer, asked(S, 10, 2)])
     assert [name for name, _ in gone(found)] == ["s.m1", "s.m2"]
@@ -81,7 +81,7 @@ async def test_a_session_whose_users_are_all_off_is_off_and_its_assistant_is_not
 
 async def test_of_several_users_only_the_one_who_is_off_is_left_out_and_none_has_user_scope() -> None:
     store = MemoryStore(Limits())
-    sessions = Sessions({S: SessionFacts("s.agent", ("i.1", "i.2"))}, off_users={"i.2"})
+    sessions = Sessions({S: SessionFacts("s.agent", ("i.1", "i.2"), sharing="team")}, off_users={"i.2"})
     records = [message("s.m1", S, 1, 0), message("s.m2", S, 2, 1, user="i.2"), message("s.m3", S, 3, 2)]
     found = await sent(trigger(store, sessions), records, [asked(S, 10, 3)])
     assert gone(found) == [("s.m2", version(2))]
@@ -92,7 +92,10 @@ async def test_of_several_users_only_the_one_who_is_off_is_left_out_and_none_has
 
 
 async def test_what_waited_when_a_user_was_switched_off_is_left_out_of_the_window() -> None:
-    store, sessions = MemoryStore(Limits()), Sessions({S: SessionFacts("s.agent", ("i.1", "i.2"))})
+    store, sessions = (
+        MemoryStore(Limits()),
+        Sessions({S: SessionFacts("s.agent", ("i.1", "i.2"), sharing="team")}),
+    )
     stage = trigger(store, sessions)
     await sent(stage, [message("s.m1", S, 1, 0), message("s.m2", S, 2, 1, user="i.2")])
     sessions.off_users.add("i.2")
@@ -120,7 +123,7 @@ async def test_a_window_that_waited_for_a_document_loses_those_who_were_switched
     stage = trigger(store, sessions)
     records = [message("s.m1", S, 1, 0), message("s.m2", S, 2, 1, user="i.2"), asked(S, 10, 2)]
     assert not await sent(stage, records)
-    sessions.said[S] = SessionFacts("s.agent", ("i.1", "i.2"))
+    sessions.said[S] = SessionFacts("s.agent", ("i.1", "i.2"), sharing="team")
     sessions.off_users.add("i.2")
     found = await sent(stage, [watermark(20, 3)])
     assert gone(found) == [("s.m2", version(2))]

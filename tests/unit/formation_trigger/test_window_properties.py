@@ -1,15 +1,18 @@
 """The same records give the same windows: in any batches, repeated from anywhere, with a crash at any write."""
 
 import random
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eden_memory.domain.stage import Delivery, Emit
+from eden_memory.domain.windows.own_sessions import own_session
 from eden_memory.domain.windows.participants import Missing
 from eden_memory.domain.windows.windows import Limits
-from schemas.events import Forgotten, FormationRequested, MessageRecorded
+from eden_memory.schemas.events import Forgotten, FormationRequested, MessageRecorded
+from eden_memory.schemas.ids import encode
 from tests.unit.formation_trigger.memory_store import Crash, MemoryStore
 from tests.unit.formation_trigger.records import (
     Sessions,
@@ -18,6 +21,7 @@ from tests.unit.formation_trigger.records import (
     formations,
     gone,
     message,
+    names,
     run,
     trigger,
     watermark,
@@ -36,10 +40,21 @@ KINDS = (
     "delete",
     "move",
     "ask",
+    "ask if due",
     "end",
     "watermark",
 )
 
+OWN = tuple(encode(own_session("s.a", f"i.{number}")) for number in range(3))
+added = st.lists(
+    st.tuples(
+        st.sampled_from(("new", "new", "ask", "end", "watermark")),
+        st.integers(0, 2),
+        st.integers(0, 7),
+        st.sampled_from([0.0, 0.1, 11.0]),
+    ),
+    max_size=30,
+)
 steps = st.lists(
     st.tuples(
         st.sampled_from(KINDS),
@@ -55,6 +70,7 @@ steps = st.lists(
 class Application:
     """Turns steps into the records that a tailer would write, and knows what is left of each message."""
 
+    sessions: Sequence[str] = SESSIONS
     log: list[Delivery] = field(default_factory=list[Delivery])
     home: dict[str, str] = field(default_factory=dict[str, str])
     minutes: float = 0.0
@@ -63,7 +79,7 @@ class Application:
     def step(self, kind: str, session: int, which: int, minutes: float) -> None:
         self.minutes += minutes
         self.version += 1
-        name, at, now = SESSIONS[session], self.version, self.minutes
+        name, at, now = self.sessions[session], self.version, self.minutes
         old = sorted(self.home)[which % len(self.home)] if self.home else None
         match kind:
             case "new" | "empty":
@@ -80,6 +96,8 @@ class Application:
                 self._write(old, name, f"moved {at}")
             case "ask":
                 self.log.append(asked(name, at, now))
+            case "ask if due":
+                self.log.append(asked(name, at, now, if_due=True))
             case "end":
                 self.log.append(ended(name, at, now))
             case "watermark":
@@ -93,8 +111,8 @@ class Application:
         self.log.append(message(name, session, self.version, self.minutes, text, user=author))
 
 
-def written(told: list[tuple[str, int, int, float]]) -> list[Delivery]:
-    application = Application()
+def written(told: list[tuple[str, int, int, float]], sessions: Sequence[str] = SESSIONS) -> list[Delivery]:
+    application = Application(sessions)
     for one in told:
         application.step(*one)
     return application.log
@@ -157,6 +175,32 @@ async def test_batches_repeats_and_crashes_change_no_window(
     for session in SESSIONS:
         of = [name for name in ids(rough) if name.startswith(f"{session}/")]
         assert of == [name for name in ids(plain) if name.startswith(f"{session}/")]
+
+
+@given(told=added, seed=st.integers(0, 2**32))
+@settings(max_examples=250, deadline=None)
+async def test_added_texts_that_wait_share_windows_and_each_is_formed_once_when_it_was_asked_for(
+    told: list[tuple[str, int, int, float]], seed: int
+) -> None:
+    log, store = written(told, OWN), MemoryStore(LIMITS, seed)
+    rough = {
+        one.formation_id: one
+        for one in formations(await roughly(log, store, random.Random(seed), Sessions()))
+    }
+    assert set(rough) == set(store.stored_windows), "every window that is stored is published"
+    plain = {one.formation_id: one for one in formations(await plainly(log))}
+    assert sorted(members(rough.values())) == sorted(members(plain.values()))
+
+
+async def test_texts_added_at_once_close_one_window_and_a_message_after_them_waits() -> None:
+    own, stage = OWN[0], trigger(MemoryStore(Limits()))
+    batch = [one for n in range(1, 7, 2) for one in (message(f"s.m{n}", own, n, 0), asked(own, n + 1, 0))]
+    found = formations(await run(stage, [*batch, message("s.after", own, 9, 0)], batch))
+    assert [(names(one), one.closed_because) for one in found] == [(["s.m1", "s.m3", "s.m5"], "asked")]
+
+
+def members(windows: Iterable[FormationRequested]) -> list[str]:
+    return [name for one in windows for name in names(one)]
 
 
 @given(told=steps, seed=st.integers(0, 2**32))

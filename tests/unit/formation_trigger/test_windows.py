@@ -8,10 +8,11 @@ import pytest
 from eden_memory.domain.stage import Delivery
 from eden_memory.domain.windows.participants import Missing, SessionFacts
 from eden_memory.domain.windows.windows import Limits
-from processors import formation_trigger
-from schemas.events import Forgotten
+from eden_memory.processors import formation_trigger
+from eden_memory.schemas.events import Forgotten
 from tests.unit.formation_trigger.memory_store import MemoryStore
 from tests.unit.formation_trigger.records import (
+    KnownMarks,
     Sessions,
     Watching,
     asked,
@@ -93,6 +94,29 @@ async def test_a_repeated_control_record_closes_nothing_more() -> None:
     assert len({one.formation_id for one in formations(published)}) == 1
 
 
+async def test_asking_for_what_is_due_forms_by_the_rule_alone() -> None:
+    store = MemoryStore(Limits())
+    assert not await run(trigger(store), some(44), [asked(S, 100, 3, if_due=True)])
+    lowered = MemoryStore(Limits(messages=40))
+    lowered.stored_sessions, lowered.stored_messages = store.stored_sessions, store.stored_messages
+    lowered.places = store.places
+    (one,) = formations(await run(trigger(lowered), [asked(S, 101, 3, if_due=True)]))
+    assert (len(one.messages), one.closed_because) == (44, "messages")
+
+
+@pytest.mark.parametrize(("count", "minutes", "because"), [(4, 9.9, None), (3, 60, None), (4, 10.1, "cold")])
+async def test_asking_for_what_is_due_takes_a_cold_session_and_no_other(
+    count: int, minutes: float, because: str | None
+) -> None:
+    published = await run(trigger(MemoryStore(Limits())), some(count), [asked(S, 100, minutes, if_due=True)])
+    assert [one.closed_because for one in formations(published)] == ([because] if because else [])
+
+
+async def test_what_comes_late_is_not_formed_because_somebody_asked_for_what_is_due() -> None:
+    records = [asked(S, 10, 1, if_due=True), *some(2), watermark(20, 5)]
+    assert not formations(await run(trigger(MemoryStore(Limits())), records))
+
+
 async def test_an_edit_before_its_window_counts_and_keeps_the_place() -> None:
     store = MemoryStore(Limits())
     edited = message("s.m1", S, 20, 2, "the new text")
@@ -140,7 +164,7 @@ async def test_a_message_deleted_after_its_window_is_noted() -> None:
 
 async def test_keeping_deleted_messages_forgets_nothing() -> None:
     stage = formation_trigger.FormationTrigger(
-        MemoryStore(Limits()), Sessions(), "v1", Watching(), forgets=False
+        MemoryStore(Limits()), Sessions(), "v1", Watching(), KnownMarks(), forgets=False
     )
     assert not await run(stage, [*some(2), gone("s.m2", S, 9, 1)])
 
@@ -164,12 +188,15 @@ async def test_a_message_moved_there_and_back_waits_again() -> None:
     assert names(one) == ["s.m1"]
 
 
-async def test_a_missing_message_is_counted_and_stays() -> None:
-    watch = Watching()
-    stage = trigger(MemoryStore(Limits()), watch=watch)
+async def test_a_missing_message_is_counted_noted_and_stays() -> None:
+    watch, store = Watching(), MemoryStore(Limits())
+    stage = trigger(store, watch=watch)
     published = await run(stage, [*some(2), gone("s.m1", None, 9, 1, "missing"), asked(S, 10, 1)])
     assert len(formations(published)[0].messages) == 2
     assert sum(one.missing for one in watch.counts) == 1
+    assert [name for name, one in store.stored_messages.items() if one.missing] == ["s.m1"]
+    await run(stage, [message("s.m1", S, 20, 4, "it is back")])
+    assert not any(one.missing for one in store.stored_messages.values())
 
 
 async def test_a_message_waits_once_it_has_text() -> None:
@@ -191,7 +218,7 @@ async def test_a_session_without_its_document_waits_with_the_reason_and_goes_on_
     waiting = [[*some(2), asked(S, 10, 1)], [*some(2, 11), asked(S, 20, 2)], [watermark(30, 3)]]
     assert not await run(stage, *waiting)
     assert (store.stored_sessions[S].waits_for, watch.sessions) == ("no document s.s in sessions", 1)
-    sessions.said[S] = SessionFacts("s.agent", ("i.1",))
+    sessions.said[S] = SessionFacts("s.agent", ("i.1",), sharing="team")
     first, second = formations(await run(stage, [watermark(31, 3.2)], [watermark(32, 3.4)]))
     assert (names(first), names(second)) == (["s.m1", "s.m2"], ["s.m11", "s.m12"])
     assert (store.stored_sessions[S].waits_for, watch.sessions) == (None, 0)
@@ -242,10 +269,10 @@ async def test_watermarks_of_one_batch_close_their_shares_one_after_the_other(
 
 
 async def test_two_users_leave_no_user_scope_and_one_who_left_neither() -> None:
-    sessions = Sessions({S: SessionFacts("s.agent", ("i.1", "i.2"))})
+    sessions = Sessions({S: SessionFacts("s.agent", ("i.1", "i.2"), sharing="team")})
     stage = trigger(MemoryStore(Limits()), sessions)
     (both,) = formations(await run(stage, [message("s.m1", S, 1, 0), asked(S, 10, 1)]))
-    sessions.said[S] = SessionFacts("s.agent", ("i.1",))
+    sessions.said[S] = SessionFacts("s.agent", ("i.1",), sharing="team")
     left = [message("s.m2", S, 11, 2, user="i.2"), asked(S, 20, 3)]
     (after,) = formations(await run(stage, left))
     alone = [message("s.m3", S, 21, 4, user="i.1"), asked(S, 30, 5)]
@@ -259,7 +286,7 @@ async def test_session_memory_begins_anew_when_a_user_joins_and_goes_on_when_the
     stage = trigger(MemoryStore(Limits()), sessions)
     keys: list[str] = []
     for number, users in enumerate([("i.1",), ("i.1", "i.2"), ("i.1",), ("i.1", "i.3")]):
-        sessions.said[S] = SessionFacts("s.agent", users)
+        sessions.said[S] = SessionFacts("s.agent", users, sharing="team")
         records = [message(f"s.m{number}", S, 10 * number + 1, number), asked(S, 10 * number + 2, number)]
         (one,) = formations(await run(stage, records))
         keys.append(one.scopes[-1].key)

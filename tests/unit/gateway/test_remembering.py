@@ -14,8 +14,8 @@ from eden_memory.api.gateway.memory_text import MemoryText, in_one, memory_text,
 from eden_memory.api.gateway.remembering import Remembered, Remembering
 from eden_memory.api.gateway.who import Who
 from eden_memory.domain.context.context import FactLine
+from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import GatewaySettings, Settings
-from schemas.scopes import Scope
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 USER = Scope.of_user("s.a", "s.u")
@@ -51,7 +51,8 @@ async def _said(value: Any) -> Any:
 
 
 def hit(content: str) -> Any:
-    return SimpleNamespace(fact_id="f", content=content, scope=USER, score=0.9, formed_at=NOW, version=1)
+    times = {"formed_at": NOW, "said_at": NOW, "valid_from": NOW}
+    return SimpleNamespace(fact_id="f", content=content, scope=USER, score=0.9, version=1, **times)
 
 
 async def remembered(service: Service, asked: Asked | None = None, **gateway: Any) -> Remembered:

@@ -107,3 +107,20 @@ def test_the_lock_file_names_every_jar_once_with_a_checksum() -> None:
     assert len({jar.file_name for jar in locked}) == len(locked)
     assert all(len(jar.sha256) == 64 and jar.size > 0 for jar in locked)
     assert {"kafka_2.13-4.3.1.jar", "kafka-clients-4.3.1.jar"} <= {jar.file_name for jar in locked}
+
+
+def test_where_jars_come_from_is_the_resolvers_own_default(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    given: list[object] = []
+
+    class Seen(jars.MavenContext):
+        def __init__(self, *arguments: object, **options: object) -> None:
+            given.append(options["remote_repos"])
+            raise OSError("no network in tests")
+
+    monkeypatch.setattr(jars, "MavenContext", Seen)
+    with pytest.raises(EdenError, match="could not be fetched"):
+        jars.ensure(tmp_path / "jars", [Jar("org.example", "thing", "1.0", "0" * 64, 1)])
+    assert set(given) == {None}
+    assert "://" not in Path(jars.__file__).read_text()

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from eden_memory.domain.usage import CALLS
-from schemas.events import ModelCalled
+from eden_memory.schemas.events import ModelCalled
 
 
 @pytest.fixture

@@ -17,13 +17,11 @@ from eden_memory.models.embeddings.embedding_calls import EmbeddingCalls
 from eden_memory.models.guard.budget import CallBudget
 from eden_memory.models.guard.guard import Guard
 from eden_memory.models.guard.pings import Pings, Works
-from schemas.answers import Answer
-from schemas.documents import Answer as KeptAnswer
+from eden_memory.schemas.answers import Answer
+from eden_memory.schemas.documents import Answer as KeptAnswer
 
 Said = str | Completion | BaseException
-PROMPT = Prompt(
-    "consolidation/1", "Merge.", "the blob", ConsolidationMaterial("user", None, ("a",), None, 300)
-)
+PROMPT = Prompt("consolidation/1", "Merge.", "the blob", ConsolidationMaterial("user", None, (), None, 300))
 GOOD = '{"text": "all of it"}'
 NOW = datetime(2026, 3, 2, 9, 15, tzinfo=UTC)
 
@@ -80,13 +78,15 @@ class FakeChat:
     ping: BaseException | None = None
     asked: list[tuple[Turn, ...]] = field(default_factory=list[tuple[Turn, ...]])
     models: list[str] = field(default_factory=list[str])
+    bounds: list[int] = field(default_factory=list[int])
+    """Of the answers asked for, in tokens."""
     pings: int = 0
     before: Callable[[], Awaitable[None]] | None = None
 
     name = "test"
 
     async def complete(
-        self, model: str, system: str, turns: Sequence[Turn], answer: type[Answer]
+        self, model: str, system: str, turns: Sequence[Turn], answer: type[Answer], most: int | None = None
     ) -> Completion:
         if answer is Works:
             self.pings += 1
@@ -95,6 +95,7 @@ class FakeChat:
             return completion('{"works": true}')
         self.models.append(model)
         self.asked.append(tuple(turns))
+        self.bounds.append(most or 0)
         if self.before is not None:
             await self.before()
         says = self.says

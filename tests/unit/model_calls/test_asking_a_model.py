@@ -1,17 +1,18 @@
 """A question to a model: kept, judged, repaired, replayed, bounded, accounted for."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from eden_memory.domain.asking import unit_of
-from eden_memory.domain.failures import PermanentError, ProviderError
+from eden_memory.domain.failures import PermanentError, ProviderError, QuestionSpent
 from eden_memory.domain.usage import CALLS
 from eden_memory.models.asking.asking import AskingModel
 from eden_memory.models.calls import CallFailed, Turn
-from schemas.answers import ConsolidatedText
-from schemas.events import ModelCalled
+from eden_memory.schemas.answers import ConsolidatedText
+from eden_memory.schemas.events import ModelCalled
 from tests.unit.model_calls.model_fakes import (
     GOOD,
     PROMPT,
@@ -199,16 +200,31 @@ async def test_the_answer_that_another_process_kept_first_is_used_and_both_calls
     assert len({call.call_id for call in noted}) == 2
 
 
+def fails_for(error: CallFailed) -> FakeChat:
+    """Fails for the prompt, and answers every other one."""
+    return FakeChat(lambda turns: error if turns[0].text == PROMPT.user else GOOD)
+
+
+async def another_is_answered(model: AskingModel, number: int) -> None:
+    """A question of another unit of the stage."""
+    prompt = replace(PROMPT, user=f"another blob, number {number}")
+    await model.ask(prompt, ConsolidatedText, asking(f"consolidation:other{number}", cause="other"))
+
+
 async def test_calls_that_bring_nothing_are_noted_and_charged(noted: list[ModelCalled]) -> None:
-    provider = FakeChat([DOWN])
+    provider = fails_for(DOWN)
     model = model_over(provider, MemoryAnswers())
-    for _ in range(6):
+    for n in range(6):
+        await another_is_answered(model, n)
         with pytest.raises(CallFailed):
             await ask(model)
-    with pytest.raises(PermanentError, match="6 calls"):
+        await another_is_answered(model, 10 + n)
+    with pytest.raises(CallFailed):
         await ask(model)
-    assert len(provider.asked) == 6
-    own = [call for call in noted if call.stage == "consolidation"]
+    with pytest.raises(QuestionSpent, match="6 calls"):
+        await ask(model)
+    assert sum(turns[0].text == PROMPT.user for turns in provider.asked) == 7, "the first says nothing"
+    own = [call for call in noted if call.cause == "e1"][:6]
     assert len({call.call_id for call in own}) == 6
     assert {(call.outcome, call.agent_id) for call in own} == {("provider_error", "s.a")}
 
@@ -223,16 +239,37 @@ async def test_rate_limits_do_not_use_up_the_calls_of_a_question() -> None:
     assert await ask(model) == "all of it"
 
 
-async def test_what_is_always_refused_for_its_rate_ends_all_the_same() -> None:
-    provider = FakeChat([CallFailed("rate_limited", "429")])
+async def test_what_is_always_refused_for_its_rate_ends_once_others_are_answered() -> None:
+    provider = fails_for(CallFailed("rate_limited", "429"))
     model = model_over(provider, MemoryAnswers())
-    for _ in range(6):
+    for n in range(7):
         with pytest.raises(CallFailed) as raised:
             await ask(model)
         assert not raised.value.counts
-    with pytest.raises(PermanentError):
+        await another_is_answered(model, n)
+    with pytest.raises(QuestionSpent):
         await ask(model)
-    assert len(provider.asked) == 6
+
+
+@pytest.mark.parametrize("error", [DOWN, CallFailed("rate_limited", "429")])
+async def test_what_fails_while_nothing_else_succeeds_is_never_given_up(error: CallFailed) -> None:
+    provider = fails_for(error)
+    model = model_over(provider, MemoryAnswers())
+    for _ in range(20):
+        with pytest.raises(CallFailed):
+            await ask(model)
+    provider.says = [GOOD]
+    assert await ask(model) == "all of it"
+
+
+async def test_what_the_provider_refuses_is_asked_once_in_a_process() -> None:
+    provider = FakeChat([PermanentError("400: too long")])
+    model = model_over(provider, MemoryAnswers())
+    with pytest.raises(PermanentError, match="too long"):
+        await ask(model)
+    with pytest.raises(QuestionSpent, match="too long"):
+        await ask(model)
+    assert len(provider.asked) == 1
 
 
 async def test_a_call_that_takes_too_long_is_cut_off_and_noted(noted: list[ModelCalled]) -> None:

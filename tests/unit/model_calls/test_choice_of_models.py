@@ -12,8 +12,8 @@ from eden_memory.models.embeddings.embedding import KeptEmbedder
 from eden_memory.models.embeddings.local_embedder import LocalEmbedder
 from eden_memory.models.factory import Models
 from eden_memory.models.providers.providers import Providers
+from eden_memory.schemas.answers import ConsolidatedText
 from eden_memory.settings import ModelsSettings, Settings
-from schemas.answers import ConsolidatedText
 from tests.unit.model_calls.model_fakes import (
     GOOD,
     PROMPT,

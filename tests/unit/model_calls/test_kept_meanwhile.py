@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from eden_memory.domain.keeping import KEEPING, Keeping, KeptElsewhere
-from schemas.answers import ConsolidatedText
-from schemas.documents import Answer as KeptAnswer
-from schemas.events import ModelCalled
+from eden_memory.schemas.answers import ConsolidatedText
+from eden_memory.schemas.documents import Answer as KeptAnswer
+from eden_memory.schemas.events import ModelCalled
 from tests.unit.model_calls.model_fakes import (
     GOOD,
     PROMPT,

@@ -7,7 +7,7 @@ import pytest
 from eden_memory.domain.errors import EdenError
 from eden_memory.models.embeddings import local_embedder
 from eden_memory.models.embeddings.local_embedder import DIMENSIONS, MODEL, LocalEmbedder
-from schemas.fields import unpack_vector
+from eden_memory.schemas.fields import unpack_vector
 
 TEXTS = [
     "Maria moved to Lisbon in March 2024.",

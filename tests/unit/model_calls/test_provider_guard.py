@@ -166,7 +166,7 @@ async def test_a_long_retry_after_sends_the_question_back_at_once() -> None:
     assert provider.calls == 0
 
 
-async def test_in_an_outage_only_the_first_failures_count_and_calls_stop() -> None:
+async def test_in_an_outage_no_failure_counts_and_calls_stop() -> None:
     guard, provider = Guard("test", 64, 5.0), Provider()
     breaker = guard.breaker("m", provider.ping)
     provider.down = True
@@ -174,7 +174,7 @@ async def test_in_an_outage_only_the_first_failures_count_and_calls_stop() -> No
         *(guard.run(breaker, f"u{n}", provider.call) for n in range(20)), return_exceptions=True
     )
     assert all(isinstance(end, CallFailed) for end in ends)
-    assert sum(end.counts for end in ends if isinstance(end, CallFailed)) == 2
+    assert not any(end.counts for end in ends if isinstance(end, CallFailed))
     calls = provider.calls
     for n in range(20):
         with pytest.raises(ProviderAway) as raised:
@@ -193,25 +193,72 @@ async def test_a_lone_question_in_an_outage_is_not_held_against_it() -> None:
         with pytest.raises(CallFailed) as raised:
             await guard.run(breaker, "u1", provider.call)
         counted += raised.value.counts
-    assert counted == 1
+    assert counted == 0
 
 
-async def test_a_question_that_fails_alone_counts_each_time() -> None:
+BUSY = CallFailed("rate_limited", "429")
+LATE = CallFailed("timed_out", "no answer in 5 s")
+
+
+@pytest.mark.parametrize("error", [DOWN, BUSY, LATE])
+async def test_a_failure_is_charged_only_once_another_unit_of_its_stage_has_succeeded_since(
+    error: CallFailed,
+) -> None:
     guard, provider = Guard("test", 64, 5.0), Provider()
     breaker = guard.breaker("m", provider.ping)
-    for _ in range(6):
+
+    async def charged(unit: str = "u1", stage: str = "facts") -> bool:
         with pytest.raises(CallFailed) as raised:
-            await guard.run(breaker, "u1", failing(DOWN))
-        assert raised.value.counts
+            await guard.run(breaker, unit, failing(error), stage=stage)
+        assert raised.value.alone
+        assert raised.value.counts == (raised.value.charged and error.outcome != "rate_limited")
+        return raised.value.charged
+
+    async def succeeds(unit: str, stage: str = "facts") -> None:
+        await guard.run(breaker, unit, provider.call, stage=stage)
+
+    await succeeds("u2")
+    assert not await charged(), "what succeeded before the call says nothing of it"
+    assert not await charged()
+    await succeeds("u2", stage="reflections")
+    assert not await charged(), "another stage asks otherwise"
+    await guard.run(guard.breaker("other", provider.ping), "u2", provider.call, stage="facts")
+    assert not await charged(), "another model may be well"
+    await succeeds("u2")
+    assert await charged()
+    assert not await charged(), "it succeeded before the last failure"
+    await succeeds("u1")
+    assert not await charged(), "its own success shows nothing"
 
 
-async def test_several_that_fail_alone_count_while_the_provider_answers() -> None:
+async def test_what_succeeds_while_a_call_runs_is_a_success_since_it_began() -> None:
     guard, provider = Guard("test", 64, 5.0), Provider()
     breaker = guard.breaker("m", provider.ping)
-    for n in range(12):
+    runs, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def late() -> str:
+        runs.set()
+        await goes_on.wait()
+        raise LATE
+
+    task = asyncio.create_task(guard.run(breaker, "u1", late, stage="facts"))
+    await runs.wait()
+    await guard.run(breaker, "u2", provider.call, stage="facts")
+    goes_on.set()
+    (ended,) = await asyncio.gather(task, return_exceptions=True)
+    assert isinstance(ended, CallFailed)
+    assert ended.charged
+
+
+async def test_a_ping_that_succeeds_never_charges_a_unit() -> None:
+    guard, provider = Guard("test", 64, 5.0), Provider()
+    breaker = guard.breaker("m", provider.ping)
+    for n in range(24):
         with pytest.raises(CallFailed) as raised:
-            await guard.run(breaker, f"u{n % 4}", failing(DOWN))
-        assert raised.value.counts
+            await guard.run(breaker, f"u{n % 4}", failing(DOWN), stage="facts")
+        assert not raised.value.charged
+        assert not isinstance(raised.value, ProviderAway)
+    assert provider.pings
 
 
 async def test_a_probe_every_so_often_ends_the_outage_by_itself() -> None:

@@ -7,7 +7,13 @@ import jsonschema
 import pytest
 
 from eden_memory.models.providers.answer_schema import described, schema_of
-from schemas.answers import Answer, ConsolidatedText, ExtractedFacts, FactDecisions, StatedReflections
+from eden_memory.schemas.answers import (
+    Answer,
+    ConsolidatedText,
+    ExtractedFacts,
+    FactDecisions,
+    StatedReflections,
+)
 
 ANSWERS = (ExtractedFacts, FactDecisions, StatedReflections, ConsolidatedText)
 EXAMPLES: dict[type[Answer], dict[str, Any]] = {

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.dashboards.panels import OUR_GROUPS
+
 ROOT = Path(__file__).parents[3]
 RULES = ROOT / "dashboards/prometheus/rules.yml"
 LOADED: Any = yaml.safe_load(RULES.read_text())
@@ -70,6 +72,9 @@ FIRES: Mapping[str, list[Series]] = {
         {
             f'kafka_consumergroup_lag_seconds{{{OF},consumergroup="eden.fact-dedup",partition="0"}}': f"0+60x{N}"
         }
+    ],
+    "EdenOtherGroupLagGrowing": [
+        {f'kafka_consumergroup_lag_seconds{{{OF},consumergroup="billing",partition="0"}}': f"0+60x{N}"}
     ],
     "EdenLagUnknown": [{f"eden_lag_read_timestamp_seconds{{{OF}}}": f"0+60x30 1800x{N}"}],
     "EdenStagePaused": [
@@ -159,3 +164,8 @@ def test_every_alert_is_among_those_tested_and_names_a_runbook_that_explains_it(
         page = (ROOT / "docs/runbooks" / f"{rule['annotations']['runbook']}.md").read_text()
         assert re.search(rf"\b{name}\b", page), f"{name} is not in its runbook"
         assert rule["labels"]["severity"] in {"page", "ticket"}
+
+
+def test_the_alerts_on_lag_know_which_groups_are_this_programs() -> None:
+    assert f'consumergroup=~"{OUR_GROUPS}"' in ALERTS["EdenGroupLagGrowing"]["expr"]
+    assert f'consumergroup!~"{OUR_GROUPS}"' in ALERTS["EdenOtherGroupLagGrowing"]["expr"]

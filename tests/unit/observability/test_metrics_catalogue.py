@@ -26,8 +26,8 @@ from eden_memory.runtime.exposition import Labelled, exposition
 from eden_memory.runtime.http import health_app
 from eden_memory.runtime.metrics import LLM_COST, CallMetrics
 from eden_memory.runtime.metrics_page import listed, metrics_page
-from schemas.events import ModelCalled
-from schemas.example_files import examples_of
+from eden_memory.schemas.events import ModelCalled
+from eden_memory.schemas.example_files import examples_of
 
 ROOT = Path(__file__).parents[3]
 CATALOGUE = ROOT / "eden_memory/runtime/metrics.py"

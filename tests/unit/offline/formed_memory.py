@@ -3,15 +3,16 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 from eden_memory.demo.conversation import Conversation, Message, plain_text, read_conversation
 from eden_memory.demo.judgement import Formed
 from eden_memory.domain.asking import Asking, Prompt
-from eden_memory.domain.limits import DEFAULTS, FACT_WORDS, FACTS_OF_A_WINDOW, REFLECTION_WORDS
+from eden_memory.domain.limits import DEFAULTS, STANDARD
 from eden_memory.domain.material import (
     ConsolidationMaterial,
+    DatedText,
     DecisionMaterial,
     FactMaterial,
     KnownLine,
@@ -23,9 +24,15 @@ from eden_memory.domain.material import (
 )
 from eden_memory.models.offline import OfflineModel
 from eden_memory.ports import Embedder
-from schemas.answers import Answer, ConsolidatedText, ExtractedFacts, FactDecisions, StatedReflections
-from schemas.fields import unpack_vector
-from schemas.scopes import ScopeKind
+from eden_memory.schemas.answers import (
+    Answer,
+    ConsolidatedText,
+    ExtractedFacts,
+    FactDecisions,
+    StatedReflections,
+)
+from eden_memory.schemas.fields import unpack_vector
+from eden_memory.schemas.scopes import ScopeKind
 
 A = TypeVar("A", bound=Answer)
 MESSAGES = 45
@@ -45,10 +52,15 @@ def lines(*said: tuple[str, str], time: datetime = NOON) -> tuple[Line, ...]:
     return tuple(Line(who, "assistant" if who == "Juniper" else "user", time, text) for who, text in said)
 
 
+def dated(*texts: str) -> tuple[DatedText, ...]:
+    """Reflections, each said a minute after the one before."""
+    return tuple(DatedText(NOON + timedelta(minutes=number), text) for number, text in enumerate(texts))
+
+
 def brief(label: str, buffer: Sequence[str] = ()) -> ScopeBrief:
     """A scope with the limits of the settings."""
     kind: ScopeKind = label  # pyright: ignore[reportAssignmentType]
-    return ScopeBrief(label, most=DEFAULTS[kind].most, buffer=tuple(buffer))
+    return ScopeBrief(label, most=DEFAULTS[kind].most, buffer=dated(*buffer))
 
 
 async def facts_of(*said: tuple[str, str], scopes: Sequence[str] = ("agent", "user")) -> dict[str, str]:
@@ -61,7 +73,7 @@ async def reflections_of(
     *said: tuple[str, str], scopes: Sequence[str] = ("agent", "user", "session")
 ) -> dict[str, str]:
     """Texts of the reflections, with their scopes."""
-    material = ReflectionMaterial(lines(*said), tuple(map(brief, scopes)), (), REFLECTION_WORDS)
+    material = ReflectionMaterial(lines(*said), tuple(map(brief, scopes)), (), STANDARD.reflection_words)
     return {one.text: one.scope for one in (await answered(material, StatedReflections)).reflections}
 
 
@@ -77,13 +89,13 @@ class Memory:
         """One window; `scopes` are keys by label."""
         briefs = tuple(ScopeBrief(label) for label in scopes if label != "session")
         found = await answered(
-            FactMaterial(tuple(told), briefs, FACTS_OF_A_WINDOW, FACT_WORDS), ExtractedFacts
+            FactMaterial(tuple(told), briefs, STANDARD.facts, STANDARD.fact_words), ExtractedFacts
         )
         for label, key in scopes.items():
             await self._decide(key, [one.text for one in found.facts if one.scope == label])
         texts = tuple(one.text for one in found.facts)
         shown = tuple(brief(label, self.reflections[key]) for label, key in scopes.items())
-        material = ReflectionMaterial(tuple(told), shown, texts, REFLECTION_WORDS)
+        material = ReflectionMaterial(tuple(told), shown, texts, STANDARD.reflection_words)
         for one in (await answered(material, StatedReflections)).reflections:
             self.reflections[scopes[one.scope]].append(one.text)
 
@@ -96,7 +108,7 @@ class Memory:
             near = sorted((one for one in near if one[1] >= LEAST), key=lambda one: -one[1])[:5]
             new = NewFact(text, tuple(at for at, _ in near), tuple(how for _, how in near))
             shown = tuple(KnownLine(other, LEAST) for other, _ in known)
-            material = DecisionMaterial(shown, (new,), FACT_WORDS)
+            material = DecisionMaterial(shown, (new,), STANDARD.fact_words)
             decided = (await answered(material, FactDecisions)).decisions
             self._apply(
                 key, text, vector, decided[0].existing if decided else None, decided and decided[0].decision
@@ -119,7 +131,7 @@ class Memory:
 
 async def _blob(key: str, buffer: Sequence[str]) -> Formed:
     kind: ScopeKind = key.split(":", maxsplit=1)[0]  # pyright: ignore[reportAssignmentType]
-    material = ConsolidationMaterial(kind, None, tuple(buffer), None, DEFAULTS[kind].blob_words)
+    material = ConsolidationMaterial(kind, None, dated(*buffer), None, DEFAULTS[kind].blob_words)
     return Formed("blob", key, (await answered(material, ConsolidatedText)).text)
 
 

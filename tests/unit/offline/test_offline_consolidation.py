@@ -1,18 +1,34 @@
 """Blobs that the offline rules make: within the limit, newer before older, sections kept."""
 
+from datetime import UTC, datetime
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.domain.asking import Prompt
-from eden_memory.domain.material import ConsolidationMaterial
+from eden_memory.domain.material import ConsolidationMaterial, DatedText
 from eden_memory.models.offline import OfflineModel
-from schemas.answers import ConsolidatedText
-from tests.unit.offline.formed_memory import ASKING, answered
+from eden_memory.schemas.answers import ConsolidatedText
+from tests.unit.offline.formed_memory import ASKING, answered, dated
 
 
 async def blob(old: str | None, *buffer: str, words: int = 100) -> str:
-    material = ConsolidationMaterial("user", old, buffer, None, words)
+    return await merged(old, *dated(*buffer), words=words)
+
+
+async def merged(
+    old: str | None, *buffer: DatedText, words: int = 100, said_at: datetime | None = None
+) -> str:
+    """`said_at`: when the newest of the old text was said."""
+    material = ConsolidationMaterial("user", old, buffer, None, words, said_at)
     return (await answered(material, ConsolidatedText)).text
+
+
+def january(day: int, text: str) -> DatedText:
+    return DatedText(datetime(2026, 1, day, tzinfo=UTC), text)
+
+
+MAY = datetime(2026, 5, 20, tzinfo=UTC)
 
 
 async def test_new_lines_come_behind_the_old_ones() -> None:
@@ -22,6 +38,28 @@ async def test_new_lines_come_behind_the_old_ones() -> None:
 async def test_a_newer_line_replaces_an_older_one_of_the_same() -> None:
     assert await blob("Meetings are on Tuesdays.\nAnn likes tea.", "Meetings are on Fridays.") == (
         "Ann likes tea.\nMeetings are on Fridays."
+    )
+
+
+async def test_an_older_line_replaces_nothing_that_was_said_later_and_adds_what_is_missing() -> None:
+    late = january(12, "Meetings are on Fridays."), january(13, "Ann speaks Finnish.")
+    assert await merged("Meetings are on Tuesdays.\nAnn likes tea.", *late, said_at=MAY) == (
+        "Meetings are on Tuesdays.\nAnn likes tea.\nAnn speaks Finnish."
+    )
+
+
+async def test_of_two_lines_older_than_the_text_the_later_one_stands() -> None:
+    late = january(12, "Meetings are on Tuesdays."), january(13, "Meetings are on Fridays.")
+    for order in (late, late[::-1]):
+        assert await merged("Ann likes tea.", *order, said_at=MAY) == (
+            "Ann likes tea.\nMeetings are on Fridays."
+        )
+
+
+async def test_when_words_run_out_what_was_said_first_goes_first() -> None:
+    late = january(12, "Bo asked for a second opinion.")
+    assert await merged("Ann looked for a green bicycle.", late, words=6, said_at=MAY) == (
+        "Ann looked for a green bicycle."
     )
 
 

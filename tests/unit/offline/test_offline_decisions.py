@@ -1,11 +1,13 @@
 """What the offline rules decide of a new fact beside the known ones."""
 
+from datetime import UTC, datetime
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.domain.material import DecisionMaterial, KnownLine, NewFact
-from schemas.answers import FactDecision, FactDecisions
+from eden_memory.schemas.answers import FactDecision, FactDecisions
 from tests.unit.offline.formed_memory import answered
 
 SAME = [
@@ -39,6 +41,17 @@ async def decided(known: str, new: str, similarity: float) -> FactDecision | Non
     material = DecisionMaterial((KnownLine(known, similarity),), (NewFact(new, (1,), (similarity,)),), 30)
     decisions = (await answered(material, FactDecisions)).decisions
     return decisions[0] if decisions else None
+
+
+async def test_another_value_that_was_said_before_overrules_nothing() -> None:
+    may, june = (datetime(2026, month, 2, tzinfo=UTC) for month in (5, 6))
+    texts = ("Ann Berg's boat is due on 9 May.", "Ann Berg's boat is due on 3 May.")
+    found: list[str] = []
+    for known_at, new_at in ((may, june), (june, may)):
+        known, new = KnownLine(texts[0], 0.95, known_at), NewFact(texts[1], (1,), (0.95,), new_at)
+        (one,) = (await answered(DecisionMaterial((known,), (new,), 30), FactDecisions)).decisions
+        found.append(one.decision)
+    assert found == ["UPDATE", "DELETE"]
 
 
 @pytest.mark.parametrize(("known", "new", "similarity"), SAME)

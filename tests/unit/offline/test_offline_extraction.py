@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from eden_memory.domain.extraction.transcript import REMOVED
 from eden_memory.domain.material import FactMaterial, Line, ReflectionMaterial, ScopeBrief
-from schemas.answers import ExtractedFacts, StatedReflections
-from tests.unit.offline.formed_memory import answered, facts_of, lines, reflections_of
+from eden_memory.schemas.answers import ExtractedFacts, StatedReflections
+from tests.unit.offline.formed_memory import answered, dated, facts_of, lines, reflections_of
 
 ANN = "Ann Berg"
 
@@ -20,9 +20,21 @@ ANN = "Ann Berg"
         ("I work as a nurse in Lisbon.", "Ann Berg works as a nurse in Lisbon."),
         ("I've lived in Oslo since 2019.", "Ann Berg has lived in Oslo since 2019."),
         ("My sister Lea lives with me.", "Ann Berg's sister Lea lives with Ann."),
-        ("I don't own a car, I go by bus 21.", "Ann Berg doesn't own a car, Ann goes by bus 21."),
+        ("I don't own a car, I go by bus 21.", "Ann Berg goes by bus 21."),
         ("Hi, I'm Ann Berg, I study law in Lund.", "Ann Berg studies law in Lund."),
-        ("We rent a flat in Malmö.", "Ann Berg and others rent a flat in Malmö."),
+        (
+            "My brother Lars has a boat in Lund, he works there.",
+            "Ann Berg's brother Lars has a boat in Lund.",
+        ),
+        ("Lea Holm is the one who keeps the 3 keys.", "Lea Holm keeps the 3 keys."),
+        (
+            "My sister Lea lives in Lund and works at the bakery there.",
+            "Ann Berg's sister Lea lives in Lund and works at the bakery there.",
+        ),
+        (
+            "From 1 June 2026 the yard's accountant is Karin Holm at Ekonomihuset in Kungälv.",
+            "From 1 June 2026 the yard's accountant is Karin Holm at Ekonomihuset in Kungälv.",
+        ),
         ("By the way, I can speak Finnish.", "Ann Berg can speak Finnish."),
     ],
 )
@@ -57,6 +69,12 @@ async def test_a_fact_says_when_by_the_time_of_its_message(said: str, when: str)
 @pytest.mark.parametrize(
     "said",
     [
+        "We rent a flat in Malmö.",
+        "She lives in Porto since 2019.",
+        "Seven cracked frames in Lund, and 12 bolts.",
+        "It always leaked in Lund.",
+        "They gave me the 12 keys.",
+        "Shed 3, the one with the red door.",
         "Where does Carl Holm live?",
         "Can you ring Carl Holm?",
         "Thanks, that is great!",
@@ -84,9 +102,11 @@ async def test_what_the_assistant_says_is_no_fact() -> None:
 @pytest.mark.parametrize(
     ("said", "scope"),
     [
-        ("Carl Holm runs the bakery in Lund.", "agent"),
+        ("For the log of the team: the bakery in Lund opens at 6:30.", "agent"),
+        ("The bakery in Lund opens at 6:30.", "user"),
+        ("The wedding is on 5 June in Lund.", "user"),
+        ("For the log of the team: Carl Holm runs the bakery in Lund.", "user"),
         ("I run the bakery in Lund.", "user"),
-        ("We open the bakery in Lund at 6:30.", "user"),
         ("Write to carl@example.com about the 12 loaves, Carl Holm is away.", None),
         ("The mail of Carl Holm is carl@example.com.", "user"),
         ("Carl Holm is allergic to nuts.", "user"),
@@ -99,14 +119,31 @@ async def test_a_fact_goes_to_whom_it_is_about(said: str, scope: str | None) -> 
 
 async def test_where_no_user_scope_is_shown_personal_facts_are_let_go() -> None:
     said = ((ANN, "I live in Lund."), ("Bo Ek", "The bakery opens at 6:30."))
-    assert await facts_of(*said, scopes=("agent", "group")) == {"The bakery opens at 6:30.": "agent"}
-    assert await facts_of(*said, scopes=("group",)) == {"The bakery opens at 6:30.": "group"}
+    assert await facts_of(*said, scopes=("agent", "group")) == {"The bakery opens at 6:30.": "group"}
+    assert await facts_of(*said, scopes=("agent",)) == {}
+    added = (("User", "The bakery opens at 6:30."),)
+    assert await facts_of(*added, scopes=("agent",)) == {"The bakery opens at 6:30.": "agent"}
 
 
-async def test_sentences_that_lean_on_the_one_before_stay_with_it() -> None:
-    said = "I met a painter. She is called Eva Lind, born in 1962."
+async def test_a_sentence_that_needs_the_one_before_is_left_out() -> None:
+    assert await facts_of((ANN, "I met 2 painters. One is called Eva Lind, born in 1962.")) == {
+        "Ann Berg met 2 painters.": "user"
+    }
+
+
+async def test_each_clause_is_a_statement_of_its_own() -> None:
+    said = "A boat came in. She is called Kittiwake, a Folkboat built in 1962, owner is Eva Lind."
     assert list(await facts_of((ANN, said))) == [
-        "Ann Berg met a painter. She is called Eva Lind, born in 1962."
+        "Kittiwake is a Folkboat built in 1962.",
+        "Kittiwake's owner is Eva Lind.",
+    ]
+
+
+async def test_a_pronoun_means_nobody_where_it_cannot_be_the_one_named() -> None:
+    facts = await facts_of((ANN, "My sister Lea lives in Lund. She has a dog called Skot, he is on diet 12."))
+    assert list(facts) == [
+        "Ann Berg's sister Lea lives in Lund.",
+        "Ann Berg's sister Lea has a dog called Skot.",
     ]
 
 
@@ -117,12 +154,27 @@ async def test_pronouns_at_the_start_are_resolved_from_earlier_messages() -> Non
     assert "Ann Berg's sister lives in Porto." in facts
 
 
-async def test_a_short_answer_keeps_its_question() -> None:
-    facts = await facts_of(
-        ("Juniper", "Where did you work before?"), (ANN, "Four years in a bakery in Lund.")
-    )
-    assert list(facts) == ['Ann Berg, asked "Where did you work before?": Four years in a bakery in Lund.']
-    assert list(facts.values()) == ["user"]
+@pytest.mark.parametrize(
+    ("question", "answer", "fact"),
+    [
+        (
+            "Where did you work before?",
+            "Four years in a bakery in Lund.",
+            "Ann Berg spent four years in a bakery in Lund.",
+        ),
+        ("How much do you need?", "About forty metres at 28 by 36.", None),
+    ],
+)
+async def test_a_short_answer_is_taken_where_it_makes_a_sentence(
+    question: str, answer: str, fact: str | None
+) -> None:
+    assert list(await facts_of(("Juniper", question), (ANN, answer))) == ([fact] if fact else [])
+
+
+async def test_a_wish_is_put_as_its_question_asks() -> None:
+    said = (("Juniper", "What would you like to learn here?"), (ANN, "Steam bending and lofting."))
+    reflections = await reflections_of(*said)
+    assert reflections["Ann Berg would like to learn steam bending and lofting."] == "user"
 
 
 async def test_a_correction_in_the_next_message_puts_the_fact_right() -> None:
@@ -170,7 +222,7 @@ async def test_a_session_with_content_always_has_a_reflection_and_an_empty_one_n
 
 async def test_what_is_known_is_not_stated_again() -> None:
     told = lines((ANN, "Please always answer me in French."))
-    known = ScopeBrief("user", buffer=("Always answer Ann Berg in French.",))
+    known = ScopeBrief("user", buffer=dated("Always answer Ann Berg in French."))
     found = await answered(ReflectionMaterial(told, (known,), (), 35), StatedReflections)
     assert found.reflections == []
 
@@ -182,7 +234,7 @@ async def test_no_more_is_stated_of_a_scope_than_is_wanted() -> None:
     told = lines(
         *((ANN, f"Carl sold a {thing} in Lund.") for thing in ("boat", "car", "house", "horse", "bike"))
     )
-    scopes = (ScopeBrief("agent", most=4),)
+    scopes = (ScopeBrief("user", most=4),)
     assert len((await answered(FactMaterial(told, scopes, 30, 30), ExtractedFacts)).facts) == 4
     assert len((await answered(FactMaterial(told, scopes, 3, 30), ExtractedFacts)).facts) == 3
 

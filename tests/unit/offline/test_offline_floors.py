@@ -10,7 +10,7 @@ from eden_memory.demo.judgement import judged, read_expectations
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.material import FactMaterial, Line, ScopeBrief
 from eden_memory.models.embeddings.local_embedder import LocalEmbedder
-from schemas.answers import ExtractedFacts
+from eden_memory.schemas.answers import ExtractedFacts
 from tests.unit.offline.formed_memory import answered, demo_memory
 
 CONVERSATIONS = Path(__file__).parents[4] / "shared" / "data" / "locomo-dev.json"
@@ -18,8 +18,9 @@ CONVERSATIONS = Path(__file__).parents[4] / "shared" / "data" / "locomo-dev.json
 
 async def test_the_demo_is_remembered_without_an_embedder() -> None:
     verdict = judged(read_expectations(), await (await demo_memory()).formed())
-    assert verdict.recall >= 0.93
-    assert verdict.precision >= 0.65
+    assert verdict.recall >= 0.8
+    assert verdict.precision >= 0.9
+    assert verdict.clean >= 0.98
     assert {ban.id for ban, _ in verdict.violated} <= {"old-launch", "old-course"}  # replaced by dedup alone
 
 
@@ -32,8 +33,8 @@ async def test_the_demo_is_remembered_and_kept_up_to_date_with_the_local_embedde
     finally:
         await embedder.close()
     verdict = judged(read_expectations(), await memory.formed())
-    assert verdict.recall >= 0.93
-    assert verdict.precision >= 0.68
+    assert verdict.recall >= 0.8
+    assert verdict.precision >= 0.92
     assert not verdict.violated
 
 
@@ -56,5 +57,5 @@ async def test_of_strangers_conversations_what_is_kept_bears_answers_more_often_
             turns, kept = turns + len(ids), kept + len(chosen)
             bearing, kept_bearing = bearing + len(evidence & {*ids}), kept_bearing + len(evidence & chosen)
     assert kept / turns <= 0.35
-    assert (kept_bearing / kept) / (bearing / turns) >= 1.6
-    assert kept_bearing / bearing >= 0.35
+    assert (kept_bearing / kept) / (bearing / turns) >= 2.4
+    assert kept_bearing / bearing >= 0.19

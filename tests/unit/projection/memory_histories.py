@@ -7,8 +7,8 @@ from random import Random
 from typing import Any
 
 from eden_memory.domain.stage import Delivery
-from schemas.envelope import Envelope
-from schemas.events import (
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import (
     Event,
     FactChanged,
     Forgotten,
@@ -16,9 +16,9 @@ from schemas.events import (
     ScopeConsolidated,
     SessionClosed,
 )
-from schemas.fields import pack_vector
-from schemas.provenance import Call, Embedding, SourceMessage
-from schemas.scopes import Scope
+from eden_memory.schemas.fields import pack_vector
+from eden_memory.schemas.provenance import Call, Embedding, SourceMessage
+from eden_memory.schemas.scopes import Scope
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 USER = Scope.of_user("s.assistant", "i.4711")
@@ -87,11 +87,12 @@ def reflection(
     name: str,
     *,
     at: float = 0,
+    said: float | None = None,
     position: int = 1,
     scope: Scope = USER,
     sources: Sequence[SourceMessage] = (),
 ) -> ReflectionFormed:
-    """A reflection, formed `at` minutes after noon."""
+    """A reflection, formed `at` minutes after noon; `said` then, unless at another minute."""
     return ReflectionFormed(
         cause="c",
         reflection_id=name,
@@ -104,13 +105,20 @@ def reflection(
         asked_by=None,
         sources=tuple(sources),
         formed_at=minute(at),
+        said_at=minute(at if said is None else said),
     )
 
 
 def blob(
-    version: int, absorbed: Iterable[str], *, at: float = 60, scope: Scope = USER, based_on: int | None = None
+    version: int,
+    absorbed: Iterable[str],
+    *,
+    at: float = 60,
+    said: float | None = None,
+    scope: Scope = USER,
+    based_on: int | None = None,
 ) -> ScopeConsolidated:
-    """One version of a scope's blob."""
+    """One version of a scope's blob; it holds nothing newer than `said`."""
     return ScopeConsolidated(
         cause="c",
         scope=scope,
@@ -122,6 +130,7 @@ def blob(
         absorbed=tuple(absorbed),
         because="threshold",
         consolidated_at=minute(at),
+        said_at=minute(at if said is None else said),
         settings_version="1",
     )
 
@@ -192,12 +201,18 @@ def history(chance: Random, scope: Scope = USER, size: int = 4) -> list[Event]:
         f"{scope.user_id or scope.session_id}-r{number}" for number in range(chance.randint(0, 2 * size))
     ]
     events += [
-        reflection(name, at=chance.randint(0, 5), position=chance.randint(1, 3), scope=scope)
+        reflection(
+            name,
+            at=chance.randint(0, 5),
+            said=chance.randint(-5, 5),
+            position=chance.randint(1, 3),
+            scope=scope,
+        )
         for name in names
     ]
     for version in range(1, chance.randint(0, chance.choice((2, 24))) + 1):
         absorbed = chance.sample(names, chance.randint(0, min(2, len(names))))
-        events.append(blob(version, absorbed, at=60 + version, scope=scope))
+        events.append(blob(version, absorbed, at=60 + version, said=chance.randint(-5, 60), scope=scope))
     if scope.kind == "session" and chance.random() < 0.7:
         events.append(closed(chance.randint(0, 6), scope=scope))
     return events

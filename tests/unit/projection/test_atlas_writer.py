@@ -10,9 +10,9 @@ from eden_memory.domain.projection.memory_batch import ScopeBatch
 from eden_memory.domain.projection.projection import project
 from eden_memory.domain.projection.stored_memory import Applied, StoredScope
 from eden_memory.domain.stage import Emit, Erase
-from processors.atlas_writer import ANNOUNCED_EVERY, AtlasWriter
-from schemas.events import Event, FactCommanded, Forgotten, ScopeChanged
-from schemas.scopes import Scope
+from eden_memory.processors.atlas_writer import ANNOUNCED_EVERY, AtlasWriter
+from eden_memory.schemas.events import Event, FactCommanded, Forgotten, ScopeChanged
+from eden_memory.schemas.scopes import Scope
 from tests.unit.projection.memory_histories import (
     SESSION,
     USER,
@@ -154,6 +154,19 @@ async def test_what_is_forgotten_is_dropped_and_erased(event: Event, marks: list
     assert not (batch.reflections)
     assert not (batch.blobs)
     assert not (batch.closed_at)
+
+
+async def test_a_fact_that_never_stood_is_told_to_forgetting_if_it_contradicted_another() -> None:
+    contradicting = fact("f", sources=[source(1)]).model_copy(update={"replaces": "old"})
+    decision = await writer(None, FORGOTTEN)(
+        [delivered(contradicting), delivered(fact("g", sources=[source(1)]))]
+    )
+    told = [
+        one.event for one in decision.events if isinstance(one, Emit) and isinstance(one.event, Forgotten)
+    ]
+    assert [(one.kind, one.id, one.because, one.reach) for one in told] == [
+        ("fact", "f", "derived", "for_ever")
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Facts, reflections, blobs and snapshots out of records, case by case."""
 
-from schemas.documents import HISTORY, RECENT_FACTS
+from eden_memory.schemas.documents import HISTORY, RECENT_FACTS
 from tests.unit.projection.memory_histories import (
     SESSION,
     blob,
@@ -119,7 +119,15 @@ def test_the_lowest_blob_version_that_lists_a_reflection_absorbed_it() -> None:
     assert mind.reflections["r1"].absorbed_into == 2
 
 
-def test_the_buffer_is_in_the_order_in_which_reflections_were_formed() -> None:
+def test_the_buffer_is_in_the_order_in_which_reflections_were_said() -> None:
+    mind = Mind()
+    mind.take([delivered(reflection("May", at=5)), delivered(reflection("March", at=6, said=3))])
+    applied = mind.take([delivered(reflection("January", at=7, said=1))])
+    assert applied.snapshot is not None
+    assert [one.reflection_id for one in applied.snapshot.buffer] == ["January", "March", "May"]
+
+
+def test_what_was_said_at_one_time_is_in_the_order_in_which_it_was_formed() -> None:
     mind = Mind()
     formed = [
         reflection("b", at=2),
@@ -197,6 +205,29 @@ def test_an_ended_session_stays_closed_until_what_it_held_is_absorbed() -> None:
     applied = mind.take([delivered(blob(1, ["r1"], scope=SESSION))])
     assert applied.snapshot is not None
     assert not applied.snapshot.closed
+
+
+def test_an_ended_session_is_closed_by_when_its_reflections_were_formed_not_said() -> None:
+    mind = Mind()
+    later = reflection("late", at=11, said=1, scope=SESSION)
+    before = reflection("early", at=9, said=8, scope=SESSION)
+    applied = mind.take([delivered(closed(10)), delivered(later)])
+    assert applied.snapshot is not None
+    assert not applied.snapshot.closed
+    applied = mind.take([delivered(before)])
+    assert applied.snapshot is not None
+    assert applied.snapshot.closed
+
+
+def test_a_blob_keeps_the_time_of_what_it_holds_and_so_does_the_one_before() -> None:
+    mind = Mind()
+    mind.take([delivered(blob(1, ["r1"], at=60, said=3))])
+    applied = mind.take([delivered(blob(2, ["r2"], at=61, said=5))])
+    assert applied.snapshot is not None
+    assert applied.snapshot.blob_said_at == minute(5)
+    applied = mind.take([tombstone(blob(2, ["r2"]))])
+    assert applied.snapshot is not None
+    assert applied.snapshot.blob_said_at == minute(3)
 
 
 def test_what_is_formed_after_a_session_went_on_waits_for_the_threshold_again() -> None:

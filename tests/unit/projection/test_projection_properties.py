@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eden_memory.domain.stage import Delivery
-from schemas.scopes import Scope
+from eden_memory.schemas.scopes import Scope
 from tests.unit.projection.memory_histories import (
     SESSION,
     USER,
@@ -89,9 +89,13 @@ def test_a_snapshot_says_what_the_documents_say(scope: Scope, chance: Random) ->
     assert len({one.hash for one in active}) == len(active)
     waiting = {one.id for one in mind.reflections.values() if not one.absorbed}
     assert {one.reflection_id for one in mind.snapshot.buffer} == waiting
+    said = [one.said_at for one in mind.snapshot.buffer]
+    assert said == sorted(said)
     stored = [one for one in mind.blobs.values() if not one.gone]
     for one in mind.reflections.values():
         listing = [blob.version for blob in stored if one.id in blob.absorbed]
         assert one.absorbed_into == min(listing, default=None)
-    assert mind.snapshot.blob_version == max((one.version for one in stored), default=0)
+    newest = max(stored, key=lambda one: one.version, default=None)
+    assert mind.snapshot.blob_version == (newest.version if newest else 0)
+    assert mind.snapshot.blob_said_at == (newest.said_at if newest else None)
     assert mind.snapshot.highest_blob_version == max(mind.blobs, default=0)

@@ -15,6 +15,7 @@ from eden_memory.domain.asking import Prompt
 from eden_memory.domain.fence import Fence
 from eden_memory.domain.material import (
     ConsolidationMaterial,
+    DatedText,
     DecisionMaterial,
     FactMaterial,
     KnownLine,
@@ -49,7 +50,7 @@ def facts(*texts: str, speaker: str = "Mara", scopes: tuple[ScopeBrief, ...] = (
 def reflections(
     *texts: str, blob: str = "", buffer: tuple[str, ...] = (), found: tuple[str, ...] = ()
 ) -> Prompt:
-    user = ScopeBrief("user", None, 0, 4, blob or None, buffer)
+    user = ScopeBrief("user", None, 0, 4, blob or None, dated(*buffer), blob_said_at=NOON)
     return prompts.reflection_extraction(
         ReflectionMaterial(lines_of(*texts), (user, SESSION), found, 35), FENCE
     )
@@ -67,7 +68,12 @@ def decisions(known: tuple[str, ...], new: tuple[tuple[str, tuple[int, ...]], ..
 
 
 def merged(blob: str | None, *buffer: str, guidance: str | None = None, label: str = "user") -> Prompt:
-    return prompts.consolidation(ConsolidationMaterial(label, blob, buffer, guidance, 300), FENCE)
+    material = ConsolidationMaterial(label, blob, dated(*buffer), guidance, 300, NOON)
+    return prompts.consolidation(material, FENCE)
+
+
+def dated(*texts: str) -> tuple[DatedText, ...]:
+    return tuple(DatedText(NOON - timedelta(days=n), text) for n, text in enumerate(texts))
 
 
 def own_lines(prompt: Prompt) -> list[str]:
@@ -94,7 +100,8 @@ def test_memory_shown_stays_below_its_heading(
 ) -> None:
     own = own_lines(reflections(text, blob=blob, buffer=tuple(buffer), found=tuple(found)))
     headings = [line for line in own if line.startswith("#")]
-    expected = ["# known of user"] * bool(blob or buffer) + ["# new facts"] * bool(found) + ["# conversation"]
+    known = "# known of user" + ", newest 2026-03-02 12:00" * bool(blob)
+    expected = [known] * bool(blob or buffer) + ["# new facts"] * bool(found) + ["# conversation"]
     assert headings == expected
     assert sum(line.startswith("-") for line in own) == len(buffer) + len(found)
     assert len(own) == len(headings) + len(buffer) + len(found) + 2
@@ -114,7 +121,21 @@ def test_facts_to_decide_on_keep_to_one_line_each(known: list[str], new: list[st
 def test_a_text_to_merge_into_stays_below_its_heading(blob: str, buffer: list[str]) -> None:
     own = own_lines(merged(blob, *buffer))
     assert own[-len(buffer) - 1] == "# reflections"
-    assert own[: -len(buffer) - 1] == (["# text so far"] if blob else [])
+    assert own[: -len(buffer) - 1] == (["# text so far, newest 2026-03-02 12:00"] if blob else [])
+    days = [f"- [{NOON - timedelta(days=n):%Y-%m-%d} 12:00] " for n in range(len(buffer))]
+    assert [f"{line} "[:21] for line in own[-len(buffer) :]] == days
+
+
+def test_what_is_known_is_shown_with_the_time_when_it_was_said() -> None:
+    own = own_lines(reflections("hi", blob="Likes lists.", buffer=("Likes tea.",)))
+    assert own[:2] == ["# known of user, newest 2026-03-02 12:00", "- [2026-03-02 12:00] Likes tea."]
+    nobody_knows = ConsolidationMaterial("user", "Likes lists.", dated("Likes tea."), None, 300)
+    assert own_lines(prompts.consolidation(nobody_knows, FENCE))[0] == "# text so far"
+
+
+def test_an_older_reflection_is_to_add_and_never_to_overrule() -> None:
+    assert "older than the text's time adds" in merged("old", "new").system
+    assert "older than what is known" in reflections("x", blob="old").system
 
 
 def test_a_user_cannot_be_called_like_the_agent_or_a_line() -> None:
@@ -155,6 +176,16 @@ def test_a_text_of_several_lines_is_indented_below_its_message() -> None:
     ]
 
 
+def test_known_and_new_facts_are_shown_with_the_times_at_which_they_were_said() -> None:
+    january, may = (datetime(2026, month, 4, 9, 5, tzinfo=UTC) for month in (1, 5))
+    known, new = KnownLine("old a", 0.9, may), NewFact("new a", (1,), (0.9,), january)
+    shown = DecisionMaterial((known,), (new, NewFact("new b", (2,), (0.9,), may)), 30)
+    prompt = prompts.fact_decisions(shown, FENCE)
+    assert "[1] (2026-05-04 09:05) old a" in own_lines(prompt)
+    assert "1. (2026-01-04 09:05) [2] near [1]: new a" in own_lines(prompt)
+    assert "what was said later holds" in prompt.system
+
+
 def test_new_facts_are_numbered_behind_the_known_ones_where_others_are_near_to_them() -> None:
     prompt = decisions(("old a", "old b"), (("new a", (1,)), ("new b", (2, 3)), ("new c", (4,))))
     assert own_lines(prompt)[-3:] == [
@@ -193,9 +224,9 @@ def test_each_kind_of_scope_is_consolidated_for_its_purpose(label: str) -> None:
 
 
 def test_prompts_carry_their_name_version_and_material() -> None:
-    material = ConsolidationMaterial("user", None, ("a",), None, 300)
+    material = ConsolidationMaterial("user", None, dated("a"), None, 300)
     prompt = prompts.consolidation(material, FENCE)
-    assert (prompt.name, prompt.material) == ("consolidation/1", material)
+    assert (prompt.name, prompt.material) == ("consolidation/2", material)
     names = {
         prompts.FACT_EXTRACTION,
         prompts.FACT_DECISIONS,

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 
 from eden_memory.api.errors import Conflict, Invalid, NotAnId, NotFound
 from eden_memory.cli import main
-from eden_memory.cli.memory.terminal import line, plain
+from eden_memory.cli.memory.terminal import line, plain, show_table
 from eden_memory.domain.errors import EdenError
 
 
@@ -20,6 +21,38 @@ from eden_memory.domain.errors import EdenError
 def test_a_commands_line_is_the_first_sentence_of_its_help(name: str) -> None:
     entry = main.COMMANDS[name]
     assert entry.load(name).get_short_help_str(300) == entry.help
+
+
+def test_every_command_stands_under_one_heading() -> None:
+    assert sorted(name for names in main.PANELS.values() for name in names) == sorted(main.COMMANDS)
+    shown = CliRunner().invoke(main.app, ["--help"]).output
+    assert [panel for panel in main.PANELS if f"─ {panel} ─" not in shown] == []
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert CliRunner().invoke(main.app, ["--version"]).output == f"eden {version('eden-memory')}\n"
+
+
+@pytest.mark.parametrize("columns", [None, 80, 200])
+def test_no_id_and_no_header_of_a_table_is_broken(
+    columns: int | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: columns is not None)
+    monkeypatch.setenv("COLUMNS", str(columns or 80))
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
+    ids = [f"{number:032x}" for number in range(3)]
+    headers = ("scope", "fact", "formed", "consolidated at", "", "id")
+    rows = [
+        ("user ada", "Ada lives in Lyon. " * 9, "2026-03-04 12:00", "retired: asked", "x", name)
+        for name in ids
+    ]
+    show_table(headers, rows, "nothing")
+    shown = capsys.readouterr().out.splitlines()
+    assert all(any(name in line for line in shown) for name in ids)
+    assert all(word in shown[0] for header in headers[:4] for word in header.split()[:1])
+    assert max(map(len, shown)) <= (columns or 10_000)
+    assert (len(shown) == 4) == (columns is None)
 
 
 @pytest.mark.parametrize("name", main.COMMANDS)

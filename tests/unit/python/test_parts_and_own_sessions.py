@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from eden_memory.domain.source.parts import parts_of
 from eden_memory.domain.windows.own_sessions import own_session, whose
-from schemas.ids import encode
+from eden_memory.schemas.ids import encode
 
 ids = st.one_of(st.text(max_size=20), st.integers(), st.uuids()).map(encode)
 

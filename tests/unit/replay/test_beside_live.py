@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from eden_memory.domain.placement import Placement
 from eden_memory.domain.replay.namespaces import beside
-from schemas.documents import Namespace
+from eden_memory.schemas.documents import Namespace
 
 State = Literal["filling", "caught_up", "verified", "dropped"]
 ORIGINAL = Placement()

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.names import MEMORY
-from eden_memory.domain.replay.content import NOT_CONTENT, Sum, difference, digest, says_something
+from eden_memory.domain.replay.content import NOT_CONTENT, Sum, difference, digest, filled, says_something
 from eden_memory.domain.replay.namespaces import prefix_of
-from schemas.documents import DOCUMENTS
+from eden_memory.schemas.documents import DOCUMENTS
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.binary(max_size=5),
@@ -33,6 +33,14 @@ def test_a_difference_is_named_where_hashes_differ(live: dict[str, Any], rebuilt
     found = difference("facts", "f", live, rebuilt)
     assert (found is None) == (digest(live) == digest(rebuilt))
     assert not NOT_CONTENT & {one.name for one in (found.fields if found else ())}
+
+
+def test_fields_that_were_not_stored_are_taken_as_they_are_read_and_no_others() -> None:
+    stored = {"a": 1.0, "list": [{"x": 1}, {"x": 2, "y": 3}], "none": None, "unknown": 5}
+    read = {"a": 1, "b": 2, "list": [{"x": 1, "y": 0}, {"x": 2, "y": 4}], "none": 7}
+    filled_up = filled(stored, read)
+    assert filled_up == {**stored, "b": 2, "list": [{"x": 1, "y": 0}, {"x": 2, "y": 3}]}
+    assert type(filled_up["a"]) is float
 
 
 @given(st.lists(st.integers(0, 2**128 - 1), max_size=6), st.randoms())

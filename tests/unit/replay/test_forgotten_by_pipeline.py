@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from eden_memory.domain.forgetting.of_pipeline import bearing, of_pipeline, own
 from eden_memory.domain.stage import Decision, Delivery, Emit
-from schemas.envelope import Envelope
-from schemas.events import Forgotten
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import Forgotten
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 PIPELINES = st.sampled_from(["original", "trial", "trial-2", "t"])

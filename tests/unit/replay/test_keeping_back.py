@@ -10,8 +10,8 @@ import pytest
 from eden_memory.domain.outcome import StoredRecord
 from eden_memory.runtime.reform.keeping_back import KeepingBack
 from eden_memory.runtime.stages.codec import record_of
-from schemas.events import FormationRequested, ModelCalled
-from schemas.events.base import Event
+from eden_memory.schemas.events import FormationRequested, ModelCalled
+from eden_memory.schemas.events.base import Event
 from tests.calls import called
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

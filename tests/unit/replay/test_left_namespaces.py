@@ -6,7 +6,7 @@ from typing import Literal
 from eden_memory.doctor.mongodb import judge_namespaces
 from eden_memory.domain.placement import Placement
 from eden_memory.domain.replay.namespaces import neglected
-from schemas.documents import Namespace
+from eden_memory.schemas.documents import Namespace
 
 
 def namespace(name: str, state: Literal["filling", "caught_up", "dropped"]) -> Namespace:

@@ -20,8 +20,8 @@ from eden_memory.domain.replay.settling import (
     command_of,
     in_order,
 )
-from schemas.documents import Fact, FactVersion
-from schemas.events import CommandRef
+from eden_memory.schemas.documents import Fact, FactVersion
+from eden_memory.schemas.events import CommandRef
 from tests.unit.dedup.dedup_kit import ANA, at, source
 
 Step = tuple[str, str, str | None]
@@ -123,7 +123,7 @@ def test_another_command_makes_another_change() -> None:
 
 def known(text: str, name: str | None = None) -> KnownFact:
     return KnownFact(
-        name or fact_hash(text), 1, ANA.key, text, fact_hash(text), None, "test", (), at(0), at(0)
+        name or fact_hash(text), 1, ANA.key, text, fact_hash(text), None, "test", (), at(0), at(0), at(0)
     )
 
 

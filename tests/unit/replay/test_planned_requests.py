@@ -6,7 +6,7 @@ from eden_memory.cli.replay.reform_plan import request_of
 from eden_memory.domain.outcome import Headers
 from eden_memory.runtime.stages.codec import record_of
 from eden_memory.runtime.stages.records import Record
-from schemas.events import Event
+from eden_memory.schemas.events import Event
 from tests.unit.replay.test_reform_planning import NOW, request, window
 
 

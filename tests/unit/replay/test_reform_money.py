@@ -16,8 +16,8 @@ from eden_memory.domain.reform.recorded import Calls, recorded
 from eden_memory.domain.reform.selection import PlannedWindow
 from eden_memory.models.asking.capped import Capped
 from eden_memory.runtime.reform.money import Money
-from schemas.documents import Answer
-from schemas.events import ModelCalled
+from eden_memory.schemas.documents import Answer
+from eden_memory.schemas.events import ModelCalled
 from tests.calls import called
 from tests.unit.replay.test_reform_planning import Servers, feeding, requests, window
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.cli.replay.reform_plan import cut_anew
+from eden_memory.cli.replay.reform_plan import _asks, cut_anew  # pyright: ignore[reportPrivateUsage]
 from eden_memory.cli.replay.reform_settings import overridden, overrides_of, streams_of
 from eden_memory.domain.errors import EdenError
 from eden_memory.domain.outcome import Outcome, StoredRecord
@@ -23,10 +23,10 @@ from eden_memory.domain.windows.window_request import StoredWindow
 from eden_memory.domain.windows.windows import Closed
 from eden_memory.runtime.reform.feeding import Feeding
 from eden_memory.runtime.reform.money import Money
+from eden_memory.schemas.documents import ReformAsked
+from eden_memory.schemas.events import FormationRequested
+from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings, WindowsSettings
-from schemas.documents import ReformAsked
-from schemas.events import FormationRequested
-from schemas.scopes import Scope
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 USD = Decimal("0.01")
@@ -120,6 +120,19 @@ def test_without_anything_recorded_start_values_stand_in_and_kept_answers_cost_n
         "reflection-extraction": (USD, 0),
         "consolidation": (USD, 0),
     }
+
+
+def test_a_consolidation_is_expected_to_cost_what_the_highest_tier_pays() -> None:
+    def by_tier(stage: str, tier: int, calls: Calls) -> Decimal:
+        return USD * (tier + 1) * Decimal(calls.calls)
+
+    expecting = Expecting(recorded([], {}), Pricing(by_tier))
+    assert expecting.merge_usd() == USD
+    for tier in (1, 0):
+        expecting.add(replace(window(tier, 1), tier=tier))
+    assert expecting.merge_usd() == 2 * USD
+    own = Settings(llm="openai")  # pyright: ignore[reportCallIssue]
+    assert [_asks("consolidation", tier, own)[1] for tier in (0, 1)] == ["gpt-5-mini", "gpt-5.1"]
 
 
 @given(st.sets(st.sampled_from(sorted(ALL))), st.booleans(), st.booleans())

@@ -69,5 +69,5 @@ def test_a_number_that_is_none_is_refused(one: str) -> None:
 
 
 def test_a_budget_of_no_number_is_refused() -> None:
-    with pytest.raises(EdenError, match="a limit of nan USD"):
+    with pytest.raises(EdenError, match="a limit cannot be nan USD"):
         budget.set_("nan")

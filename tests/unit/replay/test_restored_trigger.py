@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 from eden_memory.domain.replay.restored import Restored
 from eden_memory.domain.replay.restoring import Selection
 from eden_memory.domain.stage import Delivery
+from eden_memory.domain.windows.participants import SessionFacts
 from eden_memory.domain.windows.trigger import StoredMessage
 from eden_memory.domain.windows.windows import Limits
 from eden_memory.runtime.replay.gathered import Gathered
 from eden_memory.runtime.replay.giving import Giving
 from eden_memory.runtime.replay.restoring import EVERYTHING, every_window
 from eden_memory.runtime.replay.taking import Taking
-from schemas.events import FormationRequested
+from eden_memory.schemas.events import FormationRequested
 from tests.unit.formation_trigger.memory_store import MemoryStore
 from tests.unit.formation_trigger.records import (
     Sessions,
@@ -25,6 +26,7 @@ from tests.unit.formation_trigger.records import (
     gone,
     message,
     names,
+    opted_out,
     run,
     trigger,
     watermark,
@@ -70,7 +72,7 @@ def restored(
     store = MemoryStore(limits)
     giving = Giving(gathered, limits, False, taking.passed, said)
     for name in gathered.sessions():
-        list(giving.session(name, 0, {"i.1": "Ana"}))
+        list(giving.session(name, 0, SessionFacts("s.default", None, names={"i.1": "Ana"})))
     list(giving.nowhere())
     gathered.close()
     part = giving.part
@@ -201,7 +203,7 @@ def edited() -> Topics:
         message("s.m4", S, 4, 0, "fourth"),
         asked(S, 5, 0),
         message("s.m1", S, 6, 1, "first, edited"),
-        gone("s.m2", S, 2, 1, "opted_out"),
+        opted_out("s.m2", S, 2, 1),
         gone("s.m3", S, 7, 1, "deleted"),
         message("s.m4", S, 8, 1, "fourth, edited"),
     ]
@@ -224,6 +226,15 @@ async def test_texts_are_those_that_the_window_saw_where_they_are_still_there() 
     assert [one.text for one in window.messages] == ["first, edited", None, None, "fourth, edited"]
     assert (said.exact, said.other, said.gone) == (0, 2, 2)
     assert window.requested == topics.windows[0]
+
+
+async def test_a_deletion_leaves_the_text_of_what_was_inserted_after_it() -> None:
+    chat = [message("s.m1", S, 10, 0, "inserted again"), asked(S, 11, 0)]
+    windows = formations(await run(trigger(MemoryStore(Limits())), chat))
+    store, said = restored(Topics([*chat, gone("s.m1", "s.other", 9, 0)], windows), Limits())
+    (window,) = store.stored_windows.values()
+    assert [one.text for one in window.messages] == ["inserted again"]
+    assert (said.exact, said.gone) == (1, 0)
 
 
 async def test_where_deletion_does_not_forget_the_text_is_used_while_it_is_there() -> None:
@@ -270,3 +281,23 @@ async def test_what_came_after_its_sessions_end_is_late_once_more_when_it_is_res
     topics = Topics([*chat, watermark(6, 1.1)], topics.windows)
     store, said = restored(topics)
     assert (said.cut, waiting(store)) == (1, {})
+
+
+async def test_a_message_written_under_the_id_of_a_deleted_one_is_restored_as_it_was() -> None:
+    chat = [
+        message("s.m1", S, 1, 0, "first"),
+        asked(S, 2, 0),
+        gone("s.m1", S, 3, 1),
+        message("s.m1", S, 4, 1, "second"),
+        message("s.m1", S, 5, 1, "second, edited"),
+        asked(S, 6, 2),
+        message("s.m1", S, 7, 3, "too late"),
+    ]
+    for end in range(3, len(chat) + 1):
+        live = MemoryStore(Limits())
+        windows = formations(await run(trigger(live), *([one] for one in chat[:end])))
+        store, said = restored(Topics(chat[:end], windows), Limits())
+        assert kept(store) == kept(live)
+        assert waiting(store) == waiting(live)
+        assert said.cut == 0
+        assert [names(one) for one in windows] == [["s.m1"], ["s.m1"]][: 1 + (end > 5)]

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from eden_memory.cli.replay.reform_shown import own_changes
 from eden_memory.domain.replay.applied import Applied, Settled
 from eden_memory.domain.replay.own import OwnChange
-from schemas.events import CommandRef
-from schemas.scopes import Scope
+from eden_memory.schemas.events import CommandRef
+from eden_memory.schemas.scopes import Scope
 
 HOSTILE = "\x1b]0;owned\x07 \x9b31m\nsecond line"
 

@@ -13,8 +13,8 @@ from eden_memory.runtime.dead.dead_letters import Cause, dead_letter, original
 from eden_memory.runtime.stages.codec import Encoder, event_id
 from eden_memory.runtime.stages.failures import Failure
 from eden_memory.runtime.stages.records import Record
-from schemas.envelope import Envelope, EnvelopeError
-from schemas.events.base import Event
+from eden_memory.schemas.envelope import Envelope, EnvelopeError
+from eden_memory.schemas.events.base import Event
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 

@@ -115,3 +115,28 @@ async def test_what_a_command_raises_comes_out() -> None:
 
     with pytest.raises(ValueError, match="wrong"):
         await heeding(failing())
+
+
+async def test_the_clock_of_a_deadline_stands_still_while_it_is_stopped() -> None:
+    async with Deadline(0.05) as deadline:
+        with deadline.stopped(), deadline.stopped():
+            await asyncio.sleep(0.15)
+        with deadline.stopped():
+            await asyncio.sleep(0.15)
+
+    async def goes_on_too_long() -> None:
+        async with Deadline(0.05) as deadline:
+            with deadline.stopped():
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(60)
+
+    with pytest.raises(TimeoutError):
+        await goes_on_too_long()
+
+
+async def test_a_deadline_that_is_over_starts_no_clock_again() -> None:
+    async with Deadline(0.02, again_seconds=0.001) as deadline:
+        stopped = deadline.stopped()
+        stopped.__enter__()
+    stopped.__exit__(None, None, None)
+    await asyncio.sleep(0.05)

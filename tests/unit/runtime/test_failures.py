@@ -5,7 +5,7 @@ from aiokafka.errors import MessageSizeTooLargeError, NodeNotReadyError
 from bson.errors import InvalidDocument
 from hypothesis import given
 from hypothesis import strategies as st
-from pymongo.errors import DocumentTooLarge, NotPrimaryError, OperationFailure
+from pymongo.errors import BulkWriteError, DocumentTooLarge, NotPrimaryError, OperationFailure
 
 from eden_memory.domain.failures import PermanentError, ProviderError
 from eden_memory.domain.stage import RetryPolicy
@@ -25,6 +25,8 @@ POLICY = RetryPolicy(first=0.5, cap=60, attempts=6)
         (InvalidDocument("surrogate"), Kind.PERMANENT),
         (MessageSizeTooLargeError(), Kind.PERMANENT),
         (OperationFailure("validation", code=121), Kind.PERMANENT),
+        (BulkWriteError({"writeErrors": [{"code": 17_419}]}), Kind.PERMANENT),
+        (BulkWriteError({"writeErrors": [{"code": 11_000}]}), Kind.TRANSIENT),
         (OperationFailure("write conflict", code=112), Kind.TRANSIENT),
         (OperationFailure("not authorized", code=13), Kind.AWAY),
         (NotPrimaryError("stepped down"), Kind.AWAY),

@@ -65,7 +65,7 @@ def test_what_lasts_is_said_again_after_a_while() -> None:
 async def test_a_stage_is_not_ready_while_a_server_refuses(refusals: Refusals) -> None:
     held = SimpleNamespace(
         membership=SimpleNamespace(homes={"a partition": 1}, behind=lambda: 0),
-        lanes=SimpleNamespace(running=0, queued=0),
+        lanes=SimpleNamespace(running=0, queued=0, waiting_alone=list[str]),
         standing=SimpleNamespace(pauses={}),
     )
     one = cast(Worker, held)

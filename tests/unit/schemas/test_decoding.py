@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.events import REGISTRY, MessageRecorded, decode
-from schemas.events.base import Event
-from schemas.example_files import examples_of
-from schemas.fields import Part
-from schemas.registry import Registry, SchemaViolation
+from eden_memory.schemas.events import REGISTRY, MessageRecorded, decode
+from eden_memory.schemas.events.base import Event
+from eden_memory.schemas.example_files import examples_of
+from eden_memory.schemas.fields import Part
+from eden_memory.schemas.registry import Registry, SchemaViolation
 
 SECRET = "my-card-number-4111"
 EXAMPLE = json.loads(json.dumps(examples_of("MessageRecorded", 1)["user"]))

@@ -5,10 +5,10 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from schemas.events import REGISTRY, Forgotten, MessageRecorded, decode
-from schemas.events.base import Event
-from schemas.example_files import examples_of
-from schemas.registry import SchemaViolation
+from eden_memory.schemas.events import REGISTRY, Forgotten, MessageRecorded, decode
+from eden_memory.schemas.events.base import Event
+from eden_memory.schemas.example_files import examples_of
+from eden_memory.schemas.registry import SchemaViolation
 
 EXAMPLES = [
     pytest.param(decode(name, event.VERSION, json.dumps(payload).encode()), id=f"{name}: {title}")
@@ -51,7 +51,9 @@ def test_a_message_has_exactly_the_fields_that_the_tailer_writes() -> None:
         "characters",
         "truncated",
         "created_at",
+        "edited_at",
         "origin",
+        "mapping",
     ]
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from schemas.fields import Moment, Part, Usd, Vector, pack_vector, unpack_vector
+from eden_memory.schemas.fields import Moment, Part, Usd, Vector, pack_vector, unpack_vector
 
 
 class Sample(Part):

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from schemas.ids import EntityId, encode, split
-from schemas.scopes import Scope, ScopeKey
+from eden_memory.schemas.ids import EntityId, encode, split
+from eden_memory.schemas.scopes import Scope, ScopeKey
 
 raw_ids = st.one_of(st.text(max_size=40), st.integers(), st.uuids())
 entity = TypeAdapter[str](EntityId)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from eden_memory.domain.search.candidates import Candidate, Ranked
 from eden_memory.domain.search.scored import Scored
-from schemas.fields import pack_vector
+from eden_memory.schemas.fields import pack_vector
 
 NOW = datetime(2026, 3, 18, 15, tzinfo=UTC)
 SCOPE = "agent:s.a"

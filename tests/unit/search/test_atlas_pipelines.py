@@ -7,7 +7,7 @@ import pytest
 from eden_memory.mongo.memory.memory_documents import packed_of
 from eden_memory.mongo.search import atlas_pipelines
 from eden_memory.mongo.setup.search_indexes import TEXT_INDEX, VECTOR_INDEX, definitions
-from schemas.fields import pack_vector
+from eden_memory.schemas.fields import pack_vector
 
 KEYS = ["user:s.a:s.u", "agent:s.a"]
 VECTOR = pack_vector([0.6, 0.8])

@@ -13,9 +13,9 @@ from eden_memory.domain.asking import Asking
 from eden_memory.domain.failures import ProviderError
 from eden_memory.domain.search.candidates import Ranked
 from eden_memory.domain.search.ranking import Ranking
-from schemas.fields import pack_vector
-from schemas.provenance import Embedding
-from schemas.scopes import Scope
+from eden_memory.schemas.fields import pack_vector
+from eden_memory.schemas.provenance import Embedding
+from eden_memory.schemas.scopes import Scope
 from tests.unit.search.candidate_facts import NOW, fact, ranked
 
 AGENT = Scope.of_agent("s.a")

@@ -14,6 +14,33 @@ from tests.unit.dedup.dedup_kit import at
 NEWEST = Candidate("f", "user:s.a:s.u", "v4", at(0), at(40), 4, vector=b"v4")
 
 
+def test_nothing_is_known_before_it_was_said_and_history_read_in_is_known_since_then() -> None:
+    fact = replace(NEWEST, formed_at=at(900), valid_from=at(40), began_at=at(10))
+    history = [version(1, 10, "ADD")]
+    assert as_known(fact, True, history, When(as_of=at(9))) is None
+    for moment, text in ((10, "v1"), (39, "v1"), (40, "v4")):
+        then = as_known(fact, True, history, When(as_of=at(moment)))
+        assert then is not None
+        assert then.text == text
+
+
+def test_a_retired_version_is_gone_from_the_time_of_its_retirement_on() -> None:
+    fact = replace(NEWEST, began_at=at(0), valid_from=at(10), retired_at=at(30), replaced_by="g", vector=None)
+    held = as_known(fact, False, [], When(as_of=at(29)))
+    assert held is not None
+    assert (held.retired_at, held.replaced_by) == (None, None)
+    assert as_known(fact, False, [], When(as_of=at(30))) is None
+
+
+def test_a_fact_that_holds_again_was_never_gone() -> None:
+    fact = replace(NEWEST, began_at=at(0), valid_from=at(0))
+    history = [version(2, 20, "DELETE"), version(1, 0, "ADD")]
+    for moment in (0, 20, 50):
+        then = as_known(fact, True, history, When(as_of=at(moment)))
+        assert then is not None
+        assert then.retired_at is None
+
+
 def version(number: int, minute: int, decision: str = "UPDATE") -> dict[str, Any]:
     return {"version": number, "content": f"v{number}", "valid_from": at(minute), "decision": decision}
 

@@ -12,12 +12,12 @@ from pydantic import TypeAdapter
 
 from eden_memory.api.search.requests import FoundFact
 from eden_memory.api.tool import answer, search_tool
-from schemas.scopes import Scope
+from eden_memory.schemas.scopes import Scope
 from tests.unit.search.candidate_facts import NOW
 
 
 def found(content: str) -> FoundFact:
-    return FoundFact("f", content, Scope.of_agent("s.a"), 1.0, NOW, 1, NOW)
+    return FoundFact("f", content, Scope.of_agent("s.a"), 1.0, NOW, 1, NOW, NOW)
 
 
 class Asked:

@@ -6,15 +6,15 @@ from typing import Any
 
 from bson import json_util
 
-from eden_memory.domain.source.changes import Change, Document
+from eden_memory.domain.source.changes import Change, Document, version_of
 from eden_memory.domain.source.inbox_mapping import InboxMapping
 from eden_memory.domain.source.mapped import Mapped
 from eden_memory.domain.source.message_mapping import FieldPaths, MessageMapping
 from eden_memory.domain.source.records import Outgoing
 from eden_memory.mongo.ids import encode_id
-from processors.tailer import Tailer
-from schemas.envelope import Envelope
-from schemas.events import MessageRecorded, decode
+from eden_memory.processors.tailer import Tailer
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import MessageRecorded, decode
 
 SOURCE = "tailer/app.messages"
 PATHS = FieldPaths("session_id", "role", "content", "user_id", "created_at")
@@ -50,11 +50,12 @@ def change(
     before: Document | None = None,
     touched: Sequence[str] | None = None,
     collection: str = MESSAGES,
+    position: int | None = None,
 ) -> Change:
-    """The `number`th change of the stream."""
+    """The `number`th change of the stream, or one further on in the transaction that is."""
     moment = BEGAN + timedelta(seconds=number)
     named = document["_id"] if document is not None else identity
-    version = f"{int(moment.timestamp()):08x}{1:08x}"
+    version = version_of(int(moment.timestamp()), 1, position)
     return Change(operation, collection, named, document, before, touched, version, moment)
 
 

@@ -11,10 +11,9 @@ from eden_memory.domain.source.changes import Change, Page
 from eden_memory.domain.source.mapped import Mapped
 from eden_memory.domain.source.records import EVERYWHERE, EVERYWHERE_ELSE, Outgoing
 from eden_memory.runtime.stages.publishing import partition_for
-from schemas.envelope import Envelope
+from eden_memory.schemas.envelope import Envelope
 from tests.unit.tailer.mappings import BEGAN, change, mapped, message, recorded, tailer
-
-PARTITIONS = 4
+from tests.unit.tailer.table import PARTITIONS, Table, places
 
 
 def texts(result: Mapped) -> list[str]:
@@ -53,6 +52,30 @@ def test_an_update_of_an_outer_field_of_a_mapped_path_matters() -> None:
     assert texts(result) == ["now"]
 
 
+@pytest.mark.parametrize(
+    ("operation", "touched", "edited"),
+    [
+        ("insert", None, False),
+        ("update", ["role"], False),
+        ("update", ["content.0.text"], True),
+        ("replace", None, True),
+    ],
+)
+def test_a_record_tells_when_its_text_was_changed(
+    operation: str, touched: list[str] | None, edited: bool
+) -> None:
+    (one,) = mapped(change(3, operation, message(content="now"), touched=touched)).records[-1:]
+    assert recorded(one).edited_at == (change(3, operation).time if edited else None)
+
+
+def test_an_edit_is_told_though_another_field_is_changed_right_after_it() -> None:
+    changes = [
+        change(1, "update", message(content="now"), touched=["content"]),
+        change(2, "update", message(content="now", role="assistant"), touched=["role"]),
+    ]
+    assert any(recorded(one).edited_at for one in mapped(*changes).records)
+
+
 def test_of_several_updates_of_one_message_only_the_last_is_recorded() -> None:
     result = mapped(
         change(1, "insert", message("a", content="0")),
@@ -81,6 +104,18 @@ def test_a_message_without_text_is_counted_and_left_out_until_text_arrives(conte
     assert (result.records, result.empty) == ([], 1)
     later = mapped(change(2, "update", message("a", content="there"), touched=["content"]))
     assert texts(later) == ["there"]
+
+
+def test_messages_of_users_without_an_author_are_recorded_and_counted() -> None:
+    changes = (
+        change(1, "insert", message("m1")),
+        change(2, "insert", message("m2", user_id=None)),
+        change(3, "insert", message("m3", user_id=None, role="assistant")),
+        change(4, "insert", message("m4", user_id=None, content="")),
+        change(5, "update", message("m2", user_id=None, content="more"), touched=["content"]),
+    )
+    result = mapped(*changes)
+    assert (len(result.records), result.authorless) == (4, 2)
 
 
 def test_a_message_that_loses_its_text_is_recorded_as_empty() -> None:
@@ -180,58 +215,6 @@ def test_a_page_is_recorded_with_the_version_of_its_read() -> None:
     event = recorded(record)
     assert (event.version, event.origin, event.created_at) == (version, "backfill", BEGAN)
     assert (result.empty, len(result.unmapped)) == (1, 1)
-
-
-class Table:
-    """A collection that is changed step by step, and the change events that it gives.
-
-    Like the server, it looks an updated document up when the events are read (`events`), so an update may show
-    what only a later one wrote, or nothing.
-    """
-
-    def __init__(self, *, pre_images: bool) -> None:
-        self.documents: dict[str, dict[str, Any]] = {}
-        self._pre_images, self._steps = pre_images, list[tuple[str, str, Any, Any, Any]]()
-
-    def step(self, kind: str, name: str, value: str) -> None:
-        now = self.documents.get(name)
-        if kind == "delete":
-            if now is not None:
-                self._note("delete", name, None, now, None)
-                del self.documents[name]
-        elif now is None or kind == "replace":
-            after = message(name, session_id=value[0], content=value)
-            self._note("insert" if now is None else "replace", name, after, now, None)
-            self.documents[name] = after
-        else:
-            field = {"text": "content", "move": "session_id", "other": "likes"}[kind]
-            after = {**now, field: value}
-            self._note("update", name, None, now, [field])
-            self.documents[name] = after
-
-    def _note(self, operation: str, name: str, after: Any, before: Any, touched: Any) -> None:
-        self._steps.append((operation, name, after, before if self._pre_images else None, touched))
-
-    def events(self) -> list[Change]:
-        found: list[Change] = []
-        for number, (operation, name, after, before, touched) in enumerate(self._steps):
-            document = self.documents.get(name) if operation == "update" else after
-            found.append(
-                change(number, operation, document, identity=name, before=before, touched=touched)._replace(
-                    id=name
-                )
-            )
-        return found
-
-
-def places(record: Outgoing) -> Iterator[int]:
-    own = partition_for(record.ordering_key, PARTITIONS)
-    if record.partition == EVERYWHERE:
-        yield from range(PARTITIONS)
-    elif record.partition == EVERYWHERE_ELSE:
-        yield from (one for one in range(PARTITIONS) if one != own)
-    else:
-        yield own if record.partition is None else record.partition
 
 
 def last_state(records: Sequence[Outgoing]) -> dict[tuple[int, bytes], tuple[str, str]]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from bson import Decimal128, json_util
 
-from processors.tailer import LONGEST_ORIGINAL
+from eden_memory.processors.tailer import LONGEST_ORIGINAL
 from tests.unit.tailer.mappings import BEGAN, change, message, tailer
 
 

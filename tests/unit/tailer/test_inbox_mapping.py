@@ -1,6 +1,6 @@
 """One document of the inbox → the record that it asks for, on the topic that it is for."""
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -8,8 +8,8 @@ import pytest
 from bson import ObjectId
 
 from eden_memory.domain.source.records import Outgoing
-from schemas.envelope import Envelope
-from schemas.events import (
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import (
     FactCommanded,
     Forgotten,
     FormationAsked,
@@ -17,8 +17,8 @@ from schemas.events import (
     SessionEnded,
     decode,
 )
-from schemas.events.base import Event
-from schemas.scopes import Scope
+from eden_memory.schemas.events.base import Event
+from eden_memory.schemas.scopes import Scope
 from tests.unit.tailer.mappings import BEGAN, change, mapped
 
 OID = ObjectId("65b2f7a0c3d4e5f60718293a")
@@ -38,15 +38,25 @@ def carried(document: dict[str, Any]) -> tuple[Outgoing, Event]:
     return record, event
 
 
-@pytest.mark.parametrize(("kind", "event"), [("session_ended", SessionEnded), ("form_now", FormationAsked)])
-def test_a_control_takes_its_place_among_the_sessions_messages(kind: str, event: type[Event]) -> None:
-    record, found = carried({"_id": OID, "kind": kind, "session_id": 5, "asked_by": "app"})
+@pytest.mark.parametrize(
+    ("kind", "event", "given", "fields"),
+    [
+        ("session_ended", SessionEnded, {}, {}),
+        ("form_now", FormationAsked, {}, {"if_due": False}),
+        ("form_now", FormationAsked, {"if_due": True}, {"if_due": True}),
+    ],
+)
+def test_a_control_takes_its_place_among_the_sessions_messages(
+    kind: str, event: type[Event], given: dict[str, bool], fields: dict[str, bool]
+) -> None:
+    record, found = carried({"_id": OID, "kind": kind, "session_id": 5, "asked_by": "app", **given})
     assert record.topic == "chat.messages"
     assert found == event(
         inbox_id=f"o.{OID}",  # pyright: ignore[reportCallIssue]
         session_id="i.5",  # pyright: ignore[reportCallIssue]
         version=change(1, "insert").version,  # pyright: ignore[reportCallIssue]
         asked_by="app",  # pyright: ignore[reportCallIssue]
+        **fields,
     )
 
 
@@ -72,6 +82,25 @@ def test_a_fact_command_goes_to_the_lane_of_its_scope() -> None:
     assert isinstance(event, FactCommanded)
     assert (record.topic, record.ordering_key) == ("memory.candidates", SCOPE["key"].encode())
     assert (event.fact_id, event.expected_version, event.asked_at) == ("f1", 2, change(1, "insert").time)
+
+
+def test_a_fact_that_is_added_with_a_session_rests_on_the_command_as_on_a_message() -> None:
+    asked = change(1, "insert").time
+    said_at = asked - timedelta(days=90)
+    document = {
+        "_id": OID,
+        "kind": "fact_command",
+        "scope": SCOPE,
+        "action": "add",
+        "by": "import",
+        "text": "x",
+    }
+    _, event = carried({**document, "said_at": said_at, "session_id": 7})
+    assert isinstance(event, FactCommanded)
+    assert (event.said_at, event.asked_at) == (said_at, asked)
+    (source,) = event.sources
+    assert (source.message_id, source.version, source.session_id) == (f"o.{OID}", event.version, "i.7")
+    assert (source.time, source.said_at, source.user_id) == (asked, said_at, event.scope.user_id)
 
 
 @pytest.mark.parametrize(
@@ -113,6 +142,10 @@ ADD: dict[str, Any] = {"kind": "fact_command", "scope": SCOPE, "action": "add", 
         {"kind": "fact_command", "scope": SCOPE, "action": SECRET, "by": "person"},
         {**ADD, "text": SECRET * 300},
         {**ADD, "text": "x", "reason": SECRET * 300},
+        {**ADD, "text": "x", "said_at": datetime(2999, 1, 1, tzinfo=UTC)},
+        {**ADD, "text": "x", "said_at": SECRET},
+        {**ADD, "text": "x", "session_id": [SECRET]},
+        {**ADD, "action": "retire", "fact_id": "f1", "session_id": "s1"},
         {"kind": "forget", "what": SECRET, "target": "x"},
         {"kind": "forget", "what": "fact", "target": "no id, " + SECRET},
         {"kind": "forget", "what": "user", "target": [SECRET]},

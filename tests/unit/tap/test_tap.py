@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.domain.tap import Filter, Tapped, as_json, harmless, line
-from schemas.envelope import Envelope
+from eden_memory.schemas.envelope import Envelope
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 

@@ -18,8 +18,6 @@ async def search(
     """The facts nearest to any of up to three queries, best first. Reads only, so the right `read` is enough."""
     inside = await doors_of(request).enter(request, "read", agent, where)
     wanted = body.model_dump(exclude={"debug", "queries"})
-    if body.debug:
-        report = await inside.service.explain_search(body.queries, **inside.where, **wanted)
-        return SearchAnswer.model_validate(report)
-    found = await inside.service.search_facts(body.queries, **inside.where, **wanted)
-    return SearchAnswer.model_validate({"facts": found, "stages": None})
+    report = await inside.service.explain_search(body.queries, **inside.where, **wanted)
+    found = SearchAnswer.model_validate(report)
+    return found if body.debug else found.model_copy(update={"stages": None})

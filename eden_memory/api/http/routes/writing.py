@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Query, Request
 from eden_memory.api.access import Refused
 from eden_memory.api.errors import Invalid
 from eden_memory.api.http.answers import AddedAnswer, AskedAnswer, StartedAnswer
-from eden_memory.api.http.asks import Addition, Edit, Forgetting, Retirement, Where, Who
+from eden_memory.api.http.asks import Addition, Edit, Forgetting, Forming, Retirement, Where, Who
 from eden_memory.api.http.doors import AdmittedRoute, AgentId, Doors, Inside, doors_of
 from eden_memory.api.http.fact_ids import FactId
 from eden_memory.api.typed_text import id_of
@@ -30,7 +30,8 @@ async def add(
     given: Any = body.text
     if body.messages is not None:
         given = [one.model_dump(exclude_none=True) for one in body.messages]
-    return AddedAnswer.model_validate(await inside.service.add(given, **inside.where))
+    added = await inside.service.add(given, **inside.where, scope=body.scope, at=body.at)
+    return AddedAnswer.model_validate(added)
 
 
 @router.patch("/facts/{fact_id:path}", tags=["facts"], summary="Give a fact another text", status_code=202)
@@ -89,11 +90,12 @@ async def end(
 
 @router.post("/sessions/{session}/form", tags=["sessions"], summary="Form memories now", status_code=202)
 async def form(
-    request: Request, agent: AgentId, session: SessionId, where: Annotated[Who, Query()]
+    request: Request, agent: AgentId, session: SessionId, where: Annotated[Forming, Query()]
 ) -> AskedAnswer:
-    """What is pending in the session, if anything is."""
+    """What is pending in the session is formed, however little; with `if_due` only if a window is due."""
     inside = await doors_of(request).enter(request, "write", agent, Where(session=session, user=where.user))
-    return AskedAnswer(request_id=await inside.service.maybe_form_memories(inside.session))
+    ask = inside.service.maybe_form_memories if where.if_due else inside.service.form_now
+    return AskedAnswer(request_id=await ask(inside.session))
 
 
 async def _target(doors: Doors, inside: Inside, body: Forgetting) -> Any:

@@ -1,0 +1,292 @@
+"""How the application writes its messages, so that turns are written alike: learned from some of them. Pure.
+
+Where that cannot be learned, or the field mapping would not read a turn back as it was said, turns are not written
+among the application's messages: they go to memory through `memory_inbox`.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import Any, NamedTuple, cast
+from uuid import UUID
+
+from bson import ObjectId
+
+from eden_memory.api.gateway.turns import PREFIX, Turn
+from eden_memory.domain.errors import EdenError
+from eden_memory.domain.source.message_fields import (
+    MILLISECONDS_FROM,
+    TEXT_PARTS,
+    getter,
+    moment_of,
+)
+from eden_memory.settings import MessagesSettings, Role
+
+Row = dict[str, Any]
+Document = Mapping[str, Any]
+PLACES = frozenset({"$id", "$session_id", "$user_id", "$agent_id", "$role", "$created_at"})
+"""What a value of `gateway.message_fields` may stand for."""
+SLOT_BYTES = {12: 8, 16: 10}
+"""Of an id of so many bytes: how many name the slot, so that the ids of a slot are a range."""
+
+
+class Written(NamedTuple):
+    """What a turn is written from; ids as the application has them."""
+
+    turn: Turn
+    session: Any
+    user: Any
+    """Of the chat: the author, if the turn is the user's."""
+    agent: Any
+    at: datetime
+
+
+def _as_name(digits: bytes) -> Any:
+    return digits.hex()
+
+
+IDS: Mapping[str, tuple[int, Callable[[bytes], Any]]] = {
+    "object_id": (12, ObjectId),
+    "object_id text": (12, _as_name),
+    "uuid": (16, lambda digits: UUID(bytes=digits)),
+    "uuid text": (16, lambda digits: str(UUID(bytes=digits))),
+}
+"""Kinds of ids other than our own text: how many bytes, and what becomes of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnShape:
+    """Types of ids and times, forms of contents, names of roles, and what else stands in each message."""
+
+    ids: str = "text"
+    times: Callable[[datetime], Any] | None = lambda at: at
+    """None: the application's messages have no time."""
+    contents: Mapping[str, Callable[[str], Any]] = field(default_factory=dict[str, Callable[[str], Any]])
+    """By our role; others are text."""
+    roles: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Our role → theirs."""
+
+    def id_of(self, turn: Turn) -> Any:
+        """The turn's `_id`: the same however often it is said."""
+        return self._named(turn.slot, turn.name)
+
+    def lost_id(self, name: str) -> Any:
+        """The `_id` of a turn by its name."""
+        slot, _, _ = name.rpartition("-")
+        return self._named(f"{slot}-", name)
+
+    def range_of(self, slot: str) -> Row:
+        """All ids that may stand in a turn's place, as a query."""
+        if self.ids not in IDS:
+            return {"$gte": slot, "$lt": slot + "\x7f"}
+        size, made = IDS[self.ids]
+        first = _digest(slot, SLOT_BYTES[size])
+        rest = size - len(first)
+        return {"$gte": made(first + bytes(rest)), "$lte": made(first + b"\xff" * rest)}
+
+    def row(self, one: Written, fields: MessagesSettings, extra: Mapping[str, Any]) -> Row:
+        """The message, as the application would have written it."""
+        turn = one.turn
+        role = self.roles.get(turn.role, turn.role)
+        row: Row = {"_id": self.id_of(turn)}
+        given = {
+            "$id": row["_id"],
+            "$session_id": one.session,
+            "$user_id": one.user,
+            "$agent_id": one.agent,
+            "$role": role,
+            "$created_at": None if self.times is None else self.times(one.at),
+        }
+        for path, value in extra.items():
+            found = given[value] if isinstance(value, str) and value in PLACES else value
+            if found is not None or value is None:
+                _put(row, path, found)
+        _put(row, fields.session_id, one.session)
+        _put(row, fields.role, role)
+        _put(row, fields.content, self.contents.get(turn.role, str)(turn.text))
+        if self.times is not None:
+            _put(row, fields.created_at, self.times(one.at))
+        if turn.role == "user" and one.user is not None:
+            _put(row, fields.user_id, one.user)
+        return row
+
+    def _named(self, slot: str, name: str) -> Any:
+        if self.ids not in IDS:
+            return name
+        size, made = IDS[self.ids]
+        first = _digest(slot, SLOT_BYTES[size])
+        return made(first + _digest(name, size - len(first)))
+
+
+class UnknownShape(NamedTuple):
+    """Why turns cannot be written among the application's messages."""
+
+    reason: str
+
+
+def plain_shape(fields: MessagesSettings) -> TurnShape:
+    """Text ids, dates and texts: where there is no message yet."""
+    return TurnShape(roles={ours: theirs for theirs, ours in fields.roles.items()})
+
+
+def learned_shape(documents: Sequence[Document], fields: MessagesSettings) -> TurnShape | UnknownShape:
+    """From the application's newest messages, the newest first."""
+    theirs = [one for one in documents if not _is_ours(one)]
+    if not theirs:
+        return plain_shape(fields)
+    ids = {_id_kind(one["_id"]) for one in theirs}
+    if len(ids) > 1 or None in ids:
+        return UnknownShape(
+            "ids of messages are integers or of several kinds: only the application can give one"
+        )
+    role = getter(fields.role)
+    if not all(isinstance(role(one), str) for one in theirs):
+        return UnknownShape(f"not every message has a text in `{fields.role}`")
+    times = _times(theirs, fields)
+    if isinstance(times, UnknownShape):
+        return times
+    roles = _roles(theirs, fields)
+    contents = _contents(theirs, fields)
+    return (
+        contents if isinstance(contents, UnknownShape) else TurnShape(ids.pop() or "", times, contents, roles)
+    )
+
+
+def checked_fields(extra: Mapping[str, Any], fields: MessagesSettings) -> Mapping[str, Any]:
+    """Extra fields of each message; an EdenError for one that cannot be set."""
+    mapped = [fields.session_id, fields.role, fields.content, fields.user_id, fields.created_at, "_id"]
+    for path, value in extra.items():
+        what = f"EDEN_GATEWAY_MESSAGE_FIELDS: {path!r}"
+        if not path or path.startswith("$") or "" in path.split("."):
+            raise EdenError(f"{what} is no name of a field", "Name a field, as status or meta.source.")
+        if any(_overlap(path, one) for one in mapped):
+            raise EdenError(f"{what} is a field that the gateway writes", "Leave it out.")
+        if isinstance(value, str) and value.startswith("$") and value not in PLACES:
+            raise EdenError(f"{what} has an unknown place", f"There are: {', '.join(sorted(PLACES))}.")
+        if any(other.startswith(f"{path}.") for other in extra):
+            raise EdenError(f"{what} has another of the fields inside it", "Leave one of them out.")
+    return extra
+
+
+def _is_ours(document: Document) -> bool:
+    return isinstance(document["_id"], str) and document["_id"].startswith(PREFIX)
+
+
+def _id_kind(value: Any) -> str | None:
+    if isinstance(value, ObjectId):
+        return "object_id"
+    if isinstance(value, UUID):
+        return "uuid"
+    if not isinstance(value, str):
+        return None
+    if ObjectId.is_valid(value):
+        return "object_id text"
+    try:
+        return "uuid text" if str(UUID(value)) == value else "text"
+    except ValueError:
+        return "text"
+
+
+def _times(
+    documents: Sequence[Document], fields: MessagesSettings
+) -> Callable[[datetime], Any] | UnknownShape | None:
+    read = getter(fields.created_at)
+    value = next((found for one in documents if (found := read(one)) is not None), None)
+    if value is None:
+        return None
+    if isinstance(value, datetime):
+        return lambda at: at
+    if moment_of(value) is None:
+        return UnknownShape(f"`{fields.created_at}` holds times of a form that is not known")
+    if isinstance(value, str):
+        return _like(value)
+    if value < MILLISECONDS_FROM:
+        return (lambda at: int(at.timestamp())) if isinstance(value, int) else lambda at: at.timestamp()
+    return lambda at: type(value)(int(at.timestamp() * 1000))
+
+
+def _like(text: str) -> Callable[[datetime], str]:
+    """ISO text with the end that the application's has; in UTC."""
+    zoned = datetime.fromisoformat(text).tzinfo is not None
+    precision = "milliseconds" if "." in text else "seconds"
+
+    def write(at: datetime) -> str:
+        utc = at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec=precision)
+        return f"{utc}Z" if text.endswith("Z") else f"{utc}+00:00" if zoned else utc
+
+    return write
+
+
+def _roles(documents: Sequence[Document], fields: MessagesSettings) -> dict[str, str]:
+    """Of several names for a role the one that is used most."""
+    read = getter(fields.role)
+    found: dict[str, str] = {}
+    for theirs, _ in Counter(read(one) for one in documents).most_common():
+        ours = fields.roles.get(theirs)
+        if ours is not None:
+            found.setdefault(ours, theirs)
+    return {ours: theirs for theirs, ours in fields.roles.items()} | found
+
+
+def _contents(
+    documents: Sequence[Document], fields: MessagesSettings
+) -> dict[str, Callable[[str], Any]] | UnknownShape:
+    role, content = getter(fields.role), getter(fields.content)
+    ours = {**{one: one for one in ("user", "assistant", "tool", "system")}, **fields.roles}
+    found: dict[str, Callable[[str], Any]] = {}
+    for one in documents:
+        form = _form(content(one))
+        if isinstance(form, UnknownShape):
+            return UnknownShape(f"`{fields.content}` {form.reason}")
+        if form is not None:
+            found.setdefault(ours.get(role(one), "other"), form)
+    if not found:
+        return UnknownShape(f"no message has a text in `{fields.content}`")
+    first = next(iter(found.values()))
+    every: tuple[Role, ...] = ("user", "assistant", "tool", "system", "other")
+    return {name: found.get(name, first) for name in every}
+
+
+def _form(content: Any) -> Callable[[str], Any] | UnknownShape | None:
+    """How a text is written as this content is; None: there is no text to go by."""
+    if isinstance(content, str):
+        return str
+    if content is None or content == []:
+        return None
+    if not isinstance(content, list):
+        return UnknownShape(f"is {type(content).__name__}, not text or a list of parts")
+    for part in cast("list[Any]", content):
+        if isinstance(part, str):
+            return lambda text: [text]
+        if isinstance(part, Mapping):
+            made = _part(cast("Mapping[str, Any]", part))
+            if made is not None:
+                return made
+    return None
+
+
+def _part(part: Mapping[str, Any]) -> Callable[[str], Any] | None:
+    kind = {"type": part["type"]} if "type" in part else {}
+    if part.get("type") not in TEXT_PARTS:
+        return None
+    if isinstance(part.get("text"), Mapping):
+        return lambda text: [{**kind, "text": {"value": text}}]
+    return (lambda text: [{**kind, "text": text}]) if isinstance(part.get("text"), str) else None
+
+
+def _digest(text: str, size: int) -> bytes:
+    return blake2b(text.encode(), digest_size=size).digest()
+
+
+def _overlap(one: str, other: str) -> bool:
+    return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")
+
+
+def _put(row: Row, path: str, value: Any) -> None:
+    """Set a dotted path."""
+    *above, last = path.split(".")
+    for name in above:
+        row = row.setdefault(name, {})
+    row[last] = value

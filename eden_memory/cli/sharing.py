@@ -1,0 +1,98 @@
+"""`eden sharing list|retire`: what private sharing hides of memory that all users of an agent would see."""
+
+import asyncio
+from typing import Annotated, Any
+
+import typer
+from bson import ObjectId
+
+from eden_memory.cli.memory import terminal
+from eden_memory.cli.replay.live import live_settings
+from eden_memory.local.servers import endpoints
+from eden_memory.mongo.client import connect
+from eden_memory.mongo.memory.hidden import HiddenItem, MongoHidden
+from eden_memory.schemas.documents import InboxFactCommand, InboxForget
+from eden_memory.settings import Settings
+
+Row = dict[str, Any]
+REASON = "it rests on what users said, and sharing is private"
+TOGETHER = 500
+app = typer.Typer(
+    help="What private sharing hides of agents, groups and shards, because it rests on what users said.",
+    no_args_is_help=True,
+)
+AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output")]
+
+
+@app.command("list")
+def list_(as_json: AsJson = False) -> None:
+    """Show everything hidden: memory that was formed as a team's before sharing became private."""
+    found = asyncio.run(_found(Settings()))
+    if as_json:
+        terminal.show_json([_shown(one) for one in found])
+        return
+    rows = [(one.kind, terminal.scope_name(one.scope), terminal.line(one.content), one.id) for one in found]
+    terminal.show_table(("what", "of", "text", "id"), rows, "nothing is hidden")
+
+
+@app.command()
+def retire(
+    by: Annotated[str | None, typer.Option("--by", help="who asks, noted in the records")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False,
+) -> None:
+    """Retire everything hidden: facts keep their history, reflections are forgotten, blobs are made anew.
+
+    A switch back to `team` shows none of it again.
+    """
+    settings = Settings()
+    found = asyncio.run(_found(settings))
+    kinds = {kind: sum(one.kind == kind for one in found) for kind in ("fact", "reflection", "blob")}
+    if not found:
+        typer.echo("Nothing is hidden.")
+        return
+    if not yes:
+        typer.confirm(
+            f"Retire {kinds['fact']} facts, forget {kinds['reflection']} reflections for ever, and make "
+            f"{kinds['blob']} blobs anew without them?",
+            abort=True,
+        )
+    asyncio.run(_ask(settings, [_request(one, by) for one in found if one.kind != "blob"]))
+    typer.echo(
+        f"Asked for {kinds['fact']} facts and {kinds['reflection']} reflections: a running system carries it out "
+        "within moments, and makes the blobs anew that absorbed them."
+    )
+
+
+def _request(one: HiddenItem, by: str | None) -> Row:
+    if one.kind == "fact":
+        command = InboxFactCommand(
+            _id=ObjectId(),
+            kind="fact_command",
+            scope=one.scope,
+            action="retire",
+            fact_id=one.id,
+            by="person",
+            reason=REASON,
+            asked_by=by,
+        )
+        return command.model_dump(exclude_none=True)
+    forget = InboxForget(_id=ObjectId(), kind="forget", what="reflection", target=one.id, asked_by=by)
+    return forget.model_dump(exclude_none=True)
+
+
+def _shown(one: HiddenItem) -> Row:
+    return {"kind": one.kind, "id": one.id, "scope_key": one.scope.key, "content": one.content}
+
+
+async def _found(settings: Settings) -> list[HiddenItem]:
+    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
+        database = client[settings.mongodb.database]
+        names = (await live_settings(settings, database)).names
+        return [one async for one in MongoHidden(database, names, settings.memory.sharing).items()]
+
+
+async def _ask(settings: Settings, documents: list[Row]) -> None:
+    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
+        inbox = client[settings.source_database][settings.names[InboxForget.COLLECTION]]
+        for start in range(0, len(documents), TOGETHER):
+            await inbox.insert_many(documents[start : start + TOGETHER])

@@ -1,0 +1,181 @@
+"""`eden stream list|show|set|off`: how an agent's scopes and shards are formed (`memory_streams`)."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import Annotated, Any, get_args
+
+import typer
+from pydantic import ValidationError
+from pymongo.asynchronous.collection import AsyncCollection
+from rich.console import Console
+from rich.table import Table
+
+from eden_memory.api.errors import Invalid, NotFound
+from eden_memory.api.typed_text import typed_id_of
+from eden_memory.cli.replay.live import live_settings
+from eden_memory.local.servers import endpoints
+from eden_memory.mongo.client import connect
+from eden_memory.mongo.memory.streams import FIELDS, label, streams_in
+from eden_memory.schemas.documents import Stream
+from eden_memory.schemas.scopes import ScopeKind
+from eden_memory.settings import Settings
+
+Row = dict[str, Any]
+app = typer.Typer(
+    help="How an agent's scopes and shards are formed: guidance, thresholds, limits, and what is switched off.",
+    no_args_is_help=True,
+)
+Agent = Annotated[str, typer.Argument(help="the agent, as in the application or typed: s.TEXT, o.OBJECTID")]
+Label = Annotated[
+    str, typer.Argument(metavar="SCOPE", help="agent, group, user, session, or shard:NAME for a shard")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output")]
+NAMES = frozenset({"_id", "agent_id", "scope", "shard"})
+"""What a stream is found by."""
+SETTABLE = sorted(FIELDS - NAMES)
+KINDS: tuple[str, ...] = get_args(ScopeKind)
+
+
+@app.command("list")
+def list_(
+    agent: Annotated[str | None, typer.Option(help="only of this agent")] = None, as_json: AsJson = False
+) -> None:
+    """Every stream: its agent, its scope, whether it is active, and what it sets."""
+    query = {} if agent is None else {"agent_id": typed_id_of(agent, "agent")}
+    found = asyncio.run(_list(Settings(), query))
+    if as_json:
+        typer.echo(json.dumps([_shown(one) for one in found], indent=2))
+        return
+    table = Table("agent", "scope", "active", "sets", box=None, pad_edge=False)
+    for one in found:
+        sets = ", ".join(name for name in _shown(one) if name not in NAMES | {"active"})
+        table.add_row(one.agent_id, label(one), "yes" if one.active else "no", sets)
+    console = Console(highlight=False)
+    console.print(
+        table if found else "no streams: every scope is formed by the settings, and there are no shards"
+    )
+
+
+@app.command()
+def show(agent: Agent, scope: Label) -> None:
+    """The document of a stream, as JSON. Exit code 3 if there is none."""
+    typer.echo(json.dumps(_shown(asyncio.run(_show(Settings(), _named(agent, scope)))), indent=2))
+
+
+@app.command("set")
+def set_(
+    agent: Agent,
+    scope: Label,
+    fields: Annotated[
+        list[str], typer.Argument(metavar="FIELD=VALUE…", help=f"{', '.join(SETTABLE)}; FIELD= unsets it")
+    ],
+) -> None:
+    """Set fields of a stream, or make it; windows that are requested from now on are formed so.
+
+    Examples:
+
+    eden stream set support user threshold=6 word_limit=250
+
+    eden stream set support shard:pricing extraction_guidance="Prices and quotes, with dates."
+
+    eden stream set support group active=true
+    """
+    stream = asyncio.run(_set(Settings(), _named(agent, scope), dict(map(_pair, fields))))
+    typer.echo(f"{label(stream)} of {stream.agent_id}: {json.dumps(_shown(stream))}")
+
+
+@app.command()
+def off(agent: Agent, scope: Label) -> None:
+    """Switch a scope or shard off: it is neither formed nor shown; what is stored of it stays.
+
+    `eden stream set AGENT SCOPE active=true` switches it on again. A session's own memory is always formed.
+    """
+    if scope == "session":
+        raise Invalid("a session's memory is always formed", "Streams switch off the other scopes.")
+    stream = asyncio.run(_set(Settings(), _named(agent, scope), {"active": "false"}))
+    typer.echo(f"{label(stream)} of {stream.agent_id} is off")
+
+
+def _named(agent: str, scope: str) -> Row:
+    """The fields that a stream is found by."""
+    kind, _, shard = scope.partition(":")
+    if kind not in KINDS or (kind == "shard") != bool(shard):
+        raise Invalid(f"there is no scope {scope!r}", f"One of: {', '.join(KINDS[:-1])}, shard:NAME.")
+    agent_id = typed_id_of(agent, "agent")
+    name = f"{agent_id}/{kind}/{shard}" if shard else f"{agent_id}/{kind}"
+    return {"_id": name, "agent_id": agent_id, "scope": kind} | ({"shard": shard} if shard else {})
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or name in NAMES:
+        raise Invalid(f"{text!r} sets nothing", f"Give FIELD=VALUE; the fields are {', '.join(SETTABLE)}.")
+    return name, value
+
+
+async def _list(settings: Settings, query: Row) -> Sequence[Stream]:
+    async with _streams(settings) as collection:
+        rows = await collection.find(query, sort=[("agent_id", 1), ("_id", 1)]).to_list()
+        return [one for row in rows for one in streams_in([row]).values()]
+
+
+async def _show(settings: Settings, named: Row) -> Stream:
+    async with _streams(settings) as collection:
+        row = await _find(collection, named)
+        if row is None:
+            raise NotFound(f"there is no stream {named['_id']}", "`eden stream list` shows what there is.")
+        return _checked(row)
+
+
+async def _set(settings: Settings, named: Row, fields: dict[str, str]) -> Stream:
+    async with _streams(settings) as collection:
+        before = await _find(collection, named) or named
+        changed = {**before, **fields}
+        stream = _checked({name: value for name, value in changed.items() if value != ""})
+        stored = stream.stored()
+        given = {name: stored[name] for name, value in fields.items() if value != ""}
+        unset = dict.fromkeys(fields.keys() - given.keys(), "")
+        update = {"$set": given, "$unset": unset, "$setOnInsert": {**named, "_id": before["_id"]}}
+        kept = {operator: part for operator, part in update.items() if part}
+        await collection.update_one({"_id": before["_id"]}, kept, upsert=True)
+        return stream
+
+
+async def _find(collection: AsyncCollection[Row], named: Row) -> Row | None:
+    """By what it is of: a document that people wrote may have any `_id`."""
+    of = {name: named.get(name) for name in ("agent_id", "scope", "shard")}
+    return await collection.find_one(of)
+
+
+def _checked(row: Row) -> Stream:
+    """Invalid, with the fields' names, where no stream is so."""
+    try:
+        stream = Stream.model_validate(row, strict=False)
+        label(stream)
+    except ValidationError as error:
+        wrong = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:5])
+        raise Invalid(f"a stream cannot be so: {wrong}", f"Its fields: {', '.join(SETTABLE)}.") from None
+    if stream.scope == "session" and not stream.active:
+        raise Invalid("active: a session's memory is always formed", "Streams switch off the other scopes.")
+    if stream.sharing is not None and stream.scope not in ("agent", "shard"):
+        raise Invalid(
+            "sharing: only an agent's scope or a shard has it", "Set it of agent, or of shard:NAME."
+        )
+    least, most = stream.min_items, stream.max_items
+    if least is not None and most is not None and least > most:
+        raise Invalid(f"min_items {least} is above max_items {most}", "Give max_items as much at least.")
+    return stream
+
+
+def _shown(stream: Stream) -> Row:
+    """Its document, without what is unset."""
+    return {name: value for name, value in stream.stored().items() if value is not None}
+
+
+@asynccontextmanager
+async def _streams(settings: Settings) -> AsyncGenerator[AsyncCollection[Row]]:
+    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
+        database = client[settings.mongodb.database]
+        yield database[(await live_settings(settings, database)).names[Stream.COLLECTION]]

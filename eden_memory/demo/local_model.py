@@ -1,0 +1,143 @@
+"""`eden demo --llm local`: a model server on this machine, and the settings that fit it."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from eden_memory.domain.errors import EdenError
+from eden_memory.domain.failures import PermanentError
+from eden_memory.models.calls import CallFailed, Turn
+from eden_memory.models.guard.pace import SHORT
+from eden_memory.models.providers.api_keys import endpoint_variable, key_in
+from eden_memory.models.providers.catalogue import is_url, provider_name
+from eden_memory.models.providers.check import check
+from eden_memory.models.providers.compatible import wire_to
+from eden_memory.models.providers.connections import connections
+from eden_memory.models.providers.local_servers import (
+    LocalServer,
+    found_server,
+    loaded_context,
+    sensible_model,
+)
+from eden_memory.settings import Settings
+
+QUESTION = "Count from one to one hundred, in words."
+MEASURED = 64
+"""Tokens of the answer that the speed is measured with."""
+ANSWER = 1_000
+"""Tokens of a long answer in formation; a call has twice the time that these take."""
+MOST_SECONDS = 600.0
+ROOMY = 12_288
+"""Tokens that take a whole window, its prompt and the longest answer."""
+FIXED = 3_072
+"""Tokens of them that do not shrink: instructions, and room for a model that thinks."""
+ROLES = ("FAST", "FREE", "PAID", "FACTS", "DECISIONS", "REFLECTIONS", "CONSOLIDATION")
+SHOWN = {
+    "EDEN_LLM",
+    "EDEN_MODELS_FAST",
+    "EDEN_MODELS_AT_ONCE",
+    "EDEN_MODELS_TIMEOUT_SECONDS",
+    "EDEN_WINDOWS_TOKENS",
+    "EDEN_LIMITS_FACTS",
+    "EDEN_LIMITS_AGENT_BLOB_WORDS",
+}
+"""Variables that somebody sets by hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class FittedModel:
+    """The chosen model, and the environment variables that make the program fit it."""
+
+    server: LocalServer
+    model: str
+    tokens_a_second: float | None
+    context: int | None
+    variables: Mapping[str, str]
+
+    def described(self) -> list[str]:
+        """Lines for people: which model, how to choose another, and what was set."""
+        others = [one.name for one in self.server.models if one.name != self.model]
+        choice = f"; EDEN_MODELS_FAST takes another: {', '.join(others)}" if others else ""
+        facts = [f"{self.server.kind} at {provider_name(self.server.url)}: {self.model}{choice}"]
+        if self.tokens_a_second is not None:
+            facts.append(f"it writes about {self.tokens_a_second:.0f} tokens a second")
+        if self.context is not None:
+            facts.append(f"it takes {self.context:,} tokens at once")
+        if self.context is not None and self.context < ROOMY:
+            facts.append(
+                f"that is little: windows and answers are made smaller; start it with {ROOMY:,} or more "
+                "(OLLAMA_CONTEXT_LENGTH, llama-server -c, vllm --max-model-len)"
+            )
+        named = {name: value for name, value in self.variables.items() if name in SHOWN}
+        facts.append("the same for `eden run`: " + " ".join(f"{name}={one}" for name, one in named.items()))
+        return facts
+
+
+async def fitted_model(settings: Settings) -> FittedModel:
+    """Find a server, take a model, try it and measure it; EdenError says what to do where that fails."""
+    own = settings.llm if is_url(settings.llm) else None
+    server = await asyncio.to_thread(found_server, own)
+    model = sensible_model(server, settings.models.fast)
+    await _works(settings, server, model)
+    speed = await _tokens_a_second(settings, server, model)
+    context = await asyncio.to_thread(loaded_context, server, model)
+    return FittedModel(server, model, speed, context, _variables(server, model, speed, context))
+
+
+def _variables(
+    server: LocalServer, model: str, speed: float | None, context: int | None
+) -> Mapping[str, str]:
+    """Every role to this model, vectors here: nothing leaves for another provider that is set."""
+    seconds = 120.0 if speed is None else min(MOST_SECONDS, max(120.0, 2 * ANSWER / speed))
+    slots = {"vLLM": 2, "Ollama": 1}.get(server.kind, server.slots or 1)
+    return {
+        "EDEN_LLM": server.url,
+        **{f"EDEN_MODELS_{role}": model for role in ROLES},
+        "EDEN_EMBEDDER": "local",
+        "EDEN_MODELS_EMBEDDINGS": "local",
+        "EDEN_MODELS_AT_ONCE": str(min(2, slots)),
+        "EDEN_MODELS_TIMEOUT_SECONDS": f"{seconds:.0f}",
+        **_sizes(context),
+    }
+
+
+def _sizes(context: int | None) -> Mapping[str, str]:
+    """Smaller windows and answers where the server takes few tokens."""
+    if context is None or context >= ROOMY:
+        return {}
+    share = max(0.0, (context - FIXED) / (ROOMY - FIXED))
+    return {
+        "EDEN_WINDOWS_TOKENS": f"{max(400, 1_500 * share):.0f}",
+        "EDEN_LIMITS_FACTS": f"{max(5, int(30 * share))}",
+        "EDEN_LIMITS_AGENT_BLOB_WORDS": f"{max(200, 1_200 * share):.0f}",
+    }
+
+
+async def _works(settings: Settings, server: LocalServer, model: str) -> None:
+    """One small call, which also loads the model."""
+    models = settings.models.model_copy(update={role.lower(): model for role in ROLES} | {"embeddings": None})
+    there = settings.model_copy(update={"llm": server.url, "embedder": "local", "models": models})
+    for checked in await check(there):
+        if checked.problem:
+            raise EdenError(
+                f"{model} of {server.kind} at {provider_name(server.url)} cannot be used: {checked.problem}",
+                "Choose another: EDEN_MODELS_FAST=NAME.",
+            )
+
+
+async def _tokens_a_second(settings: Settings, server: LocalServer, model: str) -> float | None:
+    """How fast it writes; None where the answer is too short to tell."""
+    seconds = settings.models.timeout_seconds
+    variable = endpoint_variable(settings.models.api_key_env, provider_name(server.url))
+    key = key_in(variable, settings.models.api_key_env)
+    wire = wire_to(server.url, key, variable, connections(1, seconds), seconds)
+    began = time.perf_counter()
+    try:
+        found = await wire.chat(model, "", (Turn("user", QUESTION),), None, None, MEASURED)
+    except (CallFailed, PermanentError):
+        return None
+    finally:
+        await wire.close()
+    took = time.perf_counter() - began
+    return found.tokens.output / took if found.tokens.output >= SHORT else None

@@ -1,0 +1,56 @@
+"""What a proposed mapping means for memory, and what follows from a field that was not found. Pure."""
+
+from eden_memory.doctor.finding import Finding
+from eden_memory.doctor.proposing import Proposal
+
+NOT_FOUND = {
+    "session_id": Finding(
+        "session",
+        "fail",
+        "no field names the session: no document can become a message",
+        "Write the session's id (text, number, ObjectId or UUID) with each message.",
+    ),
+    "content": Finding(
+        "text",
+        "fail",
+        "no field holds text or a list of text parts: nothing can be remembered",
+        "Write the text with each message. JSON in a text field cannot be mapped.",
+    ),
+    "role": Finding(
+        "role",
+        "warn",
+        "no field says who speaks: every message counts as `other`, with half the weight of a user's, and no message "
+        "is taken as a user's own words",
+        "Write the role with each message, as text: `user`, `assistant`, `tool` or `system`.",
+    ),
+    "user_id": Finding(
+        "author",
+        "warn",
+        "no field names the author: no user gets a memory of their own, and users of a session cannot be told apart",
+        "Write the user's id with each message of a user.",
+    ),
+    "created_at": Finding(
+        "time",
+        "warn",
+        "no field says when a message was written: existing messages are read in the order of their ids, and count "
+        "as written when they were read",
+        "Write a date, ISO text, or seconds or milliseconds since 1970 with each message.",
+    ),
+}
+
+
+def findings_of(proposal: Proposal) -> list[Finding]:
+    """One for each field of a message that was not found, and for roles that are not clear."""
+    found = [NOT_FOUND[name] for name, path in proposal.paths.items() if path is None]
+    if proposal.true_or_false is not None:
+        what = f"`{proposal.true_or_false}` says who speaks as true or false, which cannot be mapped"
+        found.append(Finding("role", "warn", what, "Write the role as text in a field of its own."))
+    if proposal.unclear:
+        listed = ", ".join(f"{name!r} ({count})" for name, count in proposal.unclear.items())
+        what = f"not clear what these mean: {listed}; they count as `other`"
+        hint = 'Add what you know to `roles`: "user", "assistant", "tool", "system" or "other".'
+        found.append(Finding("roles", "warn", what, hint))
+    if proposal.without_role:
+        what = f"{proposal.without_role} of the documents have no role: they count as `other`"
+        found.append(Finding("roles", "warn", what))
+    return found

@@ -1,0 +1,198 @@
+"""The mapping that an application's own documents suggest: which field is what, what each role means. Pure."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from eden_memory.doctor.roles import meaning
+from eden_memory.doctor.sampled_fields import (
+    SampledField,
+    is_id,
+    is_moment,
+    is_text,
+    kinds,
+    moment_kind,
+    sampled_fields,
+)
+from eden_memory.settings import Role
+
+MOST_ROLES = 12
+"""Distinct values that a field may have to be a role."""
+HALF = 0.5
+ID_WORDS = frozenset({"id", "uuid", "key"})
+Weights = Mapping[str, float]
+
+SESSION: Weights = {
+    **dict.fromkeys(("session", "conversation", "thread", "dialog", "dialogue", "conv"), 5),
+    **dict.fromkeys(("chat", "room", "channel"), 3),
+    **dict.fromkeys(("ticket", "case"), 2),
+    **dict.fromkeys(ID_WORDS, 1),
+    **dict.fromkeys(("message", "msg", "parent", "reply", "user", "title", "name", "type", "status"), -4),
+}
+ROLE: Weights = {
+    "role": 5,
+    **dict.fromkeys(("speaker", "sender", "author", "from", "type", "kind", "who"), 2),
+}
+CONTENT: Weights = {
+    **dict.fromkeys(("content", "text", "body", "message", "msg", "utterance"), 5),
+    **dict.fromkeys(("parts", "prompt", "markdown"), 3),
+    **dict.fromkeys(("title", "summary", "name", "subject", "html", "tool", "model", "error", "status"), -5),
+    **dict.fromkeys(("id", "type", "role", "kind", "url", "metadata", "meta", "email"), -8),
+}
+AUTHOR: Weights = {
+    **dict.fromkeys(("user", "author", "customer", "sender", "member", "person", "participant"), 5),
+    **dict.fromkeys(("from", "owner", "account", "client", "speaker"), 3),
+    **dict.fromkeys(ID_WORDS, 2),
+    **dict.fromkeys(("name", "email", "avatar", "agent", "type", "kind", "role", "ip", "session"), -4),
+}
+TIME: Weights = {
+    **dict.fromkeys(("created", "sent", "posted", "written", "timestamp"), 5),
+    **dict.fromkeys(("time", "date", "ts", "when", "inserted"), 3),
+    "at": 1,
+    **dict.fromkeys(("updated", "edited", "modified", "deleted", "expires", "expire", "seen", "read"), -8),
+}
+SAYS_WHO = frozenset({"user", "human", "bot", "assistant", "ai", "me"})
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Where the fields of a message seem to be; None: nowhere."""
+
+    session_id: str | None
+    role: str | None
+    content: str | None
+    user_id: str | None
+    created_at: str | None
+    roles: Mapping[str, Role] = field(default_factory=dict[str, Role])
+    """The application's names of roles that are not ours already."""
+    unclear: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Names of roles whose meaning is not clear, and how many documents have them."""
+    without_role: int = 0
+    true_or_false: str | None = None
+    """A field that says who speaks in a form that cannot be mapped."""
+    forms: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The kinds of values found, by the name of the setting."""
+
+    @property
+    def paths(self) -> dict[str, str | None]:
+        """By the name of the setting."""
+        names = ("session_id", "role", "content", "user_id", "created_at")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def likeness(self) -> int:
+        """How many fields of a message were found; 0 without a text, or where only a text was found."""
+        found = sum(path is not None for path in self.paths.values())
+        return found if self.content is not None and found > 1 else 0
+
+
+def propose(documents: Sequence[Mapping[str, Any]]) -> Proposal:
+    """The mapping that sampled documents of one collection suggest."""
+    if not documents:
+        return Proposal(None, None, None, None, None)
+    fields = sampled_fields(documents)
+    role = _best(fields, (), _as_role)
+    time = _best(fields, (role,), _as_time)
+    session = _best(fields, (role, time), _as_session)
+    content = _best(fields, (role, time, session), _as_content)
+    speakers = _of_users(fields, role)
+    author = _best(speakers, (role, time, session, content), _as_author)
+    named = Counter(value for value in (role.present if role else ()) if isinstance(value, str))
+    found = {
+        "session_id": session,
+        "role": role,
+        "content": content,
+        "user_id": author,
+        "created_at": time,
+    }
+    return Proposal(
+        **{name: one.path if one else None for name, one in found.items()},
+        roles={name: means for name in named if (means := meaning(name)) is not None and means != name},
+        unclear={name: count for name, count in named.items() if meaning(name) is None},
+        without_role=len(documents) - named.total() if role else 0,
+        true_or_false=None if role else next((one.path for one in fields if _says_who(one)), None),
+        forms={
+            name: kinds(one.present, moment_kind) if one is time else kinds(one.present)
+            for name, one in found.items()
+            if one is not None
+        },
+    )
+
+
+def _best(
+    fields: Sequence[SampledField],
+    taken: Collection[SampledField | None],
+    score: Callable[[SampledField], float],
+) -> SampledField | None:
+    """The field with the highest score above 0; of several the first."""
+    paths = {one.path for one in taken if one is not None}
+    scored = [(score(one), -number, one) for number, one in enumerate(fields) if one.path not in paths]
+    best = max(scored, key=lambda one: one[:2], default=None)
+    return best[2] if best is not None and best[0] > 0 else None
+
+
+def _named(one: SampledField, weights: Weights) -> float:
+    """How much the words of its path speak for a field; `sessionid` is read as `session id`."""
+    return sum(weights.get(word, weights.get(word.removesuffix("id"), 0)) for word in set(one.words))
+
+
+def _says_more_than_id(one: SampledField, weights: Weights) -> bool:
+    """Whether a word of its path other than `id` speaks for a field."""
+    speaking = {word for word, weight in weights.items() if weight > 0} - ID_WORDS
+    return any(word in speaking or word.removesuffix("id") in speaking for word in one.words)
+
+
+def _as_role(one: SampledField) -> float:
+    known = one.share(lambda value: meaning(value) is not None)
+    texts = {value for value in one.present if isinstance(value, str)}
+    few = 0 < len(texts) <= MOST_ROLES and all(isinstance(value, str) for value in one.present)
+    named = _named(one, ROLE)
+    if not few or (known < HALF and not ("role" in one.words and known > 0)):
+        return 0
+    return named + 6 * known
+
+
+def _as_time(one: SampledField) -> float:
+    if one.share(is_moment) < HALF:
+        return 0
+    dates = one.share(lambda value: not isinstance(value, int | float))
+    return _named(one, TIME) + 2 * dates
+
+
+def _as_session(one: SampledField) -> float:
+    if one.share(is_id) < HALF or any(isinstance(value, str) and " " in value for value in one.present):
+        return 0
+    alone = len(one.present) > 4 and len({str(value) for value in one.present}) == len(one.present)
+    return 0 if alone or not _says_more_than_id(one, SESSION) else _named(one, SESSION)
+
+
+def _as_content(one: SampledField) -> float:
+    texts = one.share(is_text)
+    if texts < HALF:
+        return 0
+    prose = one.share(lambda value: isinstance(value, list) or " " in str(value))
+    return _named(one, CONTENT) + 4 * prose if prose or _named(one, CONTENT) > 0 else 0
+
+
+def _as_author(one: SampledField) -> float:
+    if one.share(is_id) < HALF or all(meaning(value) is not None for value in one.present):
+        return 0
+    prose = one.share(lambda value: isinstance(value, str) and " " in value)
+    named = _named(one, AUTHOR)
+    return named - 3 * prose if _says_more_than_id(one, AUTHOR) else 0
+
+
+def _of_users(fields: Sequence[SampledField], role: SampledField | None) -> Sequence[SampledField]:
+    """The fields in the messages of users only: others need no author."""
+    if role is None:
+        return fields
+    users = [number for number, value in enumerate(role.values) if meaning(value) == "user"]
+    if not users:
+        return fields
+    return [SampledField(one.path, [one.values[number] for number in users]) for one in fields]
+
+
+def _says_who(one: SampledField) -> bool:
+    booleans = one.share(lambda value: isinstance(value, bool)) >= HALF
+    return booleans and bool(SAYS_WHO & set(one.words))

@@ -1,0 +1,98 @@
+"""Who has written in a session, by the application's own messages: known as soon as a message is committed.
+
+Texts that the tailer has not carried yet count: turns of a chat may come through the inbox.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pymongo import ReadPreference
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import OperationFailure
+from pymongo.read_concern import ReadConcern
+
+from eden_memory.logs import LibraryLogger
+from eden_memory.mongo.ids import decode_id, encode_id
+from eden_memory.settings import TAILER, Settings
+
+log = LibraryLogger()
+Database = AsyncDatabase[dict[str, Any]]
+Authors = dict[str, frozenset[str] | None]
+"""Typed ids by session; None: the authors of that session cannot be known."""
+MOST_MILLISECONDS = 2_000
+"""Time limit of one query: without an index on the session it reads the whole collection."""
+
+
+class MessageAuthors:
+    """`source` is the application's database, `memory` our own."""
+
+    def __init__(self, source: Database, memory: Database, settings: Settings) -> None:
+        self._paths, self._source_name = settings.messages, settings.source_name
+        self._messages = source.get_collection(
+            settings.messages.collection,
+            read_preference=ReadPreference.PRIMARY,
+            read_concern=ReadConcern("local"),  # also what is acknowledged, and not yet on a majority
+        )
+        self._inbox = source.get_collection(
+            settings.names["inbox"], read_preference=ReadPreference.PRIMARY, read_concern=ReadConcern("local")
+        )
+        self._positions = memory[settings.names["positions"]]
+        self._tailed = False
+        self._warned = False
+
+    async def of(self, session_ids: Iterable[str]) -> Authors:
+        """The authors of each session; an index on session and author answers without reading messages."""
+        wanted = list(dict.fromkeys(session_ids))
+        if not wanted:
+            return {}
+        if not await self._is_tailed():
+            self._warn(
+                "the tailer reads another collection",
+                "Give this process the tailer's EDEN_SOURCE_* and EDEN_MESSAGES_* settings.",
+            )
+            return dict.fromkeys(wanted)
+        return dict(zip(wanted, await asyncio.gather(*map(self._of, wanted)), strict=True))
+
+    async def _of(self, session_id: str) -> frozenset[str] | None:
+        paths = self._paths
+        session, most = decode_id(session_id), MOST_MILLISECONDS
+        try:
+            found = await asyncio.gather(
+                self._messages.distinct(paths.user_id, {paths.session_id: session}, maxTimeMS=most),
+                self._inbox.distinct("user_id", {"session_id": session}, maxTimeMS=most),
+            )
+            return frozenset(encode_id(one) for some in found for one in some if one is not None)
+        except OperationFailure as error:  # too slow, or not allowed
+            self._warn(type(error).__name__, index_hint(paths.collection, paths.session_id, paths.user_id))
+        except TypeError:
+            self._warn("an author is no id", "Run `eden doctor`.")
+        return None
+
+    async def _is_tailed(self) -> bool:
+        """Whether memory is formed from this very collection, or from no messages yet."""
+        if not self._tailed:
+            names = [
+                row["_id"]
+                async for row in self._positions.find({"_id": {"$regex": f"^{TAILER}"}}, {"_id": 1})
+            ]
+            self._tailed = self._source_name in names
+            return self._tailed or not names
+        return True
+
+    def _warn(self, reason: str, hint: str) -> None:
+        if not self._warned:
+            self._warned = True
+            what = "who is in a session cannot be known: no user's memory is shown in it"
+            log.warning(what, messages=self._paths.collection, reason=reason, hint=hint)
+
+
+def index_hint(collection: str, session_path: str, user_path: str) -> str:
+    """The command that makes the index which finds a session's authors."""
+    return f'db.{collection}.createIndex({{"{session_path}": 1, "{user_path}": 1}})'
+
+
+def begins_with(index: Mapping[str, Any], field: str) -> bool:
+    """Whether an index finds every document by this field."""
+    first, order = next(iter(index["key"]))
+    return first == field and order in (1, -1, "hashed") and "partialFilterExpression" not in index

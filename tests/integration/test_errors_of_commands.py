@@ -1,0 +1,247 @@
+"""What the real `eden` command says and its exit code where something is wrong: a sentence, and what to do."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Generator, Mapping
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from pymongo import MongoClient
+
+from eden_memory.local.mongo import LocalMongo
+from tests.servers import Namespace, TestServers
+
+pytestmark = pytest.mark.servers
+EDEN = str(Path(sys.executable).with_name("eden"))
+PASSWORD = "pass-word-of-a-user"
+Environment = dict[str, str]
+
+
+@pytest.fixture
+def environment(servers: TestServers, namespace: Namespace) -> Environment:
+    return {
+        **os.environ,
+        "EDEN_MONGODB_URI": servers.mongodb_uri,
+        "EDEN_MONGODB_DATABASE": namespace.database,
+        "EDEN_KAFKA_BOOTSTRAP": servers.kafka_bootstrap,
+        "EDEN_KAFKA_TOPIC_PREFIX": namespace.topic_prefix,
+        "EDEN_KAFKA_GROUP_PREFIX": namespace.group_prefix,
+    }
+
+
+def eden(
+    folder: Path, environment: Mapping[str, str], *words: str, seconds: float = 60.0
+) -> tuple[int, list[str]]:
+    """The exit code, and the lines on standard error that are no log lines."""
+    done = subprocess.run(
+        [EDEN, *words],
+        cwd=folder,
+        env=dict(environment),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=seconds,
+    )
+    return done.returncode, [one for one in done.stderr.splitlines() if not one.startswith("{")]
+
+
+def said(
+    folder: Path, environment: Mapping[str, str], *words: str, seconds: float = 60.0
+) -> tuple[int, str, str]:
+    """Exit code, the sentence and the hint: there is nothing else."""
+    code, lines = eden(folder, environment, *words, seconds=seconds)
+    assert len(lines) == 2, "\n".join(lines)
+    return code, lines[0], lines[1]
+
+
+def test_a_host_name_that_does_not_exist_is_one_sentence(tmp_path: Path, environment: Environment) -> None:
+    wrong = {**environment, "EDEN_MONGODB_URI": "mongodb+srv://someone:secret@nowhere.invalid/"}
+    code, what, hint = said(tmp_path, wrong, "facts")
+    assert code == 1
+    assert what.startswith("MongoDB's address cannot be used: ")
+    assert "EDEN_MONGODB_URI" in hint
+    assert "secret" not in what + hint
+
+
+@pytest.mark.parametrize(("words", "name"), [(["serve"], "EDEN_SERVE_PORT"), (["run"], "EDEN_HTTP_PORT")])
+def test_a_port_in_use_is_one_sentence(
+    words: list[str], name: str, tmp_path: Path, environment: Environment
+) -> None:
+    for prepares in (["topics", "apply"], ["setup"]) if words == ["run"] else ():
+        assert eden(tmp_path, environment, *prepares)[0] == 0
+    with closing(socket.socket()) as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        code, what, hint = said(tmp_path, {**environment, name: port}, *words)
+    assert code == 1
+    assert what == f"cannot listen on 127.0.0.1:{port}: Address already in use"
+    assert name in hint
+
+
+def test_a_mistake_in_the_settings_file_names_the_file(tmp_path: Path, environment: Environment) -> None:
+    (tmp_path / "eden.toml").write_text("[mongodb\n")
+    code, what, _ = said(tmp_path, environment, "facts")
+    assert code == 2
+    assert what.startswith("settings cannot be read: eden.toml: ")
+    assert "line 1" in what
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("facts", "--since"), ("dead", "list", "--since"), ("search", "x", "--as-of"), ("tap", "x", "--until")],
+)
+def test_a_time_that_is_none_is_refused_with_an_example(
+    words: tuple[str, ...], tmp_path: Path, environment: Environment
+) -> None:
+    code, lines = eden(tmp_path, environment, *words, "yesterday")
+    text = " ".join(" ".join(lines).replace("│", " ").split())
+    assert code == 2
+    assert f"'{words[-1]}'" in text
+    assert "'yesterday' is no time; give an ISO date or time, as 2026-01-31" in text
+
+
+def test_an_amount_below_nothing_is_refused(tmp_path: Path, environment: Environment) -> None:
+    code, what, hint = said(tmp_path, environment, "budget", "set", "-1")
+    assert (code, what) == (2, "a limit cannot be -1 USD")
+    assert "from 0" in hint
+
+
+NOT_THERE = (
+    ("context", "nope"),
+    ("trace", "nope"),
+    ("history", "nope"),
+    ("windows", "nope"),
+    ("cost", "memory", "nope"),
+    ("cost", "memory", "user:s.default:s.nope"),
+    ("dead", "show", "nope"),
+    ("budget", "remove", "--user", "nope"),
+    ("topics", "describe", "nope"),
+    ("keys", "revoke", "nope"),
+    ("namespace", "switch", "nope"),
+)
+
+
+def test_what_is_not_there_is_3(tmp_path: Path, environment: Environment) -> None:
+    for prepares in ("setup", "topics apply"):
+        assert eden(tmp_path, environment, *prepares.split())[0] == 0
+    ended = {words: eden(tmp_path, environment, *words) for words in NOT_THERE}
+    assert {words: code for words, (code, _) in ended.items()} == dict.fromkeys(NOT_THERE, 3)
+    assert all(len(lines) <= 2 for _, lines in ended.values())
+
+
+def test_a_session_of_which_nothing_is_remembered_is_0(
+    tmp_path: Path, environment: Environment, servers: TestServers, namespace: Namespace
+) -> None:
+    with MongoClient[dict[str, object]](servers.mongodb_uri) as client:
+        client[namespace.database]["messages"].insert_one({"session_id": "known", "content": "hello"})
+    assert eden(tmp_path, environment, "context", "known") == (
+        0,
+        ["nothing is remembered that could be shown here"],
+    )
+    assert eden(tmp_path, environment, "context", "nope")[0] == 3
+
+
+@pytest.fixture
+def silent() -> Generator[str]:
+    """An address that takes connections and never answers."""
+    with closing(socket.socket()) as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+AWAY_SECONDS = 30.0
+"""Below the 40 s that Kafka's client waits, and what doctor took for one server after the other."""
+
+
+def test_a_silent_mongodb_is_said_sooner_than_a_process_would_give_it_up(
+    silent: str, tmp_path: Path, environment: Environment
+) -> None:
+    def seconds(options: str) -> float:
+        started = time.monotonic()
+        away = {**environment, "EDEN_MONGODB_URI": f"mongodb://{silent}/?{options}"}
+        code, what, hint = said(tmp_path, away, "facts")
+        assert code == 1
+        assert what.startswith(f"MongoDB does not answer: {silent}")
+        assert "EDEN_MONGODB_URI" in hint
+        return time.monotonic() - started
+
+    assert seconds("") < seconds("serverSelectionTimeoutMS=15000&connectTimeoutMS=10000")
+
+
+@pytest.mark.parametrize(
+    "words", [("dead", "list"), ("topics", "diff"), ("cost", "memory", "user:s.default:s.ada")]
+)
+def test_a_silent_kafka_is_said_soon(
+    words: tuple[str, ...], silent: str, tmp_path: Path, environment: Environment
+) -> None:
+    away = {**environment, "EDEN_KAFKA_BOOTSTRAP": silent}
+    code, lines = eden(tmp_path, away, *words, seconds=AWAY_SECONDS)
+    assert code == 1
+    assert len(lines) == 2, lines
+    assert lines[0].startswith("Kafka ")
+    assert "EDEN_KAFKA_" in lines[1]
+
+
+def test_doctor_says_soon_that_both_are_silent(silent: str, tmp_path: Path, environment: Environment) -> None:
+    away = {**environment, "EDEN_MONGODB_URI": f"mongodb://{silent}/", "EDEN_KAFKA_BOOTSTRAP": silent}
+    done = subprocess.run(
+        [EDEN, "doctor"],
+        cwd=tmp_path,
+        env=away,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=AWAY_SECONDS,
+    )
+    assert done.returncode == 1
+    assert "2 to put right" in " ".join(done.stdout.split())
+    assert not done.stderr
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Generator[LocalMongo]:
+    """A mongod that checks who may do what."""
+    folder = tmp_path_factory.mktemp("guarded")
+    key_file = folder / "members.key"
+    key_file.write_text("a2V5IG9mIHRoZSBtZW1iZXJz")
+    key_file.chmod(0o400)
+    options = {"security": {"authorization": "enabled", "keyFile": str(key_file)}}
+    server = LocalMongo(folder / "mongodb", options=options)
+    server.start()
+    with server.connect() as client:
+        client.admin.command("createUser", "root", pwd=PASSWORD, roles=["root"])
+    with MongoClient[dict[str, object]](_as_user(server, "root")) as root:
+        role = {"role": "read", "db": "another"}
+        root.admin.command("createUser", "weak", pwd=PASSWORD, roles=[role])
+    yield server
+    server.stop()
+
+
+def _as_user(server: LocalMongo, user: str, password: str = PASSWORD) -> str:
+    return server.endpoint.replace("://", f"://{user}:{password}@")
+
+
+def test_a_wrong_password_is_said(guarded: LocalMongo, tmp_path: Path, environment: Environment) -> None:
+    wrong = {**environment, "EDEN_MONGODB_URI": _as_user(guarded, "weak", "another-password")}
+    code, what, hint = said(tmp_path, wrong, "facts")
+    assert (code, what) == (1, "MongoDB does not accept the user name or the password")
+    assert "EDEN_MONGODB_URI" in hint
+
+
+@pytest.mark.parametrize(
+    "words", [("facts",), ("setup",), ("add", "x", "--user", "ada"), ("budget", "set", "5")]
+)
+def test_missing_rights_are_said(
+    words: tuple[str, ...], guarded: LocalMongo, tmp_path: Path, environment: Environment
+) -> None:
+    weak = {**environment, "EDEN_MONGODB_URI": _as_user(guarded, "weak")}
+    code, what, hint = said(tmp_path, weak, *words)
+    assert code == 1
+    assert what.startswith("MongoDB refuses: not authorized on ")
+    assert "eden doctor --rights" in hint

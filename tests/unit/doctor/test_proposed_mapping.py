@@ -1,0 +1,156 @@
+"""The mapping that documents suggest, and the `eden.toml` that says it."""
+
+import tomllib
+from typing import Any
+
+import pytest
+
+from eden_memory.doctor.finding import failed
+from eden_memory.doctor.mapping import judge_documents
+from eden_memory.doctor.proposed_findings import findings_of
+from eden_memory.doctor.proposed_toml import Place, as_toml, merged
+from eden_memory.doctor.proposing import propose
+from eden_memory.doctor.roles import meaning
+from eden_memory.domain.errors import EdenError
+from eden_memory.settings import Settings
+from tests.unit.doctor.schemas_of_chats import BEGAN, EXPECTED, langchain, many, nested, thread
+
+PLACE = Place("my_app", "chat_log", "eden")
+SCHEMAS = [langchain, thread, nested]
+
+
+def without(documents: list[dict[str, Any]], *names: str) -> list[dict[str, Any]]:
+    return [{name: value for name, value in one.items() if name not in names} for one in documents]
+
+
+@pytest.mark.parametrize("make", SCHEMAS)
+def test_every_field_is_found(make: Any) -> None:
+    proposal, expected = propose(many(make)), EXPECTED[make]
+    assert proposal.paths == {name: getattr(expected, name) for name in proposal.paths}
+    assert dict(proposal.roles) == expected.roles
+    assert findings_of(proposal) == []
+
+
+@pytest.mark.parametrize("make", SCHEMAS)
+def test_what_is_proposed_maps_every_document(make: Any) -> None:
+    documents = many(make)
+    written = tomllib.loads(as_toml(propose(documents), PLACE, len(documents)))
+    settings = Settings(**written)
+    assert (settings.source_database, settings.messages.collection) == ("my_app", "chat_log")
+    findings = judge_documents(documents, settings)
+    assert {one.check: one.state for one in findings} == dict.fromkeys(
+        ("field mapping", "message texts", "roles", "message authors"), "ok"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "role"),
+    [
+        ("human", "user"),
+        ("HumanMessage", "user"),
+        ("ROLE_USER", "user"),
+        ("ai", "assistant"),
+        ("AIMessageChunk", "assistant"),
+        ("model", "assistant"),
+        ("Bot", "assistant"),
+        ("developer", "system"),
+        ("function", "tool"),
+        ("tool-result", "tool"),
+        ("narrator", None),
+        ("None", None),
+        ("", None),
+        (None, None),
+        (1, None),
+    ],
+)
+def test_a_role_is_mapped_by_what_it_means(name: object, role: str | None) -> None:
+    assert meaning(name) == role
+
+
+def test_what_is_missing_is_said_with_what_follows() -> None:
+    bare = without(many(langchain), "type", "createdAt", "updatedAt")
+    for one in bare:
+        one["data"].pop("user_id", None)
+    proposal = propose(bare)
+    assert (proposal.role, proposal.user_id, proposal.created_at) == (None, None, None)
+    found = {one.check: one for one in findings_of(proposal)}
+    assert {name: one.state for name, one in found.items()} == dict.fromkeys(
+        ("role", "author", "time"), "warn"
+    )
+    assert "half the weight of a user's" in found["role"].what
+    assert "no user gets a memory of their own" in found["author"].what
+    assert "count as written when they were read" in found["time"].what
+    text = as_toml(proposal, PLACE, len(bare))
+    assert '# role = "…"  # not found' in text
+    assert set(tomllib.loads(text)["messages"]) == {"collection", "session_id", "content"}
+
+
+def test_without_a_session_or_a_text_nothing_can_be_mapped() -> None:
+    assert failed(findings_of(propose(without(many(langchain), "sessionId"))))
+    assert propose(without(many(nested), "conversation")).session_id is None
+    silent = propose(without(many(thread), "content"))
+    assert failed(findings_of(silent))
+    assert silent.likeness == 0
+    assert propose([]).likeness == 0
+
+
+def test_roles_that_are_not_clear_are_named_and_not_guessed() -> None:
+    documents = many(langchain)
+    documents[0]["type"] = "narrator"
+    documents[1]["type"] = None
+    proposal = propose(documents)
+    assert dict(proposal.roles) == {"human": "user", "ai": "assistant"}
+    what = [one.what for one in findings_of(proposal)]
+    assert any("'narrator' (1)" in one for one in what)
+    assert any("1 of the documents have no role" in one for one in what)
+    text = as_toml(proposal, PLACE, len(documents))
+    assert '# not clear: "narrator" (1 documents) counts as other' in text
+    assert "None" not in text
+
+
+def test_a_speaker_that_is_true_or_false_is_pointed_at() -> None:
+    documents = [{**one, "isBot": one["type"] == "ai"} for one in many(langchain)]
+    proposal = propose(without(documents, "type"))
+    assert (proposal.role, proposal.true_or_false) == (None, "isBot")
+    assert any("isBot" in one.what for one in findings_of(proposal))
+
+
+def test_the_time_of_an_edit_is_not_taken_for_the_writing() -> None:
+    documents = [{**one, "updated_at": BEGAN} for one in without(many(thread), "created_at")]
+    assert propose(documents).created_at is None
+
+
+def test_no_line_holds_what_a_message_says() -> None:
+    documents = many(langchain)
+    for one in documents:
+        one["data"]["content"] = "my number is 4711"
+    proposal = propose(documents)
+    said = as_toml(proposal, PLACE, len(documents)) + "".join(one.what for one in findings_of(proposal))
+    assert "4711" not in said
+
+
+def test_an_eden_toml_that_is_there_keeps_its_other_sections() -> None:
+    present = """llm = "openai"
+
+[mongodb]
+uri = "mongodb://somewhere"  # mine
+
+[messages]
+collection = "old"
+on_delete = "keep"
+[messages.roles]
+x = "user"
+
+[windows]
+messages = 10
+"""
+    whole = merged(present, as_toml(propose(many(nested)), PLACE, 40))
+    read = tomllib.loads(whole)
+    assert (read["llm"], read["mongodb"]) == ("openai", {"uri": "mongodb://somewhere"})
+    assert (read["windows"], read["source"]) == ({"messages": 10}, {"database": "my_app"})
+    assert (read["messages"]["collection"], read["messages"]["on_delete"]) == ("chat_log", "keep")
+    assert read["messages"]["roles"] == {"Bot": "assistant", "Customer": "user"}
+    assert "# mine" in whole
+    assert merged(whole, as_toml(propose(many(nested)), PLACE, 40)) == whole
+    with pytest.raises(EdenError, match=r"cannot be put into eden\.toml"):
+        merged('messages.collection = "old"\n', as_toml(propose(many(nested)), PLACE, 40))
