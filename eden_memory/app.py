@@ -11,8 +11,8 @@ from typing import Any
 from pymongo import AsyncMongoClient
 
 from eden_memory.domain.consumption import Consumption
-from eden_memory.domain.errors import EdenError
 from eden_memory.domain.stage import Handler
+from eden_memory.errors import EdenError
 from eden_memory.handlers import stage_handlers
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.census import count_documents

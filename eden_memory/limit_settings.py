@@ -4,8 +4,8 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
 
-from eden_memory.domain.limits import DEFAULTS, STANDARD, FormationLimits, ScopeLimits
 from eden_memory.schemas.scopes import ScopeKind
+from eden_memory.scope_limits import DEFAULTS, STANDARD, FormationLimits, ScopeLimits
 
 AGENT, GROUP, USER = DEFAULTS["agent"], DEFAULTS["group"], DEFAULTS["user"]
 SESSION, SHARD = DEFAULTS["session"], DEFAULTS["shard"]

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import structlog
 
-from eden_memory.domain.error_text import describe, describe_with_trace
+from eden_memory.error_text import describe, describe_with_trace
 
 LEVELS = frozenset({"debug", "info", "warning", "error", "critical"})
 MOST_KINDS = 20

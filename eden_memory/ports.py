@@ -10,11 +10,9 @@ from eden_memory.domain.asking import A, Answered, Asking, Earlier, Prompt
 from eden_memory.domain.budgets.budgets import Admitted, AskedWindow, Held
 from eden_memory.domain.context.ready_contexts import Built, Ready
 from eden_memory.domain.context.visible import Asked, View
-from eden_memory.domain.errors import EdenError
 from eden_memory.domain.facts.known_facts import KnownFact, Near
 from eden_memory.domain.forgetting.contradicted import Contradicted
 from eden_memory.domain.forgetting.forgetting import Blobs, BlobVersion, Slice
-from eden_memory.domain.forgetting.forgotten import Mark, Marks
 from eden_memory.domain.projection.memory_batch import ScopeBatch
 from eden_memory.domain.projection.stored_memory import Applied, StoredScope
 from eden_memory.domain.search.candidates import Ranked, When
@@ -24,6 +22,8 @@ from eden_memory.domain.windows.switched_off import Off
 from eden_memory.domain.windows.trigger import Session, StoredMessage
 from eden_memory.domain.windows.trigger_batch import Counts
 from eden_memory.domain.windows.window_request import BatchWrite, StoredWindow
+from eden_memory.errors import EdenError
+from eden_memory.forgotten import Mark, Marks
 from eden_memory.schemas.documents import Snapshot, Stream
 from eden_memory.schemas.events import FactChanged, ModelCalled
 from eden_memory.schemas.provenance import Embedding
@@ -306,7 +306,7 @@ class Streams(Protocol):
     """How an agent's scopes and shards are formed (`memory_streams`)."""
 
     async def of(self, agent_id: str) -> Mapping[str, Stream]:
-        """The streams of an agent by label (eden_memory.domain.limits.label_of), those switched off included."""
+        """The streams of an agent by label (eden_memory.scope_limits.label_of), those switched off included."""
         ...
 
 

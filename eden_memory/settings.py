@@ -21,10 +21,10 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from eden_memory.domain.constants import MOST_FOUND
-from eden_memory.domain.names import Names
-from eden_memory.domain.placement import Placement
+from eden_memory.constants import MOST_FOUND
 from eden_memory.limit_settings import Group, LimitsSettings
+from eden_memory.names import Names
+from eden_memory.placement import Placement
 from eden_memory.schemas.scopes import SharedSessions, Sharing
 
 TAILER = "tailer/"

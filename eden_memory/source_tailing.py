@@ -12,11 +12,11 @@ from bson import json_util
 from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
-from eden_memory.domain.error_text import describe
-from eden_memory.domain.errors import EdenError
 from eden_memory.domain.source.changes import Document
 from eden_memory.domain.source.inbox_mapping import InboxMapping
 from eden_memory.domain.source.message_mapping import TOPIC, FieldPaths, MessageMapping
+from eden_memory.error_text import describe
+from eden_memory.errors import EdenError
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.controls import MongoControls

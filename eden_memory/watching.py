@@ -12,12 +12,12 @@ from eden_memory.mongo.client import connect
 from eden_memory.mongo.memory.memory_feed import memory_feed
 from eden_memory.processors import pipeline
 from eden_memory.runtime.contract.topics import load_topics
-from eden_memory.runtime.ending import end
 from eden_memory.runtime.kafka import client_kwargs
 from eden_memory.runtime.lag import Lag
 from eden_memory.runtime.usage_feed import usage_feed
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.settings import Settings
+from eden_memory.task_ending import end
 
 LAG_SECONDS = 1.0
 

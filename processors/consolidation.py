@@ -23,17 +23,17 @@ from eden_memory.domain.consolidating import (
     users_of,
     within_limit,
 )
-from eden_memory.domain.failures import QuestionSpent
 from eden_memory.domain.fence import Fence
-from eden_memory.domain.forgetting.forgotten import Marks
-from eden_memory.domain.limits import STANDARD, FormationLimits, ScopeLimits, limits_of
 from eden_memory.domain.stage import Dead, Decision, Delivery, Result, Retry
-from eden_memory.domain.words import words_of
+from eden_memory.failures import QuestionSpent
+from eden_memory.forgotten import Marks
 from eden_memory.ports import BlobsDecided, Forgetting, LanguageModel, Snapshots, Streams
 from eden_memory.schemas.answers import ConsolidatedText
 from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.events import ScopeChanged, ScopeConsolidated
 from eden_memory.schemas.scopes import Scope
+from eden_memory.scope_limits import STANDARD, FormationLimits, ScopeLimits, limits_of
+from eden_memory.word_limits import words_of
 
 STAGE = "consolidation"
 

@@ -14,12 +14,12 @@ from itertools import islice
 
 import structlog
 
-from eden_memory.domain.constants import MOST_READY_USERS
+from eden_memory.constants import MOST_READY_USERS
 from eden_memory.domain.context.context import Showing, context_xml, next_expiry
 from eden_memory.domain.context.ready_contexts import Built, Ready, holds_for
 from eden_memory.domain.context.visible import Asked, View
-from eden_memory.domain.error_text import describe
 from eden_memory.domain.stage import Delivery, Outgoing
+from eden_memory.error_text import describe
 from eden_memory.ports import ContextSource, FreshnessWatch, ReadyContexts
 from eden_memory.schemas.events import ScopeChanged
 

@@ -17,8 +17,8 @@ from eden_memory.domain.forgetting.forgetting import (
     next_slice,
     reflections_of,
 )
-from eden_memory.domain.forgetting.forgotten import Mark, ids_of
 from eden_memory.domain.stage import Decision, Delivery, Emit
+from eden_memory.forgotten import Mark, ids_of
 from eden_memory.ports import Forgetting as Marked
 from eden_memory.ports import ForgettingStore
 from eden_memory.schemas.events import Forgotten

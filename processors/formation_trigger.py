@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from eden_memory.domain.budgets.budgets import Admitted, Held
-from eden_memory.domain.failures import PermanentError
-from eden_memory.domain.forgetting.forgotten import Marks
 from eden_memory.domain.stage import Decision, Delivery, Emit, Erase, Retry
 from eden_memory.domain.windows.participants import Missing, SessionFacts
 from eden_memory.domain.windows.trigger import Messages, Session
@@ -38,6 +36,8 @@ from eden_memory.domain.windows.window_request import (
     request,
     stored_window,
 )
+from eden_memory.failures import PermanentError
+from eden_memory.forgotten import Marks
 from eden_memory.ports import Directory, Forgetting, TriggerStore, TriggerWatch, WindowBudgets
 from eden_memory.schemas.events import Watermark
 

@@ -23,19 +23,19 @@ from eden_memory.domain.extraction.briefs import (
 from eden_memory.domain.extraction.in_place import session_closed
 from eden_memory.domain.extraction.placing import Placed, Placing, Rules
 from eden_memory.domain.extraction.transcript import Transcript, named_by, transcript
-from eden_memory.domain.failures import PermanentError
 from eden_memory.domain.fence import Fence
-from eden_memory.domain.forgetting.forgotten import Marks
-from eden_memory.domain.limits import STANDARD, FormationLimits
 from eden_memory.domain.material import ReflectionMaterial
 from eden_memory.domain.sharing import private_keys
 from eden_memory.domain.stage import Delivery, Outgoing
+from eden_memory.failures import PermanentError
+from eden_memory.forgotten import Marks
 from eden_memory.ports import ExtractionWatch, Forgetting, LanguageModel, Snapshots, Streams, Windows
 from eden_memory.schemas.answers import StatedReflections
 from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.events import FactsExtracted, ReflectionFormed
 from eden_memory.schemas.events.formation import Window
 from eden_memory.schemas.provenance import Call, newest_said
+from eden_memory.scope_limits import STANDARD, FormationLimits
 
 STAGE = "reflection-extraction"
 

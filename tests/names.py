@@ -1,5 +1,5 @@
 """The names of the memory collections in tests: those that settings give when nothing is set."""
 
-from eden_memory.domain.names import Names
+from eden_memory.names import Names
 
 NAMES = Names("memory_")

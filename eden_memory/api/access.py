@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.domain.errors import EdenError, NotFound
-from eden_memory.domain.names import Names
+from eden_memory.errors import EdenError, NotFound
 from eden_memory.mongo.api_keys import MongoApiKeys
+from eden_memory.names import Names
 from eden_memory.schemas.documents import ApiKey
 
 Right = Literal["read", "write", "admin"]

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from eden_memory.api.access import LOCAL, ApiKeys, Caller
 from eden_memory.api.rates import Rates
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.settings import ServeSettings
 
 LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))

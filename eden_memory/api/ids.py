@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from eden_memory.api.errors import NotAnId
+from eden_memory.errors import NotAnId
 from eden_memory.mongo.ids import decode_id, encode_id
 
 LONGEST = 1_024

@@ -9,10 +9,10 @@ from pymongo.errors import PyMongoError
 
 from eden_memory.api.contexts import Contexts
 from eden_memory.api.searching import Searching
-from eden_memory.domain.placement import Placement
 from eden_memory.logs import LibraryLogger
-from eden_memory.runtime.ending import end
+from eden_memory.placement import Placement
 from eden_memory.settings import Settings
+from eden_memory.task_ending import end
 
 log = LibraryLogger()
 READY_SECONDS = 0.5

@@ -17,10 +17,10 @@ from eden_memory.api.contexts import Contexts
 from eden_memory.api.readers import Following, Readers
 from eden_memory.api.searching import Engine, Searching
 from eden_memory.api.stored.export import Export
-from eden_memory.domain.placement import Placement
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.replay.live import MongoLive
+from eden_memory.placement import Placement
 from eden_memory.settings import Settings
 
 Client = AsyncMongoClient[dict[str, Any]]

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Protocol, cast
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from eden_memory.api.search.requests import FoundFact
-from eden_memory.domain.constants import MOST_QUERIES
+from eden_memory.constants import MOST_QUERIES
 from eden_memory.domain.context.context import one_line
 
 Form = Literal["openai", "openai-responses", "anthropic", "gemini"]

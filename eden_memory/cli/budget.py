@@ -16,7 +16,7 @@ from eden_memory.cli.memory.terminal import show_table
 from eden_memory.cli.replay.live import live_settings
 from eden_memory.cli.soon import soon
 from eden_memory.domain.budgets.budgets import Per, Spending, budget_id
-from eden_memory.domain.errors import Invalid, NotFound
+from eden_memory.errors import Invalid, NotFound
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.ids_given import typed

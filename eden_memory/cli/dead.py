@@ -14,7 +14,7 @@ from eden_memory.cli.memory.terminal import show_table
 from eden_memory.cli.replay.live import live_settings
 from eden_memory.cli.times import moment
 from eden_memory.domain.control import DeadRetry
-from eden_memory.domain.errors import EdenError, Invalid, NotFound
+from eden_memory.errors import EdenError, Invalid, NotFound
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.controls import MongoControls

@@ -14,7 +14,7 @@ from eden_memory.doctor.finding import failed
 from eden_memory.doctor.mapping import judge_documents
 from eden_memory.doctor.proposed_findings import findings_of
 from eden_memory.doctor.proposed_toml import Place, as_toml, merged
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.local.servers import mongodb_endpoint
 from eden_memory.mongo.client import connect
 from eden_memory.settings import MessagesSettings, Settings

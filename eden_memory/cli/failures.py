@@ -11,10 +11,9 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import SettingsError
 from pymongo.errors import ConfigurationError, ConnectionFailure, OperationFailure
 
-from eden_memory.api.errors import Invalid
 from eden_memory.cli.setting_names import nearest
-from eden_memory.domain.error_text import describe
-from eden_memory.domain.errors import EdenError
+from eden_memory.error_text import describe
+from eden_memory.errors import EdenError, Invalid
 from eden_memory.runtime.stages.failures import refused
 from eden_memory.settings import Settings
 

@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal
 import typer
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.api.errors import Invalid, NotFound
 from eden_memory.cli.replay.live import live_settings
 from eden_memory.cli.sessions import named_session
 from eden_memory.domain.replay.namespaces import goes_on
+from eden_memory.errors import Invalid, NotFound
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.ids import decode_id

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from eden_memory.domain.errors import NotFound
+from eden_memory.errors import NotFound
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.controls import MongoGroupNotes

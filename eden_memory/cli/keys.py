@@ -11,7 +11,7 @@ import typer
 from eden_memory.api.access import RIGHTS, SHORTEST, ApiKeys, Right
 from eden_memory.api.typed_text import typed_id_of
 from eden_memory.cli.memory.terminal import moment, show_table
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.schemas.documents import ApiKey

@@ -9,9 +9,8 @@ from typing import Annotated
 
 import typer
 
-from eden_memory.api.errors import Conflict, Invalid, NotFound
 from eden_memory.cli.lazy import Entry, lazy_group
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import Conflict, EdenError, Invalid, NotFound
 from eden_memory.own_process import claim_process
 
 COMMANDS: Mapping[str, Entry] = {
@@ -221,7 +220,7 @@ def _said(error: Exception) -> EdenError | None:
 
 
 def _print_trace(_: type[BaseException], error: BaseException, __: TracebackType | None) -> None:
-    from eden_memory.domain.error_text import describe_with_trace  # noqa: PLC0415 - pydantic, as above
+    from eden_memory.error_text import describe_with_trace  # noqa: PLC0415 - pydantic, as above
 
     typer.echo(describe_with_trace(error), err=True)
 

@@ -11,7 +11,7 @@ import typer
 from eden_memory.cli.replay.live import live_settings
 from eden_memory.cli.soon import soon
 from eden_memory.domain.control import Pause
-from eden_memory.domain.errors import Invalid
+from eden_memory.errors import Invalid
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.controls import MongoControls

@@ -14,9 +14,9 @@ from eden_memory.models.embeddings import local_embedder
 from eden_memory.models.providers.catalogue import embedding_model
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.memory.reembedding import Reembedding
-from eden_memory.runtime.ending import heeding
 from eden_memory.settings import Settings
 from eden_memory.source_tailing import inbox_name
+from eden_memory.task_ending import heeding
 
 LOOK_SECONDS = 1.0
 

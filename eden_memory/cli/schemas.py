@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from eden_memory.api.http import document as openapi_document
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.runtime.contract import contract_files
 from eden_memory.schemas import export as exported
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from pymongo.errors import PyMongoError
 
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 
 T = TypeVar("T")
 ANSWER_SECONDS = 3.0

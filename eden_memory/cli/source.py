@@ -10,20 +10,19 @@ import typer
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.collection import AsyncCollection
 
-from eden_memory.api.errors import Invalid
 from eden_memory.cli.replay.live import live_settings
 from eden_memory.cli.sessions import named_session
 from eden_memory.cli.soon import soon
 from eden_memory.cli.times import moment
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError, Invalid
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.ids import encode_id
 from eden_memory.mongo.source.misread import Misread
 from eden_memory.mongo.source.requests import ask
-from eden_memory.runtime.ending import heeding
 from eden_memory.settings import Settings
 from eden_memory.source_tailing import inbox_name, message_mapping, misread_of, source_name
+from eden_memory.task_ending import heeding
 
 MongoClient = AsyncMongoClient[dict[str, Any]]
 LOOK_SECONDS = 0.5

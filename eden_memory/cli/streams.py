@@ -12,9 +12,9 @@ from pymongo.asynchronous.collection import AsyncCollection
 from rich.console import Console
 from rich.table import Table
 
-from eden_memory.api.errors import Invalid, NotFound
 from eden_memory.api.typed_text import typed_id_of
 from eden_memory.cli.replay.live import live_settings
+from eden_memory.errors import Invalid, NotFound
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.memory.streams import FIELDS, label, streams_in

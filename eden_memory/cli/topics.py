@@ -13,7 +13,7 @@ from rich.text import Text
 
 from eden_memory.cli.memory.terminal import show_table
 from eden_memory.cli.replay.live import live_if_there
-from eden_memory.domain.errors import EdenError, NotFound
+from eden_memory.errors import EdenError, NotFound
 from eden_memory.local.servers import endpoints
 from eden_memory.runtime.contract.contract_files import ASYNCAPI, checkout, generated
 from eden_memory.runtime.contract.topic_admin import Report, TopicAdmin

@@ -23,7 +23,7 @@ from eden_memory.domain.chain import (
     from_reflection,
     window_forward,
 )
-from eden_memory.domain.errors import NotFound
+from eden_memory.errors import NotFound
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.chain import MongoChain
 from eden_memory.mongo.client import connect

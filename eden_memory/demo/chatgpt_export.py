@@ -7,8 +7,8 @@ from typing import Any
 
 import orjson
 
-from eden_memory.domain.error_text import describe
-from eden_memory.domain.errors import EdenError
+from eden_memory.error_text import describe
+from eden_memory.errors import EdenError
 
 OWNER = "me"
 """The author of all user messages: an export does not name its owner."""

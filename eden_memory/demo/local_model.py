@@ -5,8 +5,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from eden_memory.domain.errors import EdenError
-from eden_memory.domain.failures import PermanentError
+from eden_memory.errors import EdenError
+from eden_memory.failures import PermanentError
 from eden_memory.models.calls import CallFailed, Turn
 from eden_memory.models.guard.pace import SHORT
 from eden_memory.models.providers.api_keys import endpoint_variable, key_in

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.local.servers import Endpoints
 
 COMMAND = (sys.executable, "-m", "eden_memory.cli.main", "run", "--new-source")

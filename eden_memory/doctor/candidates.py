@@ -9,7 +9,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import OperationFailure
 
 from eden_memory.doctor.proposing import Proposal, propose
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.mongo.source.change_stream import PLAIN
 from eden_memory.settings import Settings
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from eden_memory.doctor.proposing import Proposal
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 
 SECTION = re.compile(r"^\[+\s*([\w-]+)", re.MULTILINE)
 OURS = frozenset({"source", "messages"})

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from datetime import datetime
 
-from eden_memory.domain.constants import SHOWN_OF_A_BUFFER
+from eden_memory.constants import SHOWN_OF_A_BUFFER
 from eden_memory.schemas.documents import BufferedReflection
 
 

@@ -5,16 +5,16 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal, Protocol
 
+from eden_memory.constants import ABSORBED_AT_ONCE, CONSOLIDATION_SECONDS
 from eden_memory.domain.buffers import last_formed, oldest_first
-from eden_memory.domain.constants import ABSORBED_AT_ONCE, CONSOLIDATION_SECONDS
-from eden_memory.domain.forgetting.forgotten import Marks, ids_of
-from eden_memory.domain.limits import ScopeLimits, label_of
 from eden_memory.domain.material import ConsolidationMaterial, DatedText
-from eden_memory.domain.words import CHARACTERS_OF_A_WORD, cut_at_sentence, words_of
+from eden_memory.forgotten import Marks, ids_of
 from eden_memory.schemas.answers import ConsolidatedText
 from eden_memory.schemas.documents import BufferedReflection, Snapshot
 from eden_memory.schemas.events import ScopeChanged
 from eden_memory.schemas.scopes import Scope, ScopeKind
+from eden_memory.scope_limits import ScopeLimits, label_of
+from eden_memory.word_limits import CHARACTERS_OF_A_WORD, cut_at_sentence, words_of
 
 Because = Literal["threshold", "closed", "forgotten"]
 

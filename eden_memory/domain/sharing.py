@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from eden_memory.domain.limits import label_of
 from eden_memory.domain.windows.own_sessions import given_to_all
 from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.scopes import Scope, Sharing
+from eden_memory.scope_limits import label_of
 
 WIDE = frozenset({"agent", "group", "shard"})
 """Kinds of scope that more than one user may see."""

@@ -46,7 +46,7 @@ class Emit:
     identity: str | None = None
     """`ce_id`, for stages that keep what they decided themselves; without one, made from cause and stage."""
     traceparent: str | None = None
-    """Without one, it follows from the cause (domain/tracing.py)."""
+    """Without one, it follows from the cause (tracing.py)."""
     value: bytes | None = None
     """The event's JSON, where it is written already."""
 

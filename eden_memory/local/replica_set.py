@@ -8,7 +8,7 @@ from typing import Any
 from pymongo import MongoClient
 from pymongo.errors import AutoReconnect, OperationFailure, PyMongoError
 
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.local import ports, process
 from eden_memory.local.mongo import ALREADY_INITIALIZED, REPLICA_SET, LocalMongo, initial_config
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from eden_memory.domain.error_text import describe
-from eden_memory.domain.errors import EdenError
+from eden_memory.error_text import describe
+from eden_memory.errors import EdenError
 from eden_memory.local import ports, process
 from eden_memory.local.state import ServerState, exclusively, load, save
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 
 
 class ServerState(BaseModel):

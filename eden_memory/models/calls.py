@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol
 
-from eden_memory.domain.failures import ProviderError
+from eden_memory.failures import ProviderError
 from eden_memory.schemas.answers import Answer
 from eden_memory.schemas.events.usage import CallOutcome
 

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 from eden_memory import prompts
 from eden_memory.domain.asking import Asking
-from eden_memory.domain.placement import ORIGINAL
 from eden_memory.logs import LibraryLogger
 from eden_memory.models.accounts import Accounts, CallWatch, Cost
 from eden_memory.models.asking.answers import AnswerStore
@@ -36,6 +35,7 @@ from eden_memory.models.providers.catalogue import (
     said,
     uses,
 )
+from eden_memory.placement import ORIGINAL
 from eden_memory.ports import Embedder, LanguageModel
 from eden_memory.settings import Settings
 

@@ -13,11 +13,11 @@ from pymongo.errors import ConnectionFailure, WaitQueueTimeoutError, WTimeoutErr
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
-from eden_memory.domain.error_text import describe
-from eden_memory.domain.names import Names
+from eden_memory.error_text import describe
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.grouped import GroupedInserts
 from eden_memory.mongo.memory.shared_reads import SharedReads
+from eden_memory.names import Names
 from eden_memory.schemas.documents import Answer
 
 log = LibraryLogger()

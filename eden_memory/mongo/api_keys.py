@@ -7,8 +7,8 @@ from pymongo import ReadPreference, WriteConcern
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
-from eden_memory.domain.names import Names
 from eden_memory.mongo.memory.memory_documents import document_of, row_of
+from eden_memory.names import Names
 from eden_memory.schemas.documents import ApiKey
 
 Row = dict[str, Any]

@@ -9,7 +9,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import PyMongoError
 
 from eden_memory.domain.control import DeadRetry, Pause, PauseKind
-from eden_memory.domain.names import Names
+from eden_memory.names import Names
 
 Document = dict[str, Any]
 AGAIN_SECONDS = 2.0

@@ -12,10 +12,10 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
-from eden_memory.domain.names import Names
 from eden_memory.domain.outcome import Outcome, OutcomeTooLarge, Reread, StoredRecord
 from eden_memory.mongo.grouped import GroupedInserts
 from eden_memory.mongo.memory.shared_reads import SharedReads
+from eden_memory.names import Names
 
 LIMIT_BYTES = 4_000_000
 Document = dict[str, Any]

@@ -9,7 +9,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import DuplicateKeyError
 from pymongo.read_concern import ReadConcern
 
-from eden_memory.domain.names import Names
+from eden_memory.names import Names
 
 BYTES = 32
 _ID = "secret"

@@ -9,7 +9,7 @@ from pymongo import AsyncMongoClient
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.errors import DocumentTooLarge, OperationFailure
 
-from eden_memory.domain.failures import refused_for_good
+from eden_memory.failures import refused_for_good
 from eden_memory.mongo.source.orphans import Orphans
 
 T = TypeVar("T")

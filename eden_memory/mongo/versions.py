@@ -8,8 +8,8 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.domain.errors import EdenError
-from eden_memory.domain.names import Names
+from eden_memory.errors import EdenError
+from eden_memory.names import Names
 from eden_memory.schemas.documents import Fact, PartitionState, WindowTexts
 from eden_memory.schemas.scopes import Sharing
 

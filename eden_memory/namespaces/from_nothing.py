@@ -14,13 +14,12 @@ from typing import Any
 
 from aiokafka import TopicPartition
 
-from eden_memory.domain.errors import EdenError
 from eden_memory.domain.forgetting.forgetting import mark_of
 from eden_memory.domain.forgetting.of_pipeline import own
-from eden_memory.domain.names import Names
 from eden_memory.domain.replay.namespaces import WRITER
 from eden_memory.domain.replay.restored import Restored
 from eden_memory.domain.stage import Delivery
+from eden_memory.errors import EdenError
 from eden_memory.handlers import window_limits
 from eden_memory.mongo.controls import MongoGroupNotes
 from eden_memory.mongo.memory.forgetting_store import MongoForgettingStore
@@ -30,6 +29,7 @@ from eden_memory.mongo.replay.restored import MongoRestored
 from eden_memory.mongo.setup.setup import set_up
 from eden_memory.mongo.trigger.directory import MongoDirectory
 from eden_memory.mongo.usage.usage_store import MongoUsage
+from eden_memory.names import Names
 from eden_memory.namespaces.wiring import Installation, silent_surroundings, writer_row
 from eden_memory.runtime.contract.topics import Topics
 from eden_memory.runtime.replay.decisions import Decisions, InFlight

@@ -11,9 +11,8 @@ from typing import Any, Protocol
 from confluent_kafka import KafkaException
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.domain.errors import EdenError
-from eden_memory.domain.placement import Placement
 from eden_memory.domain.replay.namespaces import WRITER, beside, half_formed, sweeping_of
+from eden_memory.errors import EdenError
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.reform.alone import at_work
@@ -21,9 +20,9 @@ from eden_memory.mongo.reform.reforms import MongoReforms
 from eden_memory.mongo.replay.live import MongoLive
 from eden_memory.mongo.replay.namespaces import MongoNamespaces
 from eden_memory.namespaces.wiring import silent_surroundings, take_away, writer_row
+from eden_memory.placement import Placement
 from eden_memory.processors.pipeline import ATLAS_WRITER, FORGETTING
 from eden_memory.runtime.contract.topics import load_topics
-from eden_memory.runtime.ending import end
 from eden_memory.runtime.kafka import admin_config, client_kwargs
 from eden_memory.runtime.process import Part
 from eden_memory.runtime.replay.places import Places, behind
@@ -32,6 +31,7 @@ from eden_memory.runtime.replay.shadows import AGAIN_SECONDS, Made, Shadows
 from eden_memory.runtime.replay.sweeping import Undecoded, begin_where, tombstones_alone
 from eden_memory.schemas.documents import Live, Namespace
 from eden_memory.settings import Settings
+from eden_memory.task_ending import end
 
 HANDED_OVER_AFTER = timedelta(seconds=30)
 """By then every process has heard of a switch: no writer is silent any more that should not be."""

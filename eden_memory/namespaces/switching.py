@@ -7,10 +7,9 @@ from uuid import uuid4
 
 from aiokafka import TopicPartition
 
-from eden_memory.domain.errors import EdenError
-from eden_memory.domain.placement import ORIGINAL, Placement
 from eden_memory.domain.reform.selection import whole
 from eden_memory.domain.replay.namespaces import READY, WRITER, placement_of, unknown
+from eden_memory.errors import EdenError
 from eden_memory.models.embeddings import local_embedder
 from eden_memory.models.providers.catalogue import embedding_model
 from eden_memory.mongo.memory.reembedding import refuse_another_model
@@ -18,6 +17,7 @@ from eden_memory.mongo.reform.reforms import MongoReforms
 from eden_memory.mongo.setup import search_indexes
 from eden_memory.mongo.setup.setup import set_up
 from eden_memory.namespaces.wiring import Installation
+from eden_memory.placement import ORIGINAL, Placement
 from eden_memory.processors.pipeline import FORGETTING
 from eden_memory.runtime.replay import offsets
 from eden_memory.runtime.replay.places import Places, behind, remove_group

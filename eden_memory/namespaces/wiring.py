@@ -9,9 +9,6 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.domain.errors import EdenError
-from eden_memory.domain.names import Names
-from eden_memory.domain.placement import Placement, collections_of
 from eden_memory.domain.replay.namespaces import (
     WRITER,
     checked,
@@ -22,6 +19,7 @@ from eden_memory.domain.replay.namespaces import (
     unknown,
 )
 from eden_memory.domain.stage import Stage
+from eden_memory.errors import EdenError
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.controls import MongoControls, MongoGroupNotes
@@ -30,6 +28,8 @@ from eden_memory.mongo.outcomes import MongoLedger
 from eden_memory.mongo.replay.live import MongoLive
 from eden_memory.mongo.replay.marks import MongoMarks
 from eden_memory.mongo.replay.namespaces import MongoNamespaces
+from eden_memory.names import Names
+from eden_memory.placement import Placement, collections_of
 from eden_memory.processors import pipeline
 from eden_memory.processors.atlas_writer import AtlasWriter
 from eden_memory.runtime.contract.topics import Topics, load_topics

@@ -15,11 +15,11 @@ import structlog
 from eden_memory.domain.budgets.budgets import Spending
 from eden_memory.domain.ledger import Ledger
 from eden_memory.domain.outcome import Outcome
-from eden_memory.runtime.ending import end
 from eden_memory.runtime.formed import named, outcomes_of
 from eden_memory.runtime.process import State
 from eden_memory.runtime.stages.patience import until_done
 from eden_memory.schemas.events import ModelCalled
+from eden_memory.task_ending import end
 
 log = structlog.get_logger("eden.budgets")
 TOGETHER = 200

@@ -10,9 +10,9 @@ from typing import Protocol
 
 import structlog
 
-from eden_memory.domain.error_text import describe
-from eden_memory.runtime.ending import end
+from eden_memory.error_text import describe
 from eden_memory.runtime.process import State
+from eden_memory.task_ending import end
 
 log = structlog.get_logger()
 TOGETHER_SECONDS = 0.05

@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from eden_memory.domain.error_text import describe
+from eden_memory.error_text import describe
 from eden_memory.ports import Lease, LeaseLost
-from eden_memory.runtime.ending import end
 from eden_memory.runtime.process import State
 from eden_memory.runtime.stages.failures import Kind, classify
+from eden_memory.task_ending import end
 
 log = structlog.get_logger("eden.rounds")
 

@@ -6,10 +6,10 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
 
 import structlog
 
-from eden_memory.domain.placement import Placement
-from eden_memory.runtime.ending import end
+from eden_memory.placement import Placement
 from eden_memory.runtime.process import Part, State
 from eden_memory.runtime.together import Together
+from eden_memory.task_ending import end
 
 log = structlog.get_logger("eden.live")
 

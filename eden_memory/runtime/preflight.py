@@ -8,7 +8,7 @@ import structlog
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVariableType]
 
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 
 log = structlog.get_logger("eden.process")
 

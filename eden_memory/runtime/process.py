@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 
 import structlog
 
-from eden_memory.runtime.ending import heeding
+from eden_memory.task_ending import heeding
 
 log = structlog.get_logger("eden.process")
 T = TypeVar("T")

@@ -7,12 +7,12 @@ so a fact that is stated again meanwhile stays.
 from collections.abc import AsyncIterable, Callable
 
 from eden_memory.domain.outcome import StoredRecord
-from eden_memory.domain.tracing import traceparent
 from eden_memory.ports import Lease
 from eden_memory.runtime.leased import Leased
 from eden_memory.runtime.stages.codec import TopicOf, record_of
 from eden_memory.runtime.stages.tools import Publishing
 from eden_memory.schemas.events import FactCommanded
+from eden_memory.tracing import traceparent
 
 ROUND_SECONDS = 10.0
 PAUSE_SECONDS = 10.0

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Sequence
 
-from eden_memory.runtime.ending import end
 from eden_memory.runtime.process import Part
+from eden_memory.task_ending import end
 
 
 class Together:

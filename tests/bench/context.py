@@ -25,13 +25,13 @@ from pydantic import SecretStr
 from pymongo import AsyncMongoClient
 
 from eden_memory.api.service import MemoryService
-from eden_memory.domain.limits import DEFAULTS
 from eden_memory.local.mongo import LocalMongo
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.memory.memory_documents import row_of
 from eden_memory.mongo.setup.setup import set_up
 from eden_memory.schemas.documents import BufferedReflection, RecentFact, Snapshot
 from eden_memory.schemas.scopes import Scope
+from eden_memory.scope_limits import DEFAULTS
 from eden_memory.settings import MongoSettings, SessionsSettings, Settings
 from tests.bench.report import Report, Row, median, percentile
 

@@ -13,8 +13,8 @@ from typing import Any, Literal
 from bson import ObjectId
 
 from eden_memory.domain.control import Pause
-from eden_memory.domain.names import Names
 from eden_memory.mongo.controls import MongoControls
+from eden_memory.names import Names
 from eden_memory.processors.pipeline import FORMATION_TRIGGER
 from eden_memory.runtime.stages.publishing import partition_for
 from tests.bench.chat_load import WORDS

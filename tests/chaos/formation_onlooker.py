@@ -6,7 +6,7 @@ import random
 from pymongo.errors import PyMongoError
 
 from eden_memory.api.service import MemoryService
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.settings import Settings
 from tests.chaos.formation_chat import Chat, Session
 from tests.chaos.formation_verdict import leaked

@@ -17,7 +17,6 @@ from unittest.mock import patch
 
 from eden_memory import app, handlers
 from eden_memory.domain import consolidating
-from eden_memory.domain.names import Names
 from eden_memory.logs import configure
 from eden_memory.models import factory
 from eden_memory.models.asking.chat import Chat, Request
@@ -26,6 +25,7 @@ from eden_memory.models.calls import CallFailed
 from eden_memory.models.embeddings.embedding_calls import EmbeddingCalls, Line
 from eden_memory.models.providers import providers
 from eden_memory.mongo.answers import MongoAnswers
+from eden_memory.names import Names
 from eden_memory.own_process import claim_process
 from eden_memory.runtime import process
 from eden_memory.runtime.stages import consuming

@@ -23,15 +23,15 @@ import orjson
 from pydantic import SecretStr
 from pymongo import AsyncMongoClient
 
-from eden_memory.domain.failures import PermanentError, ProviderError
-from eden_memory.domain.names import Names
 from eden_memory.domain.outcome import Outcome
 from eden_memory.domain.stage import Decision, Delivery, Outgoing, RetryPolicy, Stage
+from eden_memory.failures import PermanentError, ProviderError
 from eden_memory.handlers import stage_handlers
 from eden_memory.logs import configure
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.controls import MongoControls, MongoGroupNotes
 from eden_memory.mongo.outcomes import MongoLedger
+from eden_memory.names import Names
 from eden_memory.own_process import claim_process
 from eden_memory.processors import pipeline
 from eden_memory.runtime import process

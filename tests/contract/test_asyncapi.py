@@ -10,8 +10,8 @@ import jsonschema
 import pytest
 import yaml
 
-from eden_memory.domain.placement import Placement
 from eden_memory.domain.source.records import DEAD_HEADERS
+from eden_memory.placement import Placement
 from eden_memory.runtime.contract.asyncapi import HEADERS, document, document_text
 from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.dead.dead_letters import Cause

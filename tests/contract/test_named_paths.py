@@ -108,13 +108,13 @@ def test_every_private_name_of_aiokafka_is_in_the_decision_record() -> None:
 
 
 def test_what_is_gone_is_found() -> None:
-    text = """`no_such.py`, `eden_memory/domain/` `words.py`, `gone.py` (it), see tests/gone.py,
+    text = """`no_such.py`, `processors/` `tailer.py`, `gone.py` (it), see tests/gone.py,
     [a page](no-such.md), python -m tests.bench.nothing; `README.md`."""
     assert sorted(set(gone(text, "docs/cli.md"))) == [
-        "eden_memory/domain/gone.py",
         "gone.py",
         "no-such.md",
         "no_such.py",
+        "processors/gone.py",
         "tests.bench.nothing",
         "tests/gone.py",
     ]

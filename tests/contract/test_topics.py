@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from eden_memory.domain.errors import EdenError
 from eden_memory.domain.stage import Delivery
+from eden_memory.errors import EdenError
 from eden_memory.processors import pipeline
 from eden_memory.runtime.contract.topic_diff import KEYS_MOVE, Found, differences, unknown_topics
 from eden_memory.runtime.contract.topics import Topic, Topics, load_topics, read_topics, topics_path

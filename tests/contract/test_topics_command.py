@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore
 from typer.testing import CliRunner, Result
 
 from eden_memory.cli import schemas, topics
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.runtime.kafka import admin_config
 from eden_memory.settings import Settings
 from tests.servers import wait_until

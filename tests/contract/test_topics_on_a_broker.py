@@ -14,7 +14,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.local.ports import choose
 from eden_memory.runtime.contract.topic_admin import TopicAdmin, apply_topics
 from eden_memory.runtime.contract.topics import Topics, load_topics

@@ -13,8 +13,8 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from eden_memory.runtime.ending import end
 from eden_memory.settings import Settings
+from eden_memory.task_ending import end
 from tests.dashboards.export import VARIABLES
 from tests.dashboards.panels import RATE
 from tests.dashboards.prometheus import Prometheus, fetch, free_port, prometheus

@@ -18,8 +18,8 @@ from pymongo import MongoClient
 from eden_memory.demo import forming, play, system_process
 from eden_memory.demo.conversation import PEOPLE, Conversation, read_conversation
 from eden_memory.demo.journey import Arrival, Written
-from eden_memory.domain.errors import EdenError
 from eden_memory.domain.progress import Progress
+from eden_memory.errors import EdenError
 from eden_memory.local.servers import Endpoints
 from eden_memory.runtime.contract.topic_admin import TopicAdmin
 from eden_memory.runtime.contract.topics import load_topics

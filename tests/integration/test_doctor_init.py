@@ -12,7 +12,7 @@ from pymongo import AsyncMongoClient
 from typer.testing import CliRunner, Result
 
 from eden_memory.cli.main import app
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.mongo.client import connect
 from eden_memory.settings import Settings
 from tests.integration.mcp.written import blocks

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from eden_memory.cli.main import app
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.local import servers
 from eden_memory.settings import Settings
 

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVa
 from confluent_kafka.cimpl import NewTopic
 from pymongo import MongoClient
 
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.local import ports
 from eden_memory.local.kafka import LocalKafka
 from eden_memory.local.mongo import LocalMongo

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
 from pydantic import SecretStr
 from pymongo.errors import OperationFailure, ServerSelectionTimeoutError
 
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.local.kafka import KafkaSecurity, LocalKafka
 from eden_memory.local.mongo import LocalMongo
 from eden_memory.mongo.client import connect

@@ -27,8 +27,8 @@ from pymongo.errors import (
 )
 
 from eden_memory import logs
-from eden_memory.domain.error_text import describe, describe_with_trace
-from eden_memory.domain.errors import EdenError
+from eden_memory.error_text import describe, describe_with_trace
+from eden_memory.errors import EdenError
 from eden_memory.models.providers.openai_wire import OpenAIWire
 from eden_memory.runtime.stages.failures import Failure
 from eden_memory.runtime.stages.patience import Refusals

@@ -7,7 +7,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import OperationFailure
 from pymongo.operations import SearchIndexModel
 
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.mongo.setup.search_indexes import (
     TEXT_INDEX,
     VECTOR_INDEX,

@@ -5,10 +5,10 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from eden_memory.api.errors import Invalid
 from eden_memory.api.gateway.json_splice import Member, joined, members_of, with_items, without
-from eden_memory.domain.constants import MOST_HITS
-from eden_memory.domain.error_text import describe
+from eden_memory.constants import MOST_HITS
+from eden_memory.error_text import describe
+from eden_memory.errors import Invalid
 
 MEMORY_FIELDS = frozenset(
     {"memory_id", "memory_top_k", "memory_recency_weight", "memory_score_threshold", "memory_hits"}

@@ -22,7 +22,7 @@ from eden_memory.api.gateway.upstream import Upstream
 from eden_memory.api.gateway.who import Whose
 from eden_memory.api.memory import Memory
 from eden_memory.api.reach import SessionReach
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.settings import Settings
 
 MEGABYTE = 1_000_000

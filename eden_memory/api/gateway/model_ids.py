@@ -3,7 +3,7 @@
 import re
 from urllib.parse import unquote_to_bytes
 
-from eden_memory.api.errors import NotAnId
+from eden_memory.errors import NotAnId
 
 PATH = b"/v1/models/"
 MOST = 512

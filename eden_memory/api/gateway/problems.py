@@ -5,8 +5,7 @@ from starlette.responses import Response
 
 from eden_memory.api.access import Refused
 from eden_memory.api.admission import TooMany, Turned
-from eden_memory.api.errors import Invalid, NotFound
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError, Invalid, NotFound
 
 TITLES = {
     400: "Bad request",

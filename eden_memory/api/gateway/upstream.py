@@ -7,7 +7,7 @@ from http.cookiejar import CookieJar, DefaultCookiePolicy
 import httpx2
 
 from eden_memory.api.gateway.headers import Headers
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.settings import GatewaySettings
 
 IDLE_SECONDS = 60.0

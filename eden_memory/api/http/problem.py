@@ -14,8 +14,7 @@ from starlette.responses import JSONResponse
 
 from eden_memory.api.access import Refused
 from eden_memory.api.admission import TooMany, Turned, Unknown
-from eden_memory.api.errors import Conflict, Invalid, NotFound
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import Conflict, EdenError, Invalid, NotFound
 from eden_memory.logs import LibraryLogger
 
 log = LibraryLogger("eden.http")

@@ -13,7 +13,7 @@ from eden_memory.api.http.app import create_app
 from eden_memory.api.http.doors import Doors
 from eden_memory.api.memory import Memory
 from eden_memory.app import namespace_of
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.logs import LibraryLogger
 from eden_memory.runtime.http import HealthServer, SignalLessServer
 from eden_memory.runtime.process import Part, Process, Signals, State

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 
 T = TypeVar("T")
 HEARTBEAT = b": nothing new\n\n"

@@ -25,7 +25,7 @@ from eden_memory.api.mcp.connection import HEADERS, Connection, Door, Who
 from eden_memory.api.mcp.resources import Contexts
 from eden_memory.api.mcp.tools import Tools, wrong_arguments
 from eden_memory.api.memory import Memory
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.settings import Settings
 
 CONNECTION = "eden.connection"

@@ -11,7 +11,6 @@ from mcp_types import ToolAnnotations
 from pydantic import Field, ValidationError
 from pymongo.errors import PyMongoError
 
-from eden_memory.api.errors import Invalid
 from eden_memory.api.mcp.answers import (
     AddedAnswer,
     ContextAnswer,
@@ -23,7 +22,7 @@ from eden_memory.api.mcp.answers import (
 )
 from eden_memory.api.mcp.connection import Door, Opened
 from eden_memory.api.typed_text import id_of
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError, Invalid
 from eden_memory.logs import LibraryLogger
 
 log = LibraryLogger("eden.mcp")

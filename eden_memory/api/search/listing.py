@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from eden_memory.api.errors import OverBudget
 from eden_memory.api.search.requests import SearchRequest
 from eden_memory.api.search.trace import SHOWN, Trace
 from eden_memory.domain.asking import Asking
 from eden_memory.domain.search.candidates import Ranked
 from eden_memory.domain.search.fusion import QueryLists
 from eden_memory.domain.search.ranking import Ranking
+from eden_memory.errors import OverBudget
 from eden_memory.ports import Embedder, FactLists
 
 Lists = Sequence[Sequence[Ranked]]

@@ -7,10 +7,10 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.api.errors import OverBudget
 from eden_memory.api.search.usage import SearchUsage
 from eden_memory.domain.asking import Asking
 from eden_memory.domain.budgets.budgets import Spending
+from eden_memory.errors import OverBudget
 from eden_memory.models.embeddings.local_embedder import LocalEmbedder
 from eden_memory.models.embeddings.search_embedder import SearchEmbedder, Unstored
 from eden_memory.models.factory import Models

@@ -8,15 +8,15 @@ from typing import Any, get_args
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.api.errors import Invalid, NotFound
 from eden_memory.api.results import BlobView, FactHistory, FactView, Page, ReflectionView
 from eden_memory.api.stored import views
 from eden_memory.api.stored.cursors import cursor_of, digest_of, place_of
-from eden_memory.domain.constants import MOST_LISTED
+from eden_memory.constants import MOST_LISTED
 from eden_memory.domain.context.visible import Asked, View
-from eden_memory.domain.names import Names
+from eden_memory.errors import Invalid, NotFound
 from eden_memory.mongo.memory.hidden import MongoHidden, without
 from eden_memory.mongo.memory.memory_documents import document_of
+from eden_memory.names import Names
 from eden_memory.schemas.documents import Access, Consolidated, Fact, Reflection
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope, ScopeKind

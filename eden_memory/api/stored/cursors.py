@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any, cast
 
-from eden_memory.api.errors import Invalid
+from eden_memory.errors import Invalid
 
 LONGEST = 8_192
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

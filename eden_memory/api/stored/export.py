@@ -14,8 +14,8 @@ from bson import Binary, Decimal128, ObjectId
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.api.ids import typed
-from eden_memory.domain.names import Names
 from eden_memory.mongo.ids import encode_id
+from eden_memory.names import Names
 from eden_memory.schemas.documents import (
     Access,
     Budget,

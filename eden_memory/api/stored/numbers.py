@@ -9,10 +9,10 @@ from eden_memory.api.results import ConsolidationStatus, ScopeStats
 from eden_memory.domain.consolidating import due
 from eden_memory.domain.context.context import Shown
 from eden_memory.domain.context.visible import View
-from eden_memory.domain.limits import label_of
-from eden_memory.domain.names import Names
-from eden_memory.domain.words import words_of
+from eden_memory.names import Names
 from eden_memory.schemas.documents import Reflection
+from eden_memory.scope_limits import label_of
+from eden_memory.word_limits import words_of
 
 
 async def scope_stats(

@@ -6,11 +6,11 @@ from decimal import Decimal
 
 from eden_memory.api.results import BlobVersionView, BlobView, FactView, ReflectionView, VersionView
 from eden_memory.domain.context.visible import Asked
-from eden_memory.domain.words import words_of
 from eden_memory.schemas.documents import Consolidated, Fact, Reflection
 from eden_memory.schemas.events.facts import CommandRef, Decision
 from eden_memory.schemas.provenance import Call, SourceMessage
 from eden_memory.schemas.scopes import Scope
+from eden_memory.word_limits import words_of
 
 SMALLEST = Decimal("1e-12")
 

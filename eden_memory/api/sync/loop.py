@@ -5,7 +5,7 @@ import threading
 from collections.abc import AsyncGenerator, Coroutine, Generator
 from typing import Any, TypeVar
 
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 
 T = TypeVar("T")
 

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from eden_memory.api.errors import Invalid
 from eden_memory.api.results import Added
 from eden_memory.cli.memory import terminal
 from eden_memory.cli.memory.who import Agent, AsJson, Session, User, Who, ask
+from eden_memory.errors import Invalid
 
 FactId = Annotated[str, typer.Argument(metavar="FACT", help="its id, as `eden facts` shows it")]
 Version = Annotated[

@@ -8,10 +8,9 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.cli.replay.live import settings_of
 from eden_memory.cli.replay.reform_settings import overridden
-from eden_memory.domain.errors import EdenError
-from eden_memory.domain.placement import ORIGINAL, Placement
 from eden_memory.domain.replay.applied import Applied
 from eden_memory.domain.replay.report import Report, Spent
+from eden_memory.errors import EdenError
 from eden_memory.handlers import Account, models_of
 from eden_memory.mongo.reform.reforms import MongoReforms
 from eden_memory.mongo.replay.live import MongoLive, placed
@@ -21,6 +20,7 @@ from eden_memory.mongo.replay.session_calls import MongoSessionCalls
 from eden_memory.mongo.replay.telling import MongoTelling
 from eden_memory.mongo.usage.totals import Asked, MongoTotals
 from eden_memory.mongo.usage.usage_store import LIVE
+from eden_memory.placement import ORIGINAL, Placement
 from eden_memory.processors import pipeline
 from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.replay.comparing import Comparing

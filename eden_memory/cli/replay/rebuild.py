@@ -11,15 +11,15 @@ import typer
 from rich.console import Console
 
 from eden_memory.cli.replay.progress import Shown
-from eden_memory.domain.errors import EdenError
 from eden_memory.domain.replay.namespaces import checked
+from eden_memory.errors import EdenError
 from eden_memory.logs import warnings_only
 from eden_memory.namespaces.switching import switch
 from eden_memory.namespaces.verifying import SHOWN, Verdict, verify
 from eden_memory.namespaces.wiring import Installation, installation, rebuilding
-from eden_memory.runtime.ending import end
 from eden_memory.runtime.process import run
 from eden_memory.settings import Settings
+from eden_memory.task_ending import end
 
 Name = Annotated[str | None, typer.Argument(help="the namespace; made if there is none")]
 Follow = Annotated[bool, typer.Option("--follow", help="go on with what is published, until Ctrl-C")]

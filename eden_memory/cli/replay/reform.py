@@ -24,10 +24,9 @@ from eden_memory.cli.replay.reform_plan import Plan, plan, refuse_unpriced
 from eden_memory.cli.replay.reform_report import report
 from eden_memory.cli.replay.reform_settings import overridden, overrides_of, streams_of
 from eden_memory.cli.replay.reform_work import Work, own_settings
-from eden_memory.domain.errors import EdenError
-from eden_memory.domain.placement import Placement
 from eden_memory.domain.reform.selection import whole
 from eden_memory.domain.replay.namespaces import checked, prefix_of
+from eden_memory.errors import EdenError
 from eden_memory.handlers import MongoClient, models_of, settings_version
 from eden_memory.local.servers import endpoints
 from eden_memory.logs import warnings_only
@@ -41,11 +40,12 @@ from eden_memory.mongo.replay.restored import MongoRestored
 from eden_memory.namespaces.dropping import clear
 from eden_memory.namespaces.switching import switch
 from eden_memory.namespaces.wiring import Installation
+from eden_memory.placement import Placement
 from eden_memory.processors.pipeline import ATLAS_WRITER
 from eden_memory.runtime.contract.topics import load_topics
-from eden_memory.runtime.ending import heeding
 from eden_memory.schemas.documents import Namespace, Outcome, Placed, Reform, ReformAsked, Stream
 from eden_memory.settings import Settings
+from eden_memory.task_ending import heeding
 
 AT_CAP, STOPPED = 3, 130
 NICE = 10

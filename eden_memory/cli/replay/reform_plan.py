@@ -10,11 +10,11 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory import handlers, prompts
-from eden_memory.domain.errors import EdenError
 from eden_memory.domain.reform.expected import STAGES, VECTORS, Expecting, Pricing, Reuse, total
 from eden_memory.domain.reform.recorded import Calls, Recorded, recorded
 from eden_memory.domain.reform.reuse import ALL, reuse
 from eden_memory.domain.reform.selection import PlannedWindow, planned, takes
+from eden_memory.errors import EdenError
 from eden_memory.local.servers import endpoints
 from eden_memory.models.calls import Tokens
 from eden_memory.models.providers.catalogue import (

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 
-from eden_memory.domain.error_text import describe
-from eden_memory.domain.errors import EdenError
+from eden_memory.error_text import describe
+from eden_memory.errors import EdenError
 from eden_memory.schemas.documents import Override, Stream
 from eden_memory.schemas.reasons import reasons
 from eden_memory.settings import Group, Settings

@@ -14,7 +14,6 @@ from pymongo.asynchronous.database import AsyncDatabase
 from eden_memory.cli.replay.compared import formed_by
 from eden_memory.cli.replay.reform_plan import Plan
 from eden_memory.cli.setup import dimensions_of
-from eden_memory.domain.placement import Placement
 from eden_memory.domain.reform.placement import STREAMS, OwnStreams
 from eden_memory.domain.reform.selection import takes
 from eden_memory.domain.reform.shards import with_streams
@@ -37,10 +36,10 @@ from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore
 from eden_memory.mongo.usage.totals import MongoTotals
 from eden_memory.mongo.usage.usage_store import MongoUsage
 from eden_memory.namespaces.wiring import surroundings
+from eden_memory.placement import Placement
 from eden_memory.processors import pipeline
 from eden_memory.runtime.contract.topic_admin import apply_topics
 from eden_memory.runtime.contract.topics import Topics, load_topics
-from eden_memory.runtime.ending import end
 from eden_memory.runtime.kafka import admin_config, client_kwargs
 from eden_memory.runtime.reform.feeding import Feeding
 from eden_memory.runtime.reform.giving_way import GivingWay
@@ -59,6 +58,7 @@ from eden_memory.runtime.stages.worker import Bounds, Worker
 from eden_memory.schemas.documents import Reform
 from eden_memory.schemas.events import FormationRequested, MessageRecorded
 from eden_memory.settings import Settings
+from eden_memory.task_ending import end
 
 STAGES = (
     pipeline.FORMATION_TRIGGER,

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from eden_memory.domain.context.context import Shown
-from eden_memory.domain.limits import STANDARD, FormationLimits, limits_of
 from eden_memory.domain.sharing import private_keys
 from eden_memory.domain.windows.participants import Audiences
 from eden_memory.schemas.documents import Snapshot, Stream
 from eden_memory.schemas.scopes import Scope, Sharing
+from eden_memory.scope_limits import STANDARD, FormationLimits, limits_of
 
 REMEMBERED = 16
 """Sessions of which what holds for all their users is remembered: contexts of one are built one after the other."""

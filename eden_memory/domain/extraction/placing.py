@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from eden_memory.domain.extraction.briefs import of_authors
 from eden_memory.domain.extraction.demotion import is_personal, names_one_of
 from eden_memory.domain.extraction.transcript import Transcript
-from eden_memory.domain.forgetting.forgotten import Marks
-from eden_memory.domain.limits import label_of
 from eden_memory.domain.windows.own_sessions import whose
-from eden_memory.domain.words import fitted
+from eden_memory.forgotten import Marks
 from eden_memory.schemas.answers import StatedFact, StatedReflection
 from eden_memory.schemas.events.formation import Window
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope, ScopeKind
+from eden_memory.scope_limits import label_of
+from eden_memory.word_limits import fitted
 
 _NOT_TEXT = re.compile(
     "[\u0000-\u001f\u007f-\u009f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufffe\uffff\U000e0000-\U000e007f]"

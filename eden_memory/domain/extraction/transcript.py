@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from eden_memory.domain.forgetting.forgotten import Marks
 from eden_memory.domain.material import Line
 from eden_memory.domain.windows.own_sessions import whose
 from eden_memory.domain.windows.trigger import StoredMessage
 from eden_memory.domain.windows.window_request import StoredWindow
+from eden_memory.forgotten import Marks
 from eden_memory.schemas.events.formation import Window
 from eden_memory.schemas.provenance import SourceMessage
 

@@ -15,11 +15,11 @@ from eden_memory.domain.facts.fact_hash import fact_hash, normalised
 from eden_memory.domain.facts.known_facts import KnownFact
 from eden_memory.domain.facts.scope_facts import Cause, ScopeFacts, Worded, later
 from eden_memory.domain.facts.statements import Stated
-from eden_memory.domain.limits import ScopeLimits
 from eden_memory.schemas.answers import FactDecision
 from eden_memory.schemas.events import Considered
 from eden_memory.schemas.events.facts import Decision
 from eden_memory.schemas.provenance import Call, Embedding
+from eden_memory.scope_limits import ScopeLimits
 
 LONGEST = 2
 """A merged text of more than so many times the word limit is not taken."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from eden_memory.domain.constants import MOST_FACTS_TOGETHER
+from eden_memory.constants import MOST_FACTS_TOGETHER
 from eden_memory.domain.stage import Delivery
 from eden_memory.schemas.events import FactsProposed
 

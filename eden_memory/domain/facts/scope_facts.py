@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from eden_memory.domain.constants import MOST_SOURCES
+from eden_memory.constants import MOST_SOURCES
 from eden_memory.domain.facts.known_facts import KnownFact
-from eden_memory.domain.forgetting.forgotten import Marks
 from eden_memory.domain.stage import Delivery
+from eden_memory.forgotten import Marks
 from eden_memory.schemas.events import CommandRef, Considered, FactChanged
 from eden_memory.schemas.events.facts import Decision
 from eden_memory.schemas.provenance import Call, Embedding, SourceMessage, Statement

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from eden_memory.domain.forgetting.forgotten import Mark, Marks
 from eden_memory.domain.stage import Delivery, Emit, Erase, Outgoing
+from eden_memory.forgotten import Mark, Marks
 from eden_memory.schemas.events import (
     FactChanged,
     Forgotten,

@@ -7,8 +7,8 @@ for are kept by each pipeline by itself. Messages, sessions and users, and what 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from eden_memory.domain.placement import ORIGINAL
 from eden_memory.domain.stage import Decision, Delivery, Emit, Handler, Outgoing, Result
+from eden_memory.placement import ORIGINAL
 from eden_memory.schemas.events import Forgotten
 
 MARK = "ns@"

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from eden_memory.domain.forgetting.forgotten import Marks, ids_of
 from eden_memory.domain.stage import Delivery, Erase
+from eden_memory.forgotten import Marks, ids_of
 from eden_memory.schemas.events import Event, FactChanged, ReflectionFormed, ScopeConsolidated, SessionClosed
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope

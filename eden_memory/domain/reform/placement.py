@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from eden_memory.domain.names import Names
-from eden_memory.domain.placement import Placement
+from eden_memory.names import Names
+from eden_memory.placement import Placement
 
 STREAMS = "streams"
 

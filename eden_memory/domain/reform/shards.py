@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from eden_memory.domain.limits import limits_of
 from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.scopes import Scope
+from eden_memory.scope_limits import limits_of
 
 
 def with_streams(

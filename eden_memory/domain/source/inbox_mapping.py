@@ -6,13 +6,12 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from eden_memory.domain.constants import LONGEST_FACT, LONGEST_REASON
-from eden_memory.domain.error_text import describe
+from eden_memory.constants import LONGEST_FACT, LONGEST_REASON
 from eden_memory.domain.source.changes import Document, Reread
 from eden_memory.domain.source.message_fields import Unusable, cut
 from eden_memory.domain.source.message_mapping import EncodeId
 from eden_memory.domain.source.records import Outgoing
-from eden_memory.domain.tracing import traceparent
+from eden_memory.error_text import describe
 from eden_memory.schemas.documents import (
     InboxAddedText,
     InboxFactCommand,
@@ -31,6 +30,7 @@ from eden_memory.schemas.events import (
 )
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.reasons import reasons
+from eden_memory.tracing import traceparent
 
 AHEAD = timedelta(minutes=1)
 """A clock that is a little ahead is forgiven."""

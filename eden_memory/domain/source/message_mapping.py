@@ -14,7 +14,6 @@ import orjson
 from eden_memory.domain.source.changes import Document
 from eden_memory.domain.source.message_fields import Unusable, cut, getter, moment_of, text_of
 from eden_memory.domain.source.records import EVERYWHERE, EVERYWHERE_ELSE, Outgoing
-from eden_memory.domain.tracing import traceparent
 from eden_memory.schemas.envelope import (
     CONTENT_TYPE,
     SPEC_VERSION,
@@ -25,6 +24,7 @@ from eden_memory.schemas.envelope import (
 )
 from eden_memory.schemas.events import MessageRecorded, Watermark
 from eden_memory.schemas.ids import NoId
+from eden_memory.tracing import traceparent
 
 TOPIC = "chat.messages"
 ROLES = frozenset({"user", "assistant", "tool", "system", "other"})

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 
 CONSEQUENCE = (
     "That ends the records of messages that are not in that collection; what was formed from them stays."

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from eden_memory.domain.forgetting.forgotten import Marks
 from eden_memory.domain.stage import Delivery, Emit, Erase
 from eden_memory.domain.windows.looks import Looks
 from eden_memory.domain.windows.own_sessions import whose
@@ -26,6 +25,7 @@ from eden_memory.domain.windows.trigger import (
     record,
 )
 from eden_memory.domain.windows.windows import Control
+from eden_memory.forgotten import Marks
 from eden_memory.schemas.events import Forgotten, FormationAsked, MessageRecorded, SessionEnded, Watermark
 from eden_memory.schemas.provenance import SourceMessage
 

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from eden_memory.domain.budgets.budgets import AskedWindow, Estimate, users_alone
-from eden_memory.domain.tracing import traceparent
 from eden_memory.domain.windows.own_sessions import given_to_all, whose
 from eden_memory.domain.windows.participants import SessionFacts, scopes_of
 from eden_memory.domain.windows.switched_off import Off
@@ -12,6 +11,7 @@ from eden_memory.domain.windows.trigger import OutboxEntry, Session, StoredMessa
 from eden_memory.domain.windows.windows import Closed, weighted_tokens
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.provenance import MessageRef
+from eden_memory.tracing import traceparent
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from eden_memory.domain.constants import (
+from eden_memory.constants import (
     ASSISTANT_WEIGHT,
     CHARACTERS_PER_TOKEN,
     TOOL_WEIGHT,

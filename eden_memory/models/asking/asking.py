@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Generic, cast
 
 from eden_memory.domain.asking import A, Answered, Asking, Earlier, Prompt
-from eden_memory.domain.failures import PermanentError, ProviderError
 from eden_memory.domain.keeping import KEEPING
+from eden_memory.failures import PermanentError, ProviderError
 from eden_memory.models.accounts import Accounts, of_kept, with_id
 from eden_memory.models.asking import repair
 from eden_memory.models.asking.answers import AnswerStore

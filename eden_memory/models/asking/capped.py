@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from eden_memory.domain.failures import ProviderError
+from eden_memory.failures import ProviderError
 from eden_memory.models.asking.answers import AnswerStore, Forwarding
 from eden_memory.schemas.documents import Answer
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 from functools import reduce
 
 from eden_memory.domain.asking import Asking, Prompt
-from eden_memory.domain.failures import PermanentError
+from eden_memory.failures import PermanentError
 from eden_memory.logs import LibraryLogger
 from eden_memory.models.accounts import (
     Accounts,

@@ -6,9 +6,9 @@ from dataclasses import replace
 from decimal import Decimal
 
 from eden_memory.domain.asking import Asking
-from eden_memory.domain.errors import EdenError
 from eden_memory.domain.keeping import KEEPING
 from eden_memory.domain.own_time import off_the_clock
+from eden_memory.errors import EdenError
 from eden_memory.models.accounts import Accounts, Ended, of_kept
 from eden_memory.models.asking.keys import text_key
 from eden_memory.models.calls import Tokens

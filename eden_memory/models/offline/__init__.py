@@ -10,11 +10,11 @@ from typing import Any
 
 from eden_memory.domain import material
 from eden_memory.domain.asking import A, Answered, Asking, Earlier, Prompt
-from eden_memory.domain.words import cut_at_sentence, words_of
 from eden_memory.models.offline.consolidation import consolidate
 from eden_memory.models.offline.decisions import decide
 from eden_memory.models.offline.forming import facts, reflections
 from eden_memory.schemas.answers import Answer, ConsolidatedText
+from eden_memory.word_limits import cut_at_sentence, words_of
 
 _RULES: dict[type[material.Material], Callable[[Any], Answer]] = {
     material.FactMaterial: facts,

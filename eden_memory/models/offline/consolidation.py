@@ -6,10 +6,10 @@ A line is as new as what it says; what a blob says counts as said at the time of
 from datetime import UTC, datetime
 
 from eden_memory.domain.material import ConsolidationMaterial, DatedText
-from eden_memory.domain.words import cut_at_sentence
 from eden_memory.models.offline.decisions import meaning_of
 from eden_memory.models.offline.words import content, says
 from eden_memory.schemas.answers import ConsolidatedText
+from eden_memory.word_limits import cut_at_sentence
 
 UNKNOWN = datetime.min.replace(tzinfo=UTC)
 

@@ -3,9 +3,9 @@
 from typing import Literal
 
 from eden_memory.domain.material import DecisionMaterial, KnownLine, NewFact
-from eden_memory.domain.words import cut_at_sentence
 from eden_memory.models.offline.words import content, dates, names, numbers, says
 from eden_memory.schemas.answers import FactDecision, FactDecisions
+from eden_memory.word_limits import cut_at_sentence
 
 Meaning = Literal["NONE", "UPDATE", "DELETE", "ADD"]
 _REASONS = {"NONE": "says the same", "UPDATE": "another value of the same", "DELETE": "no longer holds"}

@@ -7,11 +7,11 @@ from typing import TypeVar
 
 from eden_memory.domain.extraction.transcript import NAMELESS, REMOVED
 from eden_memory.domain.material import FactMaterial, Line, ReflectionMaterial, ScopeBrief
-from eden_memory.domain.words import cut_at_sentence
 from eden_memory.models.offline.decisions import meaning_of
 from eden_memory.models.offline.statements import Statement, statements
 from eden_memory.models.offline.words import content, english, names, pattern, plain, says
 from eden_memory.schemas.answers import ExtractedFacts, StatedFact, StatedReflection, StatedReflections
+from eden_memory.word_limits import cut_at_sentence
 
 Item = TypeVar("Item", StatedFact, StatedReflection)
 _PLACES = (("agent", "group", "user"), ("user", "group"), ("user",))

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 
 from eden_memory.domain.extraction.transcript import REMOVED
 from eden_memory.domain.material import Line
-from eden_memory.domain.words import cut_at_sentence
 from eden_memory.models.offline.alone import commanded, dated, expanded, third_person
 from eden_memory.models.offline.clauses import clauses, complete
 from eden_memory.models.offline.kinds import Kind, kind_of, personal
 from eden_memory.models.offline.words import content, dates, names, numbers, pattern, says, sentences
+from eden_memory.word_limits import cut_at_sentence
 
 _INSTEAD = re.compile(r"([\w:.]{1,30}),? (?:not|instead of) ([\w:.]{1,30})|\bends? in (\d{1,20})")
 _ASKED = re.compile(r"^What (?:(would|do) you (like to )?)([a-z]+)(?: here| there| now)?\?$", re.I)

@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 
 VARIABLES: Mapping[str, Sequence[str]] = {
     "openai": ("OPENAI_API_KEY",),

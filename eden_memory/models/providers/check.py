@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
 
-from eden_memory.domain.failures import PermanentError
+from eden_memory.failures import PermanentError
 from eden_memory.models.calls import CallFailed, ChatProvider, Completion, EmbeddingProvider, Turn
 from eden_memory.models.providers.catalogue import OFFLINE, EmbeddingModel, used_for
 from eden_memory.models.providers.compatible import CompatibleChat

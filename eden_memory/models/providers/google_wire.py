@@ -8,7 +8,7 @@ import httpx2
 import orjson
 from google.genai import errors
 
-from eden_memory.domain.failures import PermanentError
+from eden_memory.failures import PermanentError
 from eden_memory.models.calls import CallFailed, Completion, Finish, Tokens
 from eden_memory.models.providers.loose import (
     Body,

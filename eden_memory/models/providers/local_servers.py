@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import httpx2
 
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.models.providers.api_keys import endpoint_variable, key_in
 from eden_memory.models.providers.catalogue import provider_name
 from eden_memory.models.providers.loose import Body, count_of, object_of, objects_of, text_of

@@ -12,7 +12,7 @@ import numpy as np
 import openai
 import orjson
 
-from eden_memory.domain.failures import PermanentError
+from eden_memory.failures import PermanentError
 from eden_memory.models.calls import TRIALS, CallFailed, Completion, Finish, Tokens, Trial, Turn
 from eden_memory.models.providers.loose import (
     Body,

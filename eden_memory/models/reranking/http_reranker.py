@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import httpx2
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, TypeAdapter, ValidationError
 
-from eden_memory.domain.failures import ProviderError
+from eden_memory.failures import ProviderError
 
 SECONDS = 5.0
 

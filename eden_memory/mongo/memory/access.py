@@ -8,7 +8,7 @@ from pymongo import UpdateOne
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.write_concern import WriteConcern
 
-from eden_memory.domain.names import Names
+from eden_memory.names import Names
 from eden_memory.schemas.documents import Access
 
 

@@ -9,13 +9,13 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.domain.consolidating import due
-from eden_memory.domain.limits import STANDARD, FormationLimits, limits_of
-from eden_memory.domain.names import Names
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.memory.shared_reads import shared_writes
+from eden_memory.names import Names
 from eden_memory.ports import Streams
 from eden_memory.schemas.documents import Outcome, Snapshot, Stream
 from eden_memory.schemas.scopes import Scope
+from eden_memory.scope_limits import STANDARD, FormationLimits, limits_of
 
 log = LibraryLogger()
 Document = dict[str, Any]

@@ -9,11 +9,11 @@ from pymongo import ReadPreference
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
-from eden_memory.domain.names import Names
 from eden_memory.domain.sharing import ALONE, WIDE, WITHOUT_USERS, in_force, private_keys
 from eden_memory.domain.windows.own_sessions import BEGINS
 from eden_memory.mongo.memory.streams import MongoStreams
 from eden_memory.mongo.versions import stored_sharing
+from eden_memory.names import Names
 from eden_memory.schemas.documents import Consolidated, Fact, Reflection, Snapshot
 from eden_memory.schemas.ids import encode
 from eden_memory.schemas.scopes import Scope, Sharing

@@ -10,7 +10,6 @@ from pydantic import ValidationError
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError
 
-from eden_memory.domain.names import Names
 from eden_memory.domain.projection.memory_batch import ScopeBatch
 from eden_memory.domain.projection.projection import project
 from eden_memory.domain.projection.stored_memory import Applied, Projected, StoredScope
@@ -18,6 +17,7 @@ from eden_memory.mongo.memory.memory_documents import Row
 from eden_memory.mongo.memory.memory_loading import MemoryCollections, MemoryLoading, Stored
 from eden_memory.mongo.memory.memory_writing import Changed, MemoryWriting
 from eden_memory.mongo.source.orphans import Orphans
+from eden_memory.names import Names
 
 AT_ONCE = 8
 """Transactions of one process at the same time."""

@@ -9,9 +9,9 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
-from eden_memory.domain.names import Names
 from eden_memory.mongo.memory.streams import streams_in
 from eden_memory.mongo.setup.memory_indexes import BEGINNING
+from eden_memory.names import Names
 from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.events import FactCommanded
 from eden_memory.schemas.scopes import Scope

@@ -7,11 +7,11 @@ from typing import Any
 from pydantic import ValidationError
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.domain.limits import label_of
-from eden_memory.domain.names import Names
 from eden_memory.logs import LibraryLogger
+from eden_memory.names import Names
 from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.scopes import Scope
+from eden_memory.scope_limits import label_of
 
 log = LibraryLogger()
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.domain.errors import EdenError
-from eden_memory.domain.names import Names
+from eden_memory.errors import EdenError
 from eden_memory.mongo.leases import MongoLease
+from eden_memory.names import Names
 
 LEASE_SECONDS = 15.0
 BUSY_SECONDS = 20.0

@@ -5,7 +5,7 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.domain.names import Names
+from eden_memory.names import Names
 from eden_memory.schemas.documents import WindowTexts
 from eden_memory.schemas.events import FormationRequested
 

@@ -10,9 +10,9 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import DuplicateKeyError
 from pymongo.write_concern import WriteConcern
 
-from eden_memory.domain.errors import EdenError
-from eden_memory.domain.placement import Placement
+from eden_memory.errors import EdenError
 from eden_memory.mongo.replay.restored import NOTES, note_of
+from eden_memory.placement import Placement
 from eden_memory.schemas.documents import Namespace, Reform
 
 Row = dict[str, Any]

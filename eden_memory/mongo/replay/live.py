@@ -13,10 +13,10 @@ from pymongo.errors import DuplicateKeyError, PyMongoError
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
-from eden_memory.domain.errors import EdenError
-from eden_memory.domain.placement import ORIGINAL, Placement
 from eden_memory.domain.replay.namespaces import READY
+from eden_memory.errors import EdenError
 from eden_memory.logs import LibraryLogger
+from eden_memory.placement import ORIGINAL, Placement
 from eden_memory.schemas.documents import Live, Namespace
 
 log = LibraryLogger()

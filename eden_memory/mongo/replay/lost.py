@@ -9,8 +9,8 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.write_concern import WriteConcern
 
-from eden_memory.domain.names import Names
 from eden_memory.domain.replay.namespaces import KINDS
+from eden_memory.names import Names
 from eden_memory.schemas.documents import (
     CountedCall,
     Document,

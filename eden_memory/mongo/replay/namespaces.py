@@ -8,10 +8,10 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import CollectionInvalid, DuplicateKeyError, OperationFailure
 
-from eden_memory.domain.placement import collections_of
 from eden_memory.domain.replay.namespaces import KINDS
 from eden_memory.mongo.setup.memory_indexes import MEMORY_INDEXES
 from eden_memory.mongo.setup.validators import validator_of
+from eden_memory.placement import collections_of
 from eden_memory.schemas.documents import Namespace, Place
 
 Row = dict[str, Any]

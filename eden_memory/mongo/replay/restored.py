@@ -8,13 +8,13 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.write_concern import WriteConcern
 
-from eden_memory.domain.errors import EdenError
-from eden_memory.domain.names import Names
 from eden_memory.domain.replay.restored import Part
 from eden_memory.domain.windows.window_request import StoredWindow
 from eden_memory.domain.windows.windows import Limits
+from eden_memory.errors import EdenError
 from eden_memory.mongo.trigger import trigger_documents as documents
 from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore
+from eden_memory.names import Names
 from eden_memory.schemas.documents import Message, PartitionState, SessionState, WindowTexts
 
 Row = dict[str, Any]

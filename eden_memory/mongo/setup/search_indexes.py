@@ -10,7 +10,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import OperationFailure
 from pymongo.operations import SearchIndexModel
 
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 
 Row = dict[str, Any]
 VECTOR_INDEX, TEXT_INDEX = "facts_vector", "facts_text"

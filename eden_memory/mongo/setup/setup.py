@@ -7,9 +7,8 @@ from pymongo import IndexModel
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import CollectionInvalid, OperationFailure
 
-from eden_memory.domain.errors import EdenError
-from eden_memory.domain.names import Names
 from eden_memory.domain.windows.windows import Limits
+from eden_memory.errors import EdenError
 from eden_memory.mongo.answers import MongoAnswers
 from eden_memory.mongo.outcomes import MongoLedger
 from eden_memory.mongo.setup import search_indexes
@@ -18,6 +17,7 @@ from eden_memory.mongo.setup.validators import VALIDATED, validator_of
 from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore
 from eden_memory.mongo.usage.budgets import MongoBudgets
 from eden_memory.mongo.usage.usage_store import MongoUsage
+from eden_memory.names import Names
 from eden_memory.schemas.documents import (
     DOCUMENTS,
     Answer,

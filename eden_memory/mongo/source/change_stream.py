@@ -17,8 +17,8 @@ from pymongo import AsyncMongoClient
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.errors import OperationFailure, PyMongoError
 
-from eden_memory.domain.error_text import describe
 from eden_memory.domain.source.changes import Change, ChangeBatch, version_of
+from eden_memory.error_text import describe
 from eden_memory.mongo.source.tokens import token_position, token_time
 from eden_memory.ports import PositionLost, SourceFailed
 

@@ -8,9 +8,9 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import PyMongoError
 
-from eden_memory.domain.error_text import describe
-from eden_memory.domain.names import Names
 from eden_memory.domain.windows.own_sessions import BEGINS
+from eden_memory.error_text import describe
+from eden_memory.names import Names
 from eden_memory.ports import SourceFailed
 from eden_memory.schemas.ids import encode
 

@@ -11,7 +11,7 @@ from pymongo import AsyncMongoClient, ReadPreference
 from pymongo.errors import OperationFailure
 from pymongo.read_concern import ReadConcern
 
-from eden_memory.domain.error_text import describe
+from eden_memory.error_text import describe
 from eden_memory.mongo.client import APP_NAME, CLIENT
 
 log = structlog.get_logger()

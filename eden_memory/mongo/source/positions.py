@@ -7,8 +7,8 @@ from pymongo import ReturnDocument
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import DuplicateKeyError, PyMongoError
 
-from eden_memory.domain.error_text import describe
 from eden_memory.domain.source.refusals import another_source, still_followed
+from eden_memory.error_text import describe
 from eden_memory.ports import LeaseLost, Position, RereadResult, SourceFailed
 
 FIELDS = ("token", "version", "phase", "page", "read")

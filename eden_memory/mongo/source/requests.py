@@ -9,7 +9,7 @@ from bson.errors import InvalidId
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.domain.errors import EdenError, NotFound
+from eden_memory.errors import EdenError, NotFound
 from eden_memory.mongo.ids import decode_id, encode_id
 
 Row = dict[str, Any]

@@ -14,7 +14,6 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError, PyMongoError
 
-from eden_memory.domain.names import Names
 from eden_memory.domain.windows.trigger import Session, StoredMessage
 from eden_memory.domain.windows.window_request import BatchWrite, SessionWrite, StoredWindow
 from eden_memory.domain.windows.windows import Limits
@@ -24,6 +23,7 @@ from eden_memory.mongo.trigger import trigger_documents as documents
 from eden_memory.mongo.trigger.trigger_documents import Row
 from eden_memory.mongo.trigger.watermark_reads import WatermarkReads
 from eden_memory.mongo.trigger.window_texts import erase_window_texts
+from eden_memory.names import Names
 
 log = structlog.get_logger()
 DUPLICATE_KEY = 11_000

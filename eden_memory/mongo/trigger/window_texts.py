@@ -8,8 +8,8 @@ from typing import Any
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.domain.names import Names
 from eden_memory.domain.window_texts import Concluded
+from eden_memory.names import Names
 
 Row = dict[str, Any]
 HELD: Row = {"erased_at": None}

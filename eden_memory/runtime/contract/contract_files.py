@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.runtime.contract.asyncapi import document_text
 from eden_memory.runtime.contract.reference_pages import documents_page, events_page, topics_page
 from eden_memory.runtime.contract.topics import Topics, read_topics, topics_path

@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.own_process import patience
 from eden_memory.runtime.contract.topic_diff import Difference, Found, differences, unknown_topics
 from eden_memory.runtime.contract.topics import Topics

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from eden_memory.domain.error_text import describe_with_trace
 from eden_memory.domain.outcome import StoredRecord
 from eden_memory.domain.source.records import CUT, DEAD, DEAD_HEADERS, LEAST
+from eden_memory.error_text import describe_with_trace
 from eden_memory.runtime.stages.failures import Failure
 from eden_memory.runtime.stages.records import Record
 from eden_memory.schemas.envelope import rfc3339

@@ -10,9 +10,9 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from eden_memory.domain.control import DeadRetry
-from eden_memory.domain.errors import EdenError
 from eden_memory.domain.outcome import StoredRecord
 from eden_memory.domain.source.records import CUT, DEAD_HEADERS
+from eden_memory.errors import EdenError
 from eden_memory.runtime.dead.dead_letters import dead_topic, known_as, original
 from eden_memory.runtime.dead.dead_retries import as_record, read_at
 from eden_memory.runtime.kafka import start

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from eden_memory.domain.error_text import describe
+from eden_memory.error_text import describe
 from eden_memory.runtime.stages.slots import Slots
 
 log = structlog.get_logger()

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from eden_memory.domain.placement import Placement
+from eden_memory.placement import Placement
 from eden_memory.runtime.contract.topics import Topic, Topics, read_topics, topics_path
 from eden_memory.settings import KafkaSettings
 

@@ -5,12 +5,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from eden_memory.domain.errors import EdenError
-from eden_memory.runtime.ending import end
+from eden_memory.errors import EdenError
 from eden_memory.runtime.process import Part
 from eden_memory.runtime.reform.feeding import Feeding
 from eden_memory.runtime.reform.quiet import Quiet
 from eden_memory.runtime.stages.patience import until_done
+from eden_memory.task_ending import end
 
 TICK_SECONDS = 0.5
 LEAVE_SECONDS = 20.0

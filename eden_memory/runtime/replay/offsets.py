@@ -9,7 +9,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaExcep
 from confluent_kafka import TopicPartition as Offset
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVariableType]
 
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.runtime.replay.coordinators import once_coordinated
 
 SECONDS = 30

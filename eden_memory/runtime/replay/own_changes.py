@@ -18,7 +18,6 @@ from eden_memory.domain.replay.settling import (
     texts_of,
     wanted_texts,
 )
-from eden_memory.domain.tracing import traceparent
 from eden_memory.domain.usage import CALLS
 from eden_memory.ports import Embedder
 from eden_memory.runtime.stages.accounting import UsageLog
@@ -26,6 +25,7 @@ from eden_memory.runtime.stages.codec import TopicOf, record_of
 from eden_memory.runtime.stages.tools import Publishing
 from eden_memory.schemas.events import FactCommanded, ModelCalled
 from eden_memory.schemas.scopes import Scope
+from eden_memory.tracing import traceparent
 
 SOURCE = "reform"
 TOGETHER = 500

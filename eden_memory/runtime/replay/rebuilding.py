@@ -15,9 +15,9 @@ import structlog
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
-from eden_memory.domain.errors import EdenError
 from eden_memory.domain.outcome import StoredRecord
 from eden_memory.domain.stage import Decision, Delivery, Handler, Stage
+from eden_memory.errors import EdenError
 from eden_memory.runtime.replay.places import Places, behind, passed
 from eden_memory.runtime.stages.patience import until_done
 from eden_memory.runtime.stages.worker import Bounds, Surroundings, Worker

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import structlog
 
-from eden_memory.domain.error_text import describe
-from eden_memory.runtime.ending import end
+from eden_memory.error_text import describe
 from eden_memory.runtime.process import Part, State
 from eden_memory.runtime.together import Together
+from eden_memory.task_ending import end
 
 log = structlog.get_logger("eden.shadows")
 

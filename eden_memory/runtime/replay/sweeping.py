@@ -10,8 +10,8 @@ from typing import Any
 
 from aiokafka import TopicPartition
 
-from eden_memory.domain.errors import EdenError
 from eden_memory.domain.stage import Decision, Delivery, Handler
+from eden_memory.errors import EdenError
 from eden_memory.runtime.replay import offsets
 from eden_memory.runtime.replay.places import Places
 from eden_memory.schemas.events import Event, FactChanged

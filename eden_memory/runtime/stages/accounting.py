@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import structlog
 
-from eden_memory.domain.error_text import describe
 from eden_memory.domain.outcome import StoredRecord
 from eden_memory.domain.stage import Dead, Decision, Delivery, Emit, Handler, Result, Retry
-from eden_memory.domain.tracing import traceparent
 from eden_memory.domain.usage import CALLS
+from eden_memory.error_text import describe
 from eden_memory.runtime.stages.codec import TopicOf, record_of
 from eden_memory.runtime.stages.tools import Publishing
 from eden_memory.schemas.events import ModelCalled
+from eden_memory.tracing import traceparent
 
 log = structlog.get_logger()
 MOST_WAITING = 10_000

@@ -10,7 +10,7 @@ from typing import Any
 
 from aiokafka.errors import KafkaError
 
-from eden_memory.runtime.ending import Deadline, end
+from eden_memory.task_ending import Deadline, end
 
 CLOSE_SECONDS = 5.0
 FAILURES = (KafkaError, OSError, RuntimeError, TimeoutError)

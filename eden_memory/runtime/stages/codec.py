@@ -7,10 +7,10 @@ from hashlib import blake2b
 
 from eden_memory.domain.outcome import StoredRecord
 from eden_memory.domain.stage import Delivery, Emit, Erase, Outgoing
-from eden_memory.domain.tracing import following
 from eden_memory.runtime.stages.records import Record
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import Event
+from eden_memory.tracing import following
 
 TopicOf = Callable[[type[Event]], str]
 Decode = Callable[[str, int, bytes], Event]

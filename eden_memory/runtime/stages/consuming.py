@@ -26,8 +26,8 @@ from aiokafka.errors import (
 from aiokafka.structs import ConsumerRecord
 
 from eden_memory.domain.control import GroupNotes
-from eden_memory.domain.error_text import describe
-from eden_memory.domain.errors import EdenError
+from eden_memory.error_text import describe
+from eden_memory.errors import EdenError
 from eden_memory.runtime.group_errors import heeding_group_errors
 from eden_memory.runtime.stages.broken import close_consumer, closed, consumer_broken
 from eden_memory.runtime.stages.failures import Kind, classify, connection_lost

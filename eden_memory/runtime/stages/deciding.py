@@ -14,7 +14,6 @@ from eden_memory.domain.own_time import STOPPED
 from eden_memory.domain.stage import Dead, Decision, Delivery, Emit, Outgoing, Retry, Stage
 from eden_memory.runtime import metrics
 from eden_memory.runtime.dead.dead_letters import Cause, dead_letter
-from eden_memory.runtime.ending import Deadline
 from eden_memory.runtime.stages.codec import Encoder, kind_of
 from eden_memory.runtime.stages.failures import Failure, Kind, attempts_allowed, backoff, delay
 from eden_memory.runtime.stages.lanes import Again, Queued, Unit
@@ -22,6 +21,7 @@ from eden_memory.runtime.stages.outcome_publishing import OutcomePublishing
 from eden_memory.runtime.stages.patience import SERVERS, until_done
 from eden_memory.runtime.stages.reading import Read, Reader, members, wanted
 from eden_memory.runtime.stages.tools import Tools, Watching
+from eden_memory.task_ending import Deadline
 
 log = structlog.get_logger()
 RECORD_LIMIT = 4_000_000

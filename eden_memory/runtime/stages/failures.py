@@ -30,10 +30,10 @@ from pymongo.errors import (
     WTimeoutError,
 )
 
-from eden_memory.domain.error_text import describe
-from eden_memory.domain.failures import PermanentError, ProviderError, refused_for_good
 from eden_memory.domain.outcome import OutcomeTooLarge
 from eden_memory.domain.stage import RetryPolicy
+from eden_memory.error_text import describe
+from eden_memory.failures import PermanentError, ProviderError, refused_for_good
 from eden_memory.schemas.envelope import EnvelopeError
 
 

@@ -7,9 +7,9 @@ from typing import TypeVar
 
 import structlog
 
-from eden_memory.domain.error_text import describe
-from eden_memory.domain.errors import EdenError
 from eden_memory.domain.stage import RetryPolicy
+from eden_memory.error_text import describe
+from eden_memory.errors import EdenError
 from eden_memory.runtime.stages.failures import Kind, backoff, classify, refused
 
 log = structlog.get_logger()

@@ -15,9 +15,9 @@ from aiokafka.errors import KafkaConnectionError, MessageSizeTooLargeError, Prod
 from aiokafka.partitioner import murmur2  # pyright: ignore[reportUnknownVariableType]
 
 from eden_memory.domain.outcome import StoredRecord
-from eden_memory.runtime.ending import end
 from eden_memory.runtime.stages.broken import close_producer, sending
 from eden_memory.runtime.stages.failures import TOO_LARGE
+from eden_memory.task_ending import end
 
 MAX_BATCH_BYTES = 1_000_000
 MAX_RECORD_BYTES = 5_000_000

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from eden_memory.domain.keeping import KEEPING, Keeping, KeptElsewhere
 from eden_memory.domain.stage import Delivery, Handler, Result, Retry
-from eden_memory.runtime.ending import end
+from eden_memory.task_ending import end
 
 
 def storing(handler: Handler) -> Handler:

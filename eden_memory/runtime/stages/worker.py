@@ -13,12 +13,11 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
 from eden_memory.domain.control import Controls, GroupNotes, Pause, PauseKind
-from eden_memory.domain.error_text import describe
 from eden_memory.domain.ledger import Ledger
 from eden_memory.domain.stage import Stage
+from eden_memory.error_text import describe
 from eden_memory.runtime import metrics
 from eden_memory.runtime.dead.dead_retries import DeadRetries
-from eden_memory.runtime.ending import end
 from eden_memory.runtime.process import State
 from eden_memory.runtime.stages.codec import TopicOf
 from eden_memory.runtime.stages.consuming import LEAVE_SECONDS, Fetched, Membership
@@ -31,6 +30,7 @@ from eden_memory.runtime.stages.stage_gauges import StageGauges
 from eden_memory.runtime.stages.standing import Standing
 from eden_memory.runtime.stages.tools import Publishing, Tools
 from eden_memory.schemas.registry import Registry
+from eden_memory.task_ending import end
 
 log = structlog.get_logger()
 LAST_SECONDS = 2.0

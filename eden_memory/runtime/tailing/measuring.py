@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 
 from eden_memory.domain.source.oplog import OplogWindow
 from eden_memory.runtime import metrics
-from eden_memory.runtime.ending import end
 from eden_memory.runtime.tailing.leading import Leading
+from eden_memory.task_ending import end
 
 Window = Callable[[], Awaitable[OplogWindow | None]]
 EVERY_SECONDS, OPLOG_SECONDS = 1.0, 15.0

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import structlog
 from aiokafka.errors import KafkaError
 
-from eden_memory.domain.error_text import describe
 from eden_memory.domain.source.refusals import another_source, named, nothing_there
+from eden_memory.error_text import describe
 from eden_memory.ports import Position, PositionLost
 from eden_memory.runtime import metrics
 from eden_memory.runtime.tailing.following import Following

@@ -7,9 +7,9 @@ import structlog
 
 from eden_memory.ports import Lease, LeaseLost, SourceFailed
 from eden_memory.runtime import metrics
-from eden_memory.runtime.ending import end
 from eden_memory.runtime.process import State
 from eden_memory.runtime.tailing.transactions import PublishFailed
+from eden_memory.task_ending import end
 
 STOP_SECONDS = 2.0
 """For what is under way to be sent, committed and saved; with the lease and the connections a stop takes < 5 s."""

@@ -15,9 +15,9 @@ import structlog
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from eden_memory.domain.error_text import describe
-from eden_memory.domain.errors import EdenError
 from eden_memory.domain.source.records import DEAD, EVERYWHERE, EVERYWHERE_ELSE, Outgoing, cut_to, refused
+from eden_memory.error_text import describe
+from eden_memory.errors import EdenError
 from eden_memory.runtime import metrics
 from eden_memory.runtime.contract.topics import Topics
 from eden_memory.runtime.stages.failures import TOO_LARGE

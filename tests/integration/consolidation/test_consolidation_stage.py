@@ -10,11 +10,11 @@ import pytest
 
 from eden_memory.domain.asking import A, Answered, Asking, Earlier, Prompt
 from eden_memory.domain.consolidating import change_of
-from eden_memory.domain.failures import PermanentError, ProviderError
 from eden_memory.domain.fence import Fence
 from eden_memory.domain.material import ConsolidationMaterial
 from eden_memory.domain.stage import Delivery
 from eden_memory.domain.windows.participants import SessionFacts
+from eden_memory.failures import PermanentError, ProviderError
 from eden_memory.mongo.memory.blobs_decided import MongoBlobsDecided, scopes_due
 from eden_memory.mongo.memory.forgotten import MongoForgetting
 from eden_memory.mongo.memory.memory_store import MongoMemoryStore

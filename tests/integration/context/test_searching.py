@@ -7,10 +7,10 @@ import pytest
 
 from eden_memory.api.search.engine import SearchEngine
 from eden_memory.domain.asking import Asking
-from eden_memory.domain.errors import EdenError
-from eden_memory.domain.failures import ProviderError
 from eden_memory.domain.search.candidates import Ranked
 from eden_memory.domain.search.ranking import Ranking
+from eden_memory.errors import EdenError
+from eden_memory.failures import ProviderError
 from eden_memory.mongo.memory.memory_documents import row_of
 from eden_memory.mongo.search.plain_lists import PlainFactLists
 from eden_memory.schemas.documents import Fact

@@ -10,9 +10,9 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.domain.fence import Fence
-from eden_memory.domain.forgetting.forgotten import Mark, Marks
 from eden_memory.domain.projection.memory_batch import memory_batch
 from eden_memory.domain.stage import Decision, Delivery, Emit
+from eden_memory.forgotten import Mark, Marks
 from eden_memory.mongo.memory.decided import MongoDecided
 from eden_memory.mongo.memory.fact_search import MongoFactSearch
 from eden_memory.mongo.memory.forgotten import MongoForgetting

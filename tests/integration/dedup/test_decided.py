@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from eden_memory.domain.forgetting.forgotten import Mark
 from eden_memory.domain.outcome import Outcome, Reread
 from eden_memory.domain.stage import Decision, Delivery
+from eden_memory.forgotten import Mark
 from eden_memory.mongo.memory.decided import MongoDecided
 from eden_memory.mongo.outcomes import MongoLedger
 from eden_memory.runtime.stages.codec import Encoder

@@ -9,7 +9,7 @@ import pytest
 from bson import ObjectId, Regex
 
 from eden_memory.api.service import MemoryService
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from tests.integration.doors.attacks import TRICKS
 from tests.integration.doors.conftest import Doors
 from tests.integration.doors.http_door import QUESTION

@@ -7,8 +7,8 @@ from decimal import Decimal
 
 import pytest
 
-from eden_memory.domain.forgetting.forgotten import Mark
 from eden_memory.domain.stage import Decision, Emit, Erase, Stage
+from eden_memory.forgotten import Mark
 from eden_memory.models.calls import Tokens
 from eden_memory.models.factory import Models
 from eden_memory.mongo.answers import MongoAnswers

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from eden_memory.domain.names import Names
 from eden_memory.mongo.secret import BYTES, installation_secret
+from eden_memory.names import Names
 from tests.integration.extraction.extraction_kit import Kit
 from tests.names import NAMES
 

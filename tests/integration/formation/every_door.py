@@ -11,7 +11,7 @@ import httpx2
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.ids import encode_id
 from tests.integration.context.harness import Kit

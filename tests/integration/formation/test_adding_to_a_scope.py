@@ -9,8 +9,8 @@ import httpx2
 import pytest
 
 from eden_memory.api.access import Refused
-from eden_memory.api.errors import Invalid
 from eden_memory.api.memory import Memory
+from eden_memory.errors import Invalid
 from eden_memory.mongo.client import connect
 from eden_memory.settings import Settings
 from tests.integration.context.harness import Kit

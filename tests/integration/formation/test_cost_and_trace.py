@@ -13,8 +13,7 @@ from eden_memory.cli.cost import shares_of
 from eden_memory.cli.trace import chain_of
 from eden_memory.domain.budgets.memory_cost import total
 from eden_memory.domain.chain import Node
-from eden_memory.domain.errors import EdenError
-from eden_memory.domain.tracing import span_id, trace_id
+from eden_memory.errors import EdenError
 from eden_memory.models.calls import Tokens
 from eden_memory.mongo.ids import encode_id
 from eden_memory.mongo.usage.budgets import MongoBudgets
@@ -22,6 +21,7 @@ from eden_memory.mongo.usage.money import plain
 from eden_memory.mongo.usage.totals import Asked, MongoTotals
 from eden_memory.schemas.events import ModelCalled, Watermark
 from eden_memory.settings import Settings
+from eden_memory.tracing import span_id, trace_id
 from tests.integration.formation.commands import eden
 from tests.integration.formation.running_system import AGENT, System, fast, system, until
 from tests.integration.replay.reform_kit import quiet

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from eden_memory.cli.replay.from_nothing import from_nothing
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.mongo.ids import encode_id
 from eden_memory.mongo.replay.comparing import MongoComparing
 from eden_memory.processors import pipeline

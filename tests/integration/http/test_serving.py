@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from eden_memory.api.access import ApiKeys
 from eden_memory.api.http.serving import DoorsServer, serving
 from eden_memory.cli.keys import app as keys_command
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.mongo.client import connect
 from eden_memory.settings import ServeSettings, Settings
 from tests.model_server.serving import until

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from eden_memory.domain.failures import ProviderError
+from eden_memory.failures import ProviderError
 from eden_memory.models.accounts import Cost
 from eden_memory.models.factory import Models
 from eden_memory.schemas.answers import ConsolidatedText

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from eden_memory.domain.failures import PermanentError
 from eden_memory.domain.usage import CALLS
+from eden_memory.failures import PermanentError
 from eden_memory.models.calls import CallFailed, Turn
 from eden_memory.models.providers.compatible import CompatibleChat
 from eden_memory.schemas.answers import ConsolidatedText, ExtractedFacts

@@ -8,7 +8,7 @@ import pytest
 
 from eden_memory.demo import local_model
 from eden_memory.demo.local_model import FittedModel, fitted_model
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.models.providers import local_servers
 from eden_memory.models.providers.local_servers import found_server
 from eden_memory.settings import Settings

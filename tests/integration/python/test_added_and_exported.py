@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from bson import ObjectId
 
-from eden_memory.api.errors import Conflict, Invalid, NotFound
 from eden_memory.api.memory import Memory
 from eden_memory.api.results import MemoryChange
 from eden_memory.api.service import MemoryService
 from eden_memory.domain.source.inbox_mapping import InboxMapping
 from eden_memory.domain.windows.own_sessions import own_session, whose
 from eden_memory.domain.windows.participants import SessionFacts
+from eden_memory.errors import Conflict, Invalid, NotFound
 from eden_memory.mongo.ids import encode_id
 from eden_memory.mongo.trigger.directory import MongoDirectory
 from eden_memory.schemas.scopes import Scope

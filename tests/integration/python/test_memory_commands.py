@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from eden_memory.api.errors import Conflict, NotFound
 from eden_memory.api.sync.services import SyncMemory, SyncMemoryService
 from eden_memory.cli.main import app
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import Conflict, EdenError, NotFound
 from eden_memory.settings import Settings
 from tests.integration.context.harness import Kit, kit_for
 from tests.integration.python.stored import ADA, AGENT, fact, fact_of, fill, inbox, marked, store

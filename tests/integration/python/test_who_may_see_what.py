@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from bson import ObjectId
 
-from eden_memory.api.errors import Invalid, NotAnId, NotFound
 from eden_memory.api.service import MemoryService
+from eden_memory.errors import Invalid, NotAnId, NotFound
 from eden_memory.schemas.scopes import Scope
 from tests.integration.context.harness import Kit
 from tests.integration.python.stored import (

@@ -9,8 +9,8 @@ from random import Random
 
 from aiokafka import TopicPartition
 
-from eden_memory.domain.forgetting.forgotten import Mark
 from eden_memory.domain.stage import Delivery
+from eden_memory.forgotten import Mark
 from eden_memory.mongo.memory.forgetting_store import MongoForgettingStore
 from eden_memory.namespaces.verifying import Verdict, verify
 from eden_memory.namespaces.wiring import Installation, installation, rebuilding

@@ -8,13 +8,13 @@ from typing import Any, Literal
 import pytest
 
 from eden_memory.cli.replay.compared import Wanted, compared
-from eden_memory.domain.errors import EdenError
-from eden_memory.domain.placement import Placement
+from eden_memory.errors import EdenError
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.reform.alone import alone
 from eden_memory.mongo.replay.live import MongoLive
 from eden_memory.namespaces.dropping import drop
 from eden_memory.namespaces.wiring import installation
+from eden_memory.placement import Placement
 from eden_memory.schemas.documents import Namespace
 from eden_memory.settings import Settings
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from eden_memory.cli.replay.from_nothing import from_nothing
 from eden_memory.cli.replay.reform import Given, reformed
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.mongo.replay.lost import MongoLost
 from eden_memory.namespaces.wiring import Installation, installation, rebuilding
 from eden_memory.runtime.contract.topic_admin import apply_topics

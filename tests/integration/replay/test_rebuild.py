@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from eden_memory.domain.control import Pause
-from eden_memory.domain.errors import EdenError
-from eden_memory.domain.names import Names
 from eden_memory.domain.replay.namespaces import KINDS, stage_of
 from eden_memory.domain.stage import Delivery
+from eden_memory.errors import EdenError
 from eden_memory.mongo.controls import MongoControls
 from eden_memory.mongo.replay.comparing import MongoComparing
+from eden_memory.names import Names
 from eden_memory.namespaces.dropping import drop
 from eden_memory.namespaces.switching import original_of
 from eden_memory.namespaces.wiring import installation, rebuilding

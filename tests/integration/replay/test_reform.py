@@ -10,7 +10,7 @@ import pytest
 
 from eden_memory import app, handlers
 from eden_memory.cli.replay.reform_work import LIVE, STAGES
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.mongo.reform.reforms import MongoReforms
 from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.reform.quiet import Quiet

@@ -7,11 +7,11 @@ import pytest
 
 from eden_memory import app
 from eden_memory.cli.replay.namespace import carried, rolled_back, switched_to
-from eden_memory.domain.errors import EdenError
-from eden_memory.domain.placement import ORIGINAL, Placement
+from eden_memory.errors import EdenError
 from eden_memory.mongo.source.requests import ask
 from eden_memory.namespaces.switching import switch
 from eden_memory.namespaces.wiring import installation
+from eden_memory.placement import ORIGINAL, Placement
 from eden_memory.processors.pipeline import ATLAS_WRITER, FORGETTING
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings

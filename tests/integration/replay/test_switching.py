@@ -18,12 +18,12 @@ from eden_memory import app
 from eden_memory.api.http.serving import DoorsServer
 from eden_memory.api.http.serving import serving as serving_doors
 from eden_memory.api.service import MemoryService
-from eden_memory.domain.errors import EdenError
-from eden_memory.domain.placement import ORIGINAL, Placement
+from eden_memory.errors import EdenError
 from eden_memory.namespaces.dropping import drop
 from eden_memory.namespaces.switching import rollback, switch
 from eden_memory.namespaces.verifying import verify
 from eden_memory.namespaces.wiring import Installation, installation, rebuilding
+from eden_memory.placement import ORIGINAL, Placement
 from eden_memory.processors import pipeline
 from eden_memory.runtime.placed import Placed
 from eden_memory.settings import Settings

@@ -6,8 +6,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from eden_memory.domain.fence import Fence
-from eden_memory.domain.names import Names
-from eden_memory.domain.placement import Placement
 from eden_memory.domain.replay.own import Side
 from eden_memory.domain.stage import Delivery
 from eden_memory.mongo.controls import MongoControls, MongoGroupNotes
@@ -19,6 +17,8 @@ from eden_memory.mongo.memory.streams import MongoStreams
 from eden_memory.mongo.outcomes import MongoLedger
 from eden_memory.mongo.replay.own_facts import side
 from eden_memory.mongo.setup.setup import set_up
+from eden_memory.names import Names
+from eden_memory.placement import Placement
 from eden_memory.processors import pipeline
 from eden_memory.processors.atlas_writer import AtlasWriter
 from eden_memory.processors.fact_dedup import FactDedup, Stores

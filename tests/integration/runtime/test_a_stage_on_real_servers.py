@@ -11,9 +11,9 @@ from uuid import uuid4
 import pytest
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVariableType]
 
-from eden_memory.domain.errors import EdenError
 from eden_memory.domain.outcome import Outcome, OutcomeTooLarge, Reread, StoredRecord
 from eden_memory.domain.stage import Decision, Delivery, Outgoing
+from eden_memory.errors import EdenError
 from eden_memory.runtime.stages.worker import Bounds, Worker
 from tests.integration.runtime.harness import (
     NOON,

@@ -12,10 +12,10 @@ from aiokafka import AIOKafkaConsumer
 from typer.testing import CliRunner, Result
 
 from eden_memory.cli.main import app
-from eden_memory.domain.errors import EdenError
 from eden_memory.domain.outcome import StoredRecord
 from eden_memory.domain.source import records as source_records
 from eden_memory.domain.stage import Delivery, Outgoing
+from eden_memory.errors import EdenError
 from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.dead.dead_letters import Cause, dead_letter
 from eden_memory.runtime.stages.failures import Failure

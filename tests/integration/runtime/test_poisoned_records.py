@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
 
-from eden_memory.domain.errors import EdenError
 from eden_memory.domain.outcome import Outcome, StoredRecord
 from eden_memory.domain.stage import Dead, Delivery, Result
+from eden_memory.errors import EdenError
 from eden_memory.runtime.dead.dead_reading import Wanted, dead_letters
 from eden_memory.runtime.dead.dead_retries import read_at
 from eden_memory.runtime.stages.records import Record

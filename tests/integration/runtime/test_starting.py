@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.setup.setup import set_up
 from eden_memory.mongo.versions import heed_versions

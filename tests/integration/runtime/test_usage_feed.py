@@ -5,8 +5,8 @@ import gc
 import pytest
 from aiokafka.errors import KafkaConnectionError
 
-from eden_memory.domain.errors import EdenError
 from eden_memory.domain.outcome import StoredRecord
+from eden_memory.errors import EdenError
 from eden_memory.runtime.stages.codec import record_of
 from eden_memory.runtime.usage_feed import usage_feed
 from tests.calls import called

@@ -6,8 +6,8 @@ from itertools import count
 
 import pytest
 
-from eden_memory.domain.failures import ProviderError
 from eden_memory.domain.stage import Delivery, Outgoing, RetryPolicy
+from eden_memory.failures import ProviderError
 from eden_memory.runtime.dead.dead_letters import dead_topic
 from eden_memory.runtime.stages.worker import Worker
 from tests.integration.runtime.harness import Asked, Bench, answered, asked, running, stage

@@ -11,10 +11,10 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.domain.facts.fact_hash import fact_hash
-from eden_memory.domain.forgetting.forgotten import Marks
 from eden_memory.domain.projection.memory_batch import ScopeBatch, memory_batch
 from eden_memory.domain.search.candidates import NOW, Ranked, When
 from eden_memory.domain.stage import Delivery
+from eden_memory.forgotten import Marks
 from eden_memory.mongo.memory.memory_store import MongoMemoryStore
 from eden_memory.mongo.search.plain_lists import PlainFactLists
 from eden_memory.mongo.setup.memory_indexes import MEMORY_INDEXES

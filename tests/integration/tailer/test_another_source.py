@@ -7,7 +7,7 @@ import pytest
 
 from eden_memory import source_tailing
 from eden_memory.doctor.examine import examine
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.settings import Settings
 from tests.integration.tailer.harness import Kit, Topic, message, tailer_process, until
 

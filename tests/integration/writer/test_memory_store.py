@@ -12,10 +12,10 @@ from bson.binary import Binary, BinaryVectorDtype
 from bson.decimal128 import Decimal128
 from pydantic import ValidationError
 
-from eden_memory.domain.forgetting.forgotten import Marks
 from eden_memory.domain.projection.memory_batch import memory_batch
 from eden_memory.domain.projection.stored_memory import Applied
 from eden_memory.domain.stage import Delivery
+from eden_memory.forgotten import Marks
 from eden_memory.mongo.memory.memory_documents import document_of
 from eden_memory.schemas.documents import BUFFER, RECENT_FACTS, Fact
 from eden_memory.schemas.provenance import Call

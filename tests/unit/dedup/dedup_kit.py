@@ -12,11 +12,11 @@ from eden_memory.domain.asking import A, Answered, Asking, Earlier, Prompt
 from eden_memory.domain.facts.fact_hash import normalised
 from eden_memory.domain.facts.known_facts import KnownFact, Near
 from eden_memory.domain.facts.scope_matrix import matrix_of
-from eden_memory.domain.failures import PermanentError
 from eden_memory.domain.fence import Fence
-from eden_memory.domain.forgetting.forgotten import Mark, Marks
 from eden_memory.domain.material import DecisionMaterial
 from eden_memory.domain.stage import Decision, Delivery, Emit
+from eden_memory.failures import PermanentError
+from eden_memory.forgotten import Mark, Marks
 from eden_memory.processors.fact_dedup import FactDedup, Stores
 from eden_memory.schemas.answers import FactDecision, FactDecisions
 from eden_memory.schemas.documents import Stream

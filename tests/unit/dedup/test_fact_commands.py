@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from eden_memory.domain.forgetting.forgotten import Mark
+from eden_memory.forgotten import Mark
 from eden_memory.schemas.events import FactChanged
 from tests.unit.dedup.dedup_kit import ANA, Bench, at, command, embedded, proposal, source
 

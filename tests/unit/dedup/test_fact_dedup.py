@@ -2,9 +2,9 @@
 
 import pytest
 
-from eden_memory.domain.failures import PermanentError
-from eden_memory.domain.forgetting.forgotten import Mark
 from eden_memory.domain.material import DecisionMaterial
+from eden_memory.failures import PermanentError
+from eden_memory.forgotten import Mark
 from eden_memory.processors import fact_dedup
 from eden_memory.schemas.answers import FactDecision
 from eden_memory.schemas.documents import Stream

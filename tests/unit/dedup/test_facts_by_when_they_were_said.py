@@ -2,8 +2,8 @@
 
 import pytest
 
-from eden_memory.domain.forgetting.forgotten import Mark
 from eden_memory.domain.material import DecisionMaterial
+from eden_memory.forgotten import Mark
 from eden_memory.processors import fact_dedup
 from eden_memory.schemas.answers import FactDecision
 from eden_memory.schemas.events import FactChanged, FactsProposed

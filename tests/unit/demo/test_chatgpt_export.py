@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from eden_memory.demo.conversation import read_conversation
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 
 
 def node(parent: str | None, role: str, *parts: Any, time: float | None = 1_700_000_000.0) -> dict[str, Any]:

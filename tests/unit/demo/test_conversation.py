@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from eden_memory.demo.conversation import EXAMPLE, Conversation, plain_text, read_conversation
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 
 EXPECTED = cast("dict[str, Any]", yaml.safe_load(EXAMPLE.with_suffix(".expected.yaml").read_text()))
 MEMORIES = [*EXPECTED["facts"], *EXPECTED["reflections"]]

@@ -11,7 +11,7 @@ from eden_memory.doctor.proposed_findings import findings_of
 from eden_memory.doctor.proposed_toml import Place, as_toml, merged
 from eden_memory.doctor.proposing import propose
 from eden_memory.doctor.roles import meaning
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.settings import Settings
 from tests.unit.doctor.schemas_of_chats import BEGAN, EXPECTED, langchain, many, nested, thread
 

@@ -3,13 +3,13 @@
 import pytest
 
 from eden_memory.domain.extraction.proposals import proposals_of
-from eden_memory.domain.failures import PermanentError
-from eden_memory.domain.forgetting.forgotten import Mark
-from eden_memory.domain.limits import STANDARD
 from eden_memory.domain.material import FactMaterial
+from eden_memory.failures import PermanentError
+from eden_memory.forgotten import Mark
 from eden_memory.schemas.answers import ExtractedFacts
 from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.events import FactsExtracted, decode
+from eden_memory.scope_limits import STANDARD
 from tests.unit.extraction.windows import (
     AGENT,
     AGENT_SCOPE,

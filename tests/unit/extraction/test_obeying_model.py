@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.domain.asking import Prompt
-from eden_memory.domain.limits import DEFAULTS, STANDARD
-from eden_memory.domain.words import CHARACTERS_OF_A_WORD
 from eden_memory.schemas.answers import ExtractedFacts, StatedFact, StatedReflection, StatedReflections
+from eden_memory.scope_limits import DEFAULTS, STANDARD
+from eden_memory.word_limits import CHARACTERS_OF_A_WORD
 from tests.unit.extraction.windows import (
     AGENT_SCOPE,
     ALL_SCOPES,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.domain.extraction.transcript import REMOVED, Transcript, transcript
-from eden_memory.domain.forgetting.forgotten import Mark, Marks
+from eden_memory.forgotten import Mark, Marks
 from tests.unit.extraction.windows import AGENT, MARA, TOM, Talk, said, talk
 
 NOTHING = Marks()

@@ -4,12 +4,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from eden_memory.domain.forgetting.forgotten import Mark, Marks
 from eden_memory.domain.source.message_mapping import FieldPaths, MessageMapping, Reason
 from eden_memory.domain.stage import Decision, Delivery, Emit
 from eden_memory.domain.windows.participants import Missing, SessionFacts
 from eden_memory.domain.windows.switched_off import Off
 from eden_memory.domain.windows.trigger_batch import Counts, erased
+from eden_memory.forgotten import Mark, Marks
 from eden_memory.ports import Forgetting, TriggerStore
 from eden_memory.processors.formation_trigger import FormationTrigger
 from eden_memory.runtime.stages.codec import Encoder

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eden_memory.api.errors import Invalid
 from eden_memory.api.gateway.chat_request import MEMORY_FIELDS, ChatRequest
+from eden_memory.errors import Invalid
 
 TEXTS = st.text(max_size=8)
 VALUES = st.recursive(

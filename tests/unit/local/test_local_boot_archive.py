@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.local.boot_archive import BootArchive
 
 

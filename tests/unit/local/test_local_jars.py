@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import pytest
 
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.local import jars
 from eden_memory.local.jars import Jar
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.local import process
 from eden_memory.local.state import ServerState, exclusively, load, save
 

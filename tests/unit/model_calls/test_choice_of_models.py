@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.models.embeddings.embedding import KeptEmbedder
 from eden_memory.models.embeddings.local_embedder import LocalEmbedder
 from eden_memory.models.factory import Models

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.models.embeddings import local_embedder
 from eden_memory.models.embeddings.local_embedder import DIMENSIONS, MODEL, LocalEmbedder
 from eden_memory.schemas.fields import unpack_vector

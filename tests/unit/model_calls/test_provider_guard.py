@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.domain.failures import PermanentError
+from eden_memory.failures import PermanentError
 from eden_memory.models.calls import CallFailed
 from eden_memory.models.guard.breaker import Breaker, ProviderAway
 from eden_memory.models.guard.gate import Gate

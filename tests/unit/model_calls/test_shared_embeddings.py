@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.domain.failures import PermanentError
 from eden_memory.domain.usage import CALLS
+from eden_memory.failures import PermanentError
 from eden_memory.models.accounts import CENTS
 from eden_memory.models.calls import CallFailed, Tokens
 from eden_memory.models.embeddings.embedding import KeptEmbedder

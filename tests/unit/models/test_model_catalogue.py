@@ -2,7 +2,7 @@
 
 import pytest
 
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.models.providers.catalogue import (
     EMBEDDINGS,
     Choice,

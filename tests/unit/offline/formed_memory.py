@@ -9,7 +9,6 @@ from typing import TypeVar
 from eden_memory.demo.conversation import Conversation, Message, plain_text, read_conversation
 from eden_memory.demo.judgement import Formed
 from eden_memory.domain.asking import Asking, Prompt
-from eden_memory.domain.limits import DEFAULTS, STANDARD
 from eden_memory.domain.material import (
     ConsolidationMaterial,
     DatedText,
@@ -33,6 +32,7 @@ from eden_memory.schemas.answers import (
 )
 from eden_memory.schemas.fields import unpack_vector
 from eden_memory.schemas.scopes import ScopeKind
+from eden_memory.scope_limits import DEFAULTS, STANDARD
 
 A = TypeVar("A", bound=Answer)
 MESSAGES = 45

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from eden_memory.demo.judgement import judged, read_expectations
-from eden_memory.domain.errors import EdenError
 from eden_memory.domain.material import FactMaterial, Line, ScopeBrief
+from eden_memory.errors import EdenError
 from eden_memory.models.embeddings.local_embedder import LocalEmbedder
 from eden_memory.schemas.answers import ExtractedFacts
 from tests.unit.offline.formed_memory import answered, demo_memory

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eden_memory.domain.forgetting.forgotten import Marks
 from eden_memory.domain.projection.memory_batch import ScopeBatch, memory_batch
 from eden_memory.domain.projection.projection import project
 from eden_memory.domain.projection.snapshot_projection import recent_fact
 from eden_memory.domain.projection.stored_memory import Applied, Change, StoredScope
 from eden_memory.domain.stage import Delivery
+from eden_memory.forgotten import Marks
 from eden_memory.schemas.documents import Consolidated, Document, Fact, Reflection, Snapshot, StoredBlob
 from tests.unit.projection.memory_histories import compared
 

@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from eden_memory.api.errors import Conflict, Invalid, NotAnId, NotFound
 from eden_memory.cli import main
 from eden_memory.cli.memory.terminal import line, plain, show_table
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import Conflict, EdenError, Invalid, NotAnId, NotFound
 
 
 @pytest.mark.parametrize("name", main.COMMANDS)

@@ -10,7 +10,7 @@ from eden_memory.api.service import MemoryService
 from eden_memory.api.sync.generation import WRITTEN, generated
 from eden_memory.api.sync.loop import LoopThread
 from eden_memory.api.sync.services import SyncMemoryService
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 
 
 def test_the_generated_calls_are_in_step() -> None:

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.domain.errors import EdenError
-from eden_memory.domain.names import MEMORY
 from eden_memory.domain.replay.content import NOT_CONTENT, Sum, difference, digest, filled, says_something
 from eden_memory.domain.replay.namespaces import prefix_of
+from eden_memory.errors import EdenError
+from eden_memory.names import MEMORY
 from eden_memory.schemas.documents import DOCUMENTS
 
 VALUES = st.recursive(

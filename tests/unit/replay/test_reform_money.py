@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.domain.failures import ProviderError
 from eden_memory.domain.reform.expected import Expecting, Pricing
 from eden_memory.domain.reform.recorded import Calls, recorded
 from eden_memory.domain.reform.selection import PlannedWindow
+from eden_memory.failures import ProviderError
 from eden_memory.models.asking.capped import Capped
 from eden_memory.runtime.reform.money import Money
 from eden_memory.schemas.documents import Answer

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from eden_memory.cli.replay.reform_plan import _asks, cut_anew  # pyright: ignore[reportPrivateUsage]
 from eden_memory.cli.replay.reform_settings import overridden, overrides_of, streams_of
-from eden_memory.domain.errors import EdenError
 from eden_memory.domain.outcome import Outcome, StoredRecord
 from eden_memory.domain.reform.expected import Expecting, Pricing, Reuse, total
 from eden_memory.domain.reform.recorded import Calls, RecordedRow, recorded
@@ -21,6 +20,7 @@ from eden_memory.domain.reform.reuse import ALL, reuse
 from eden_memory.domain.reform.selection import PlannedWindow, in_order, planned
 from eden_memory.domain.windows.window_request import StoredWindow
 from eden_memory.domain.windows.windows import Closed
+from eden_memory.errors import EdenError
 from eden_memory.runtime.reform.feeding import Feeding
 from eden_memory.runtime.reform.money import Money
 from eden_memory.schemas.documents import ReformAsked

@@ -8,7 +8,7 @@ import pytest
 from eden_memory.cli import budget
 from eden_memory.cli.replay import rebuild, reform
 from eden_memory.cli.replay.reform_settings import overridden, overrides_of, streams_of
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.settings import Settings
 
 REFUSED: dict[str, Callable[[], object]] = {

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from eden_memory.runtime.ending import Deadline, end, heeding
+from eden_memory.task_ending import Deadline, end, heeding
 
 
 async def test_a_job_that_loses_cancellations_is_cancelled_again_until_it_ends() -> None:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymongo.errors import BulkWriteError, DocumentTooLarge, NotPrimaryError, OperationFailure
 
-from eden_memory.domain.failures import PermanentError, ProviderError
 from eden_memory.domain.stage import RetryPolicy
+from eden_memory.failures import PermanentError, ProviderError
 from eden_memory.runtime.stages.deadrate import DeadRate
 from eden_memory.runtime.stages.failures import Failure, Kind, attempts_allowed, backoff, classify, delay
 from eden_memory.runtime.stages.outage import Outage

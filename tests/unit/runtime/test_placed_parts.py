@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from eden_memory.domain.placement import Placement
+from eden_memory.placement import Placement
 from eden_memory.runtime.placed import Placed
 from eden_memory.runtime.process import State
 from eden_memory.runtime.replay import shadows

@@ -10,7 +10,7 @@ import pytest
 from aiokafka.errors import SaslAuthenticationFailed, TopicAuthorizationFailedError
 from pymongo.errors import OperationFailure
 
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.runtime.process import Process, Signals, State
 from eden_memory.runtime.stages.patience import until_there
 

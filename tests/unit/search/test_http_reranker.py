@@ -9,8 +9,8 @@ import httpx2
 import pytest
 from pydantic import SecretStr
 
-from eden_memory.domain.errors import EdenError
-from eden_memory.domain.failures import ProviderError
+from eden_memory.errors import EdenError
+from eden_memory.failures import ProviderError
 from eden_memory.models.reranking.choosing import reranker_of
 from eden_memory.models.reranking.http_reranker import HttpReranker
 from eden_memory.settings import SearchSettings

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from eden_memory.domain.errors import EdenError
+from eden_memory.errors import EdenError
 from eden_memory.models.embeddings import local_embedder
 from eden_memory.models.reranking.onnx_reranker import OnnxReranker
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from eden_memory.domain.source.message_fields import Unusable, cut, moment_of, text_of
 from eden_memory.domain.source.message_mapping import FieldPaths, watermark
-from eden_memory.domain.tracing import traceparent
 from eden_memory.schemas.envelope import Envelope, rfc3339
 from eden_memory.schemas.events import Watermark, decode
 from eden_memory.schemas.events.chat import MessageRecorded
+from eden_memory.tracing import traceparent
 from tests.unit.tailer.mappings import (
     BEGAN,
     SOURCE,

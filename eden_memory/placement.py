@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from eden_memory.domain.names import Names
+from eden_memory.names import Names
 
 ORIGINAL = "original"
 """The namespace that every installation begins with; its names have nothing put before or behind them."""
