@@ -14,6 +14,10 @@ from eden_memory.domain.consumption import Consumption
 from eden_memory.domain.stage import Handler
 from eden_memory.errors import EdenError
 from eden_memory.handlers import stage_handlers
+from eden_memory.kafka.connection import admin_config, client_kwargs
+from eden_memory.kafka.lag_reading import LagReader
+from eden_memory.kafka.preflight import topics_exist
+from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.census import count_documents
 from eden_memory.mongo.client import connect
@@ -38,16 +42,12 @@ from eden_memory.processors.context_cache import ContextCache
 from eden_memory.runtime import metrics
 from eden_memory.runtime.budget_keeping import BudgetKeeping
 from eden_memory.runtime.context_keeping import ContextKeeping
-from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.housekeeping import Housekeeping
 from eden_memory.runtime.http import HealthServer
 from eden_memory.runtime.janitor import Janitor
-from eden_memory.runtime.kafka import admin_config, client_kwargs
 from eden_memory.runtime.lagging.exporting import Census, LagExport
-from eden_memory.runtime.lagging.reading import LagReader
 from eden_memory.runtime.metrics import BudgetMetrics
 from eden_memory.runtime.placed import Placed
-from eden_memory.runtime.preflight import topics_exist
 from eden_memory.runtime.process import Part, Process, Signals
 from eden_memory.runtime.retiring import Retiring
 from eden_memory.runtime.stages.patience import until_there

@@ -17,6 +17,8 @@ from eden_memory.domain.source.inbox_mapping import InboxMapping
 from eden_memory.domain.source.message_mapping import TOPIC, FieldPaths, MessageMapping
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
+from eden_memory.kafka.connection import client_kwargs
+from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.controls import MongoControls
@@ -30,9 +32,7 @@ from eden_memory.mongo.source.oplog import MongoOplog
 from eden_memory.mongo.source.positions import MongoPositions
 from eden_memory.ports import SourceFailed
 from eden_memory.processors.tailer import Tailer
-from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.dead.refused_documents import RefusedDocuments
-from eden_memory.runtime.kafka import client_kwargs
 from eden_memory.runtime.tailing.known import Consumers
 from eden_memory.runtime.tailing.leading import Leading, Source
 from eden_memory.runtime.tailing.phases import Leadership

@@ -14,8 +14,8 @@ from pydantic import SecretStr
 from pymongo import MongoClient
 from pytest_socket import socket_allow_hosts
 
+from eden_memory.kafka.connection import admin_config
 from eden_memory.own_process import claim_process
-from eden_memory.runtime.kafka import admin_config
 from eden_memory.settings import KafkaSettings, LocalSettings, MongoSettings, Settings
 from tests.left_transports import ignored_transports
 from tests.servers import Namespace, TestServers, running_servers, wait_until

@@ -7,7 +7,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, ConsumerRecord
 
 from eden_memory.demo.journey import Arrival
-from eden_memory.runtime.kafka import client_kwargs
+from eden_memory.kafka.connection import client_kwargs
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import MessageRecorded, Watermark, decode
 from eden_memory.schemas.ids import split

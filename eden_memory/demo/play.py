@@ -21,14 +21,14 @@ from eden_memory.demo.memory import QUESTION, Example, example, verdict
 from eden_memory.demo.system_process import SHOWN_DAYS, SystemProcess, environment, running_system
 from eden_memory.domain.progress import Progress
 from eden_memory.errors import EdenError
+from eden_memory.kafka.connection import admin_config
+from eden_memory.kafka.topic_admin import TopicAdmin
+from eden_memory.kafka.topics import Topics, load_topics
 from eden_memory.local import servers
 from eden_memory.local.servers import Endpoints
 from eden_memory.models.providers.catalogue import asked_for
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.setup.setup import set_up
-from eden_memory.runtime.contract.topic_admin import TopicAdmin
-from eden_memory.runtime.contract.topics import Topics, load_topics
-from eden_memory.runtime.kafka import admin_config
 from eden_memory.settings import Settings, SourceSettings
 from eden_memory.task_ending import end
 from eden_memory.watching import watching

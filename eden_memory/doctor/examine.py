@@ -17,14 +17,14 @@ from eden_memory.doctor.libraries import libraries
 from eden_memory.doctor.privileges import kafka_commands, mongodb_commands, needed
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
+from eden_memory.kafka.connection import admin_config, client_kwargs
+from eden_memory.kafka.topic_admin import TopicAdmin
+from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints, without_password
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.replay.namespaces import MongoNamespaces
 from eden_memory.own_process import patience
 from eden_memory.placement import ORIGINAL
-from eden_memory.runtime.contract.topic_admin import TopicAdmin
-from eden_memory.runtime.contract.topics import load_topics
-from eden_memory.runtime.kafka import admin_config, client_kwargs
 from eden_memory.settings import Settings
 
 SECONDS = 20.0

@@ -1,9 +1,9 @@
 """The topics as the broker has them, against topics.yaml."""
 
 from eden_memory.doctor.finding import Finding
-from eden_memory.runtime.contract.topic_admin import Report, TopicAdmin
-from eden_memory.runtime.contract.topic_diff import Difference
-from eden_memory.runtime.contract.topics import Topics
+from eden_memory.kafka.topic_admin import Report, TopicAdmin
+from eden_memory.kafka.topic_diff import Difference
+from eden_memory.kafka.topics import Topics
 
 SHOWN = 3
 

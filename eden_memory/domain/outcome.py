@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-Headers = tuple[tuple[str, bytes | None], ...]
-"""Kafka lets a header have no value; ours have one."""
+from eden_memory.kafka.record import Headers
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVa
 from eden_memory.domain.reform.placement import STREAMS, OwnStreams
 from eden_memory.domain.replay.namespaces import WRITER, checked, placement_of, sweeping_of, unknown
 from eden_memory.errors import EdenError
+from eden_memory.kafka.topics import Topics
 from eden_memory.mongo.reform.alone import alone
 from eden_memory.mongo.reform.reforms import MongoReforms
 from eden_memory.mongo.replay.restored import MongoRestored
@@ -16,7 +17,6 @@ from eden_memory.names import FORMING, MEMORY
 from eden_memory.namespaces.switching import keep_original
 from eden_memory.namespaces.wiring import Installation, forget_group
 from eden_memory.placement import ORIGINAL, SHARED_PROGRAMS, WRITING, Placement
-from eden_memory.runtime.contract.topics import Topics
 from eden_memory.runtime.replay.places import remove_group
 from eden_memory.schemas.documents import Namespace
 

@@ -21,6 +21,9 @@ from eden_memory.domain.replay.restored import Restored
 from eden_memory.domain.stage import Delivery
 from eden_memory.errors import EdenError
 from eden_memory.handlers import window_limits
+from eden_memory.kafka.group_offsets import committed, members_of
+from eden_memory.kafka.topic_reading import all_partitions, reading
+from eden_memory.kafka.topics import Topics
 from eden_memory.mongo.controls import MongoGroupNotes
 from eden_memory.mongo.memory.forgetting_store import MongoForgettingStore
 from eden_memory.mongo.outcomes import MongoLedger
@@ -31,11 +34,8 @@ from eden_memory.mongo.trigger.directory import MongoDirectory
 from eden_memory.mongo.usage.usage_store import MongoUsage
 from eden_memory.names import Names
 from eden_memory.namespaces.wiring import Installation, silent_surroundings, writer_row
-from eden_memory.runtime.contract.topics import Topics
 from eden_memory.runtime.replay.decisions import Decisions, InFlight
-from eden_memory.runtime.replay.offsets import committed, members_of
 from eden_memory.runtime.replay.places import Places, remove_group
-from eden_memory.runtime.replay.reading import all_partitions, reading
 from eden_memory.runtime.replay.rebuilding import Progress, Rebuilding
 from eden_memory.runtime.replay.restoring import Restoring
 from eden_memory.schemas.documents import Namespace

@@ -13,6 +13,8 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.domain.replay.namespaces import WRITER, beside, half_formed, sweeping_of
 from eden_memory.errors import EdenError
+from eden_memory.kafka.connection import admin_config, client_kwargs
+from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.reform.alone import at_work
@@ -22,8 +24,6 @@ from eden_memory.mongo.replay.namespaces import MongoNamespaces
 from eden_memory.namespaces.wiring import silent_surroundings, take_away, writer_row
 from eden_memory.placement import Placement
 from eden_memory.processors.pipeline import ATLAS_WRITER, FORGETTING
-from eden_memory.runtime.contract.topics import load_topics
-from eden_memory.runtime.kafka import admin_config, client_kwargs
 from eden_memory.runtime.process import Part
 from eden_memory.runtime.replay.places import Places, behind
 from eden_memory.runtime.replay.rebuilding import Counted, silent_worker

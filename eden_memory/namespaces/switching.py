@@ -10,6 +10,7 @@ from aiokafka import TopicPartition
 from eden_memory.domain.reform.selection import whole
 from eden_memory.domain.replay.namespaces import READY, WRITER, placement_of, unknown
 from eden_memory.errors import EdenError
+from eden_memory.kafka import group_offsets as offsets
 from eden_memory.models.embeddings import local_embedder
 from eden_memory.models.providers.catalogue import embedding_model
 from eden_memory.mongo.memory.reembedding import refuse_another_model
@@ -19,7 +20,6 @@ from eden_memory.mongo.setup.setup import set_up
 from eden_memory.namespaces.wiring import Installation
 from eden_memory.placement import ORIGINAL, Placement
 from eden_memory.processors.pipeline import FORGETTING
-from eden_memory.runtime.replay import offsets
 from eden_memory.runtime.replay.places import Places, behind, remove_group
 from eden_memory.schemas.documents import Fact, Namespace, Place
 

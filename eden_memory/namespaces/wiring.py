@@ -20,6 +20,9 @@ from eden_memory.domain.replay.namespaces import (
 )
 from eden_memory.domain.stage import Stage
 from eden_memory.errors import EdenError
+from eden_memory.kafka.connection import admin_config, client_kwargs
+from eden_memory.kafka.topic_reading import refuse_missing
+from eden_memory.kafka.topics import Topics, load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.controls import MongoControls, MongoGroupNotes
@@ -32,10 +35,7 @@ from eden_memory.names import Names
 from eden_memory.placement import Placement, collections_of
 from eden_memory.processors import pipeline
 from eden_memory.processors.atlas_writer import AtlasWriter
-from eden_memory.runtime.contract.topics import Topics, load_topics
-from eden_memory.runtime.kafka import admin_config, client_kwargs
 from eden_memory.runtime.replay.places import Places, remove_group
-from eden_memory.runtime.replay.reading import refuse_missing
 from eden_memory.runtime.replay.rebuilding import Counted, Progress, Rebuilding
 from eden_memory.runtime.stages.slots import Slots
 from eden_memory.runtime.stages.tools import Publishing

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from eden_memory.domain.ledger import Ledger
-from eden_memory.domain.outcome import Headers, Outcome
+from eden_memory.domain.outcome import Outcome
+from eden_memory.kafka.record import Headers
 from eden_memory.schemas.envelope import parse_type
 from eden_memory.schemas.events import FactsExtracted, FactsProposed
 

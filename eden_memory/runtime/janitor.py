@@ -12,7 +12,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
 from eden_memory.domain.consumption import Consumption, Mark, Partition, Removable, removable
-from eden_memory.runtime.partitions import partitions_of
+from eden_memory.kafka.partitions import partitions_of
 from eden_memory.runtime.window_texts import WindowTexts
 
 log = structlog.get_logger()

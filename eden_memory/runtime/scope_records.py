@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
-from eden_memory.runtime.kafka import start
-from eden_memory.runtime.partitions import partitions_of
+from eden_memory.kafka.connection import start
+from eden_memory.kafka.partitions import partitions_of
 from eden_memory.runtime.stages.publishing import partition_for
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import Event, decode

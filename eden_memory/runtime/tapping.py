@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from eden_memory.domain.tap import Tapped
-from eden_memory.runtime.partitions import partitions_there
+from eden_memory.kafka.partitions import partitions_there
 
 Start = Literal["start", "end"] | datetime
 """From the first record kept, from the next one written, or from the broker's time."""

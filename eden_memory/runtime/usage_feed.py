@@ -6,7 +6,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer
 
-from eden_memory.runtime.partitions import partitions_there
+from eden_memory.kafka.partitions import partitions_there
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import ModelCalled, decode
 

@@ -6,8 +6,8 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from pymongo import AsyncMongoClient
 
+from eden_memory.kafka.topics import load_topics
 from eden_memory.processors import pipeline
-from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.settings import Settings
 from tests.bench.bare_clients import Work
 

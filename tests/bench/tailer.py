@@ -34,11 +34,11 @@ from pydantic import SecretStr
 from pymongo import ASCENDING, AsyncMongoClient
 
 from eden_memory import source_tailing
-from eden_memory.domain.source.records import Outgoing
+from eden_memory.kafka.connection import admin_config, client_kwargs
+from eden_memory.kafka.outgoing import Outgoing
+from eden_memory.kafka.topic_admin import apply_topics
+from eden_memory.kafka.topics import load_topics
 from eden_memory.mongo.client import connect
-from eden_memory.runtime.contract.topic_admin import apply_topics
-from eden_memory.runtime.contract.topics import load_topics
-from eden_memory.runtime.kafka import admin_config, client_kwargs
 from eden_memory.runtime.stages.publishing import partition_for
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
 from tests.bench.chat_load import messages

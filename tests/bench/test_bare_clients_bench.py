@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from eden_memory.runtime.contract.topic_admin import apply_topics
-from eden_memory.runtime.contract.topics import load_topics
-from eden_memory.runtime.kafka import admin_config, client_kwargs
+from eden_memory.kafka.connection import admin_config, client_kwargs
+from eden_memory.kafka.topic_admin import apply_topics
+from eden_memory.kafka.topics import load_topics
 from eden_memory.settings import Settings
 from tests.bench.bare_clients import Work, bare_cpu
 from tests.model_server.serving import model_server_process

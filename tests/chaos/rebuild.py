@@ -18,11 +18,11 @@ from typing import Any
 
 from eden_memory.domain.facts.fact_hash import fact_hash
 from eden_memory.domain.stage import Delivery
+from eden_memory.kafka.topics import load_topics
 from eden_memory.mongo.replay.comparing import MongoComparing
 from eden_memory.namespaces.dropping import drop
 from eden_memory.namespaces.verifying import Verdict, verify
 from eden_memory.namespaces.wiring import installation, rebuilding
-from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.stages.patience import until_done
 from eden_memory.schemas.events import FactChanged, FormationRequested, ScopeConsolidated, decode
 from eden_memory.settings import Settings

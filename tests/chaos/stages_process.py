@@ -27,6 +27,8 @@ from eden_memory.domain.outcome import Outcome
 from eden_memory.domain.stage import Decision, Delivery, Outgoing, RetryPolicy, Stage
 from eden_memory.failures import PermanentError, ProviderError
 from eden_memory.handlers import stage_handlers
+from eden_memory.kafka.connection import client_kwargs
+from eden_memory.kafka.topics import load_topics
 from eden_memory.logs import configure
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.controls import MongoControls, MongoGroupNotes
@@ -35,8 +37,6 @@ from eden_memory.names import Names
 from eden_memory.own_process import claim_process
 from eden_memory.processors import pipeline
 from eden_memory.runtime import process
-from eden_memory.runtime.contract.topics import load_topics
-from eden_memory.runtime.kafka import client_kwargs
 from eden_memory.runtime.stages import consuming
 from eden_memory.runtime.stages.failures import Kind, classify
 from eden_memory.runtime.stages.patience import until_done

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eden_memory.runtime.contract.topic_admin import apply_topics
-from eden_memory.runtime.contract.topics import load_topics
-from eden_memory.runtime.kafka import admin_config
+from eden_memory.kafka.connection import admin_config
+from eden_memory.kafka.topic_admin import apply_topics
+from eden_memory.kafka.topics import load_topics
 from eden_memory.settings import KafkaSettings
 from tests.chaos import verdict
 from tests.chaos.application import DATABASE, PARTITIONS, Application

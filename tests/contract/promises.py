@@ -34,8 +34,8 @@ from eden_memory.domain.material import (
     ReflectionMaterial,
     ScopeBrief,
 )
+from eden_memory.kafka.topics import read_topics, topics_path
 from eden_memory.models.asking.keys import first_key
-from eden_memory.runtime.contract.topics import read_topics, topics_path
 from eden_memory.runtime.dead.dead_letters import _class_name  # pyright: ignore[reportPrivateUsage]
 from eden_memory.schemas import documents
 from eden_memory.schemas.answers import ConsolidatedText, ExtractedFacts, FactDecisions, StatedReflections

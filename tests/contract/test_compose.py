@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 
 from eden_memory.app import CLOSED_SECONDS, DRAINED_SECONDS, JANITOR, LAG, PARTS
 from eden_memory.cli.main import COMMANDS
-from eden_memory.runtime.contract.topics import load_topics
+from eden_memory.kafka.topics import load_topics
 from eden_memory.runtime.http import health_app
 from eden_memory.runtime.process import CANCEL_SECONDS, CLOSE_SECONDS
 from eden_memory.settings import Settings

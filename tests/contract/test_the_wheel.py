@@ -33,7 +33,7 @@ from eden_memory import app as system
 from eden_memory.cli.main import app
 from eden_memory.api.service import MemoryService
 from eden_memory.schemas import events
-from eden_memory.runtime.contract.topics import read_topics, topics_path
+from eden_memory.kafka.topics import read_topics, topics_path
 assert read_topics(topics_path()).topics
 ours = {name for name in sys.modules if name.partition(".")[0] in ("schemas", "processors")}
 assert ours == {"schemas", "processors"}, ours

@@ -10,9 +10,9 @@ import yaml
 
 from eden_memory.domain.stage import Delivery
 from eden_memory.errors import EdenError
+from eden_memory.kafka.topic_diff import KEYS_MOVE, Found, differences, unknown_topics
+from eden_memory.kafka.topics import Topic, Topics, load_topics, read_topics, topics_path
 from eden_memory.processors import pipeline
-from eden_memory.runtime.contract.topic_diff import KEYS_MOVE, Found, differences, unknown_topics
-from eden_memory.runtime.contract.topics import Topic, Topics, load_topics, read_topics, topics_path
 from eden_memory.schemas.events import REGISTRY, Event, MessageRecorded
 from eden_memory.settings import KafkaSettings
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from eden_memory.cli import schemas, topics
 from eden_memory.errors import EdenError
-from eden_memory.runtime.kafka import admin_config
+from eden_memory.kafka.connection import admin_config
 from eden_memory.settings import Settings
 from tests.servers import wait_until
 

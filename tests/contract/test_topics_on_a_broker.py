@@ -15,10 +15,10 @@ from confluent_kafka.admin import (
 )
 
 from eden_memory.errors import EdenError
+from eden_memory.kafka.connection import admin_config
+from eden_memory.kafka.topic_admin import TopicAdmin, apply_topics
+from eden_memory.kafka.topics import Topics, load_topics
 from eden_memory.local.ports import choose
-from eden_memory.runtime.contract.topic_admin import TopicAdmin, apply_topics
-from eden_memory.runtime.contract.topics import Topics, load_topics
-from eden_memory.runtime.kafka import admin_config
 from eden_memory.settings import Settings
 from tests.servers import wait_until
 
@@ -134,7 +134,7 @@ def test_unknown_topics_are_told_and_deleted_only_when_named(
 
 
 def test_a_broker_that_does_not_answer_is_named(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eden_memory.runtime.contract.topic_admin.CONNECT", 1.0)
+    monkeypatch.setattr("eden_memory.kafka.topic_admin.CONNECT", 1.0)
     address = f"127.0.0.1:{choose()}"
     with pytest.raises(EdenError, match=address):
         TopicAdmin({"bootstrap.servers": address}).report(topics)

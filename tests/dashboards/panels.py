@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from eden_memory.runtime.contract.topics import read_topics, topics_path
+from eden_memory.kafka.topics import read_topics, topics_path
 
 OF = 'namespace=~"$namespace"'
 """On every series of this program."""

@@ -5,7 +5,7 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from eden_memory.runtime.kafka import admin_config
+from eden_memory.kafka.connection import admin_config
 from eden_memory.settings import Settings
 from tests.servers import wait_until
 

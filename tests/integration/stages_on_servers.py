@@ -11,13 +11,13 @@ from pydantic import SecretStr
 from pymongo import AsyncMongoClient
 
 from eden_memory.domain.stage import Delivery, Stage
+from eden_memory.kafka.connection import admin_config, client_kwargs
+from eden_memory.kafka.topic_admin import apply_topics
+from eden_memory.kafka.topics import load_topics
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.controls import MongoControls, MongoGroupNotes
 from eden_memory.mongo.outcomes import MongoLedger
 from eden_memory.mongo.setup.setup import set_up
-from eden_memory.runtime.contract.topic_admin import apply_topics
-from eden_memory.runtime.contract.topics import load_topics
-from eden_memory.runtime.kafka import admin_config, client_kwargs
 from eden_memory.runtime.process import Part
 from eden_memory.runtime.stages.publishing import Publisher, new_producer, partition_for
 from eden_memory.runtime.stages.slots import Slots

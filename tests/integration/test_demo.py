@@ -20,11 +20,11 @@ from eden_memory.demo.conversation import PEOPLE, Conversation, read_conversatio
 from eden_memory.demo.journey import Arrival, Written
 from eden_memory.domain.progress import Progress
 from eden_memory.errors import EdenError
+from eden_memory.kafka.connection import admin_config, client_kwargs
+from eden_memory.kafka.topic_admin import TopicAdmin
+from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import Endpoints
-from eden_memory.runtime.contract.topic_admin import TopicAdmin
-from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.dead.dead_reading import Wanted, dead_letters
-from eden_memory.runtime.kafka import admin_config, client_kwargs
 from eden_memory.settings import KafkaSettings, Settings
 from tests.model_server.serving import model_server_process
 from tests.servers import TestServers, wait_until

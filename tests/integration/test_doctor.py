@@ -20,12 +20,12 @@ from eden_memory.doctor.examine import Examination, examine
 from eden_memory.doctor.finding import Finding
 from eden_memory.doctor.privileges import OPLOG, needed
 from eden_memory.doctor.source import session_index
+from eden_memory.kafka.connection import admin_config, client_kwargs
+from eden_memory.kafka.topic_admin import apply_topics
+from eden_memory.kafka.topics import load_topics
 from eden_memory.local.kafka import LocalKafka
 from eden_memory.local.mongo import LocalMongo
 from eden_memory.mongo.client import connect
-from eden_memory.runtime.contract.topic_admin import apply_topics
-from eden_memory.runtime.contract.topics import load_topics
-from eden_memory.runtime.kafka import admin_config, client_kwargs
 from eden_memory.settings import MongoSettings, Settings
 from eden_memory.source_tailing import tailing
 from tests.servers import TestServers, wait_until

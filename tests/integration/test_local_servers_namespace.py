@@ -9,8 +9,8 @@ from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVa
 from confluent_kafka.cimpl import NewTopic
 from pytest_socket import SocketConnectBlockedError
 
+from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.mongo.client import connect
-from eden_memory.runtime.kafka import admin_config, client_kwargs
 from eden_memory.settings import Settings
 
 

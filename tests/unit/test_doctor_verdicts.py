@@ -23,11 +23,11 @@ from eden_memory.doctor.privileges import (
     needed,
 )
 from eden_memory.doctor.topics import judge_report
+from eden_memory.kafka.topic_admin import Report
+from eden_memory.kafka.topic_diff import Difference
 from eden_memory.mongo.source.misread import Misread
 from eden_memory.names import FORMING, MEMORY
 from eden_memory.placement import Placement
-from eden_memory.runtime.contract.topic_admin import Report
-from eden_memory.runtime.contract.topic_diff import Difference
 from eden_memory.settings import KafkaSettings, MessagesSettings, MongoSettings, Settings
 
 

@@ -19,7 +19,7 @@ def patched():
 
 async def main():
     from eden_memory.api.service import MemoryService
-    from eden_memory.runtime.kafka import client_kwargs
+    from eden_memory.kafka.connection import client_kwargs
     from eden_memory.settings import KafkaSettings, Settings
     settings = Settings()
     MemoryService("helper", settings=settings)

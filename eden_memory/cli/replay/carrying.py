@@ -7,10 +7,10 @@ from eden_memory.domain.replay.applied import Applied
 from eden_memory.domain.replay.own import OwnChange
 from eden_memory.domain.replay.settling import change_of
 from eden_memory.handlers import models_of
+from eden_memory.kafka.topics import load_topics
 from eden_memory.mongo.replay.own_facts import side
 from eden_memory.namespaces.wiring import Installation
 from eden_memory.placement import Placement
-from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.replay.own_changes import apply_own_changes
 from eden_memory.runtime.stages.publishing import Publisher, new_producer
 

@@ -12,6 +12,7 @@ from eden_memory.domain.replay.applied import Applied
 from eden_memory.domain.replay.report import Report, Spent
 from eden_memory.errors import EdenError
 from eden_memory.handlers import Account, models_of
+from eden_memory.kafka.topics import load_topics
 from eden_memory.mongo.reform.reforms import MongoReforms
 from eden_memory.mongo.replay.live import MongoLive, placed
 from eden_memory.mongo.replay.namespaces import MongoNamespaces
@@ -22,7 +23,6 @@ from eden_memory.mongo.usage.totals import Asked, MongoTotals
 from eden_memory.mongo.usage.usage_store import LIVE
 from eden_memory.placement import ORIGINAL, Placement
 from eden_memory.processors import pipeline
-from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.replay.comparing import Comparing
 from eden_memory.runtime.replay.own_changes import apply_own_changes
 from eden_memory.schemas.documents import Reform, ReformAsked

@@ -28,6 +28,7 @@ from eden_memory.domain.reform.selection import whole
 from eden_memory.domain.replay.namespaces import checked, prefix_of
 from eden_memory.errors import EdenError
 from eden_memory.handlers import MongoClient, models_of, settings_version
+from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.logs import warnings_only
 from eden_memory.mongo.client import connect
@@ -42,7 +43,6 @@ from eden_memory.namespaces.switching import switch
 from eden_memory.namespaces.wiring import Installation
 from eden_memory.placement import Placement
 from eden_memory.processors.pipeline import ATLAS_WRITER
-from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.schemas.documents import Namespace, Outcome, Placed, Reform, ReformAsked, Stream
 from eden_memory.settings import Settings
 from eden_memory.task_ending import heeding

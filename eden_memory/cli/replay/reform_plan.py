@@ -15,6 +15,10 @@ from eden_memory.domain.reform.recorded import Calls, Recorded, recorded
 from eden_memory.domain.reform.reuse import ALL, reuse
 from eden_memory.domain.reform.selection import PlannedWindow, planned, takes
 from eden_memory.errors import EdenError
+from eden_memory.kafka.connection import client_kwargs
+from eden_memory.kafka.record import Record
+from eden_memory.kafka.topic_reading import reading
+from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.models.calls import Tokens
 from eden_memory.models.providers.catalogue import (
@@ -25,10 +29,6 @@ from eden_memory.models.providers.catalogue import (
     provider_name,
 )
 from eden_memory.mongo.reform.recorded_calls import MongoRecordedCalls
-from eden_memory.runtime.contract.topics import load_topics
-from eden_memory.runtime.kafka import client_kwargs
-from eden_memory.runtime.replay.reading import reading
-from eden_memory.runtime.stages.records import Record
 from eden_memory.schemas.documents import ReformAsked, ReformCalls, Stream
 from eden_memory.schemas.envelope import Envelope, EnvelopeError
 from eden_memory.schemas.events import FormationRequested, SchemaViolation, decode

@@ -19,6 +19,10 @@ from eden_memory.domain.reform.selection import takes
 from eden_memory.domain.reform.shards import with_streams
 from eden_memory.domain.replay.applied import Applied
 from eden_memory.handlers import Account, MongoClient, models_of, stage_handlers, window_limits
+from eden_memory.kafka.connection import admin_config, client_kwargs
+from eden_memory.kafka.group_offsets import commit, places_in
+from eden_memory.kafka.topic_admin import apply_topics
+from eden_memory.kafka.topics import Topics, load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.models.asking.answers import AnswerStore
 from eden_memory.models.asking.capped import Capped
@@ -38,9 +42,6 @@ from eden_memory.mongo.usage.usage_store import MongoUsage
 from eden_memory.namespaces.wiring import surroundings
 from eden_memory.placement import Placement
 from eden_memory.processors import pipeline
-from eden_memory.runtime.contract.topic_admin import apply_topics
-from eden_memory.runtime.contract.topics import Topics, load_topics
-from eden_memory.runtime.kafka import admin_config, client_kwargs
 from eden_memory.runtime.reform.feeding import Feeding
 from eden_memory.runtime.reform.giving_way import GivingWay
 from eden_memory.runtime.reform.keeping_back import KeepingBack
@@ -48,7 +49,6 @@ from eden_memory.runtime.reform.money import Money
 from eden_memory.runtime.reform.own_topics import own_topics
 from eden_memory.runtime.reform.quiet import Quiet
 from eden_memory.runtime.reform.reforming import Reforming
-from eden_memory.runtime.replay.offsets import commit, places_in
 from eden_memory.runtime.replay.own_changes import apply_own_changes
 from eden_memory.runtime.replay.restoring import Restoring
 from eden_memory.runtime.stages.publishing import Publisher, new_producer

@@ -10,8 +10,8 @@ from eden_memory.constants import LONGEST_FACT, LONGEST_REASON
 from eden_memory.domain.source.changes import Document, Reread
 from eden_memory.domain.source.message_fields import Unusable, cut
 from eden_memory.domain.source.message_mapping import EncodeId
-from eden_memory.domain.source.records import Outgoing
 from eden_memory.error_text import describe
+from eden_memory.kafka.outgoing import Outgoing
 from eden_memory.schemas.documents import (
     InboxAddedText,
     InboxFactCommand,

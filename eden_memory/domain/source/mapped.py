@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from eden_memory.domain.source.changes import Document, Reread
-from eden_memory.domain.source.records import Outgoing
+from eden_memory.kafka.outgoing import Outgoing
 
 
 class Unmapped(NamedTuple):

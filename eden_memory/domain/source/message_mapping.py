@@ -13,7 +13,7 @@ import orjson
 
 from eden_memory.domain.source.changes import Document
 from eden_memory.domain.source.message_fields import Unusable, cut, getter, moment_of, text_of
-from eden_memory.domain.source.records import EVERYWHERE, EVERYWHERE_ELSE, Outgoing
+from eden_memory.kafka.outgoing import EVERYWHERE, EVERYWHERE_ELSE, Outgoing
 from eden_memory.schemas.envelope import (
     CONTENT_TYPE,
     SPEC_VERSION,

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from eden_memory.runtime.contract.topics import Declaration, Topic, Topics
+from eden_memory.kafka.topics import Declaration, Topic, Topics
 from eden_memory.schemas.documents import DOCUMENTS, Document
 from eden_memory.schemas.events import REGISTRY
 from eden_memory.schemas.events.base import Event

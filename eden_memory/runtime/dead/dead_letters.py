@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from eden_memory.domain.outcome import StoredRecord
-from eden_memory.domain.source.records import CUT, DEAD, DEAD_HEADERS, LEAST
 from eden_memory.error_text import describe_with_trace
+from eden_memory.kafka.outgoing import CUT, DEAD, DEAD_HEADERS, LEAST
+from eden_memory.kafka.record import Record
 from eden_memory.runtime.stages.failures import Failure
-from eden_memory.runtime.stages.records import Record
 from eden_memory.schemas.envelope import rfc3339
 
 _TEXT = 2_000

@@ -11,14 +11,14 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from eden_memory.domain.control import DeadRetry
 from eden_memory.domain.outcome import StoredRecord
-from eden_memory.domain.source.records import CUT, DEAD_HEADERS
 from eden_memory.errors import EdenError
+from eden_memory.kafka.broken_clients import close_consumer
+from eden_memory.kafka.connection import start
+from eden_memory.kafka.outgoing import CUT, DEAD_HEADERS
+from eden_memory.kafka.partitions import partitions_asked
+from eden_memory.kafka.record import Record
 from eden_memory.runtime.dead.dead_letters import dead_topic, known_as, original
 from eden_memory.runtime.dead.dead_retries import as_record, read_at
-from eden_memory.runtime.kafka import start
-from eden_memory.runtime.partitions import partitions_asked
-from eden_memory.runtime.stages.broken import close_consumer
-from eden_memory.runtime.stages.records import Record
 
 POLL_MS = 1_000
 STILL_SECONDS = 30.0

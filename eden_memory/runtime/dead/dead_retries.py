@@ -9,11 +9,11 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from eden_memory.domain.control import Controls, DeadRetry
 from eden_memory.domain.ledger import Ledger
+from eden_memory.kafka.broken_clients import close_consumer
+from eden_memory.kafka.record import Record
 from eden_memory.runtime.dead.dead_letters import known_as, original
-from eden_memory.runtime.stages.broken import close_consumer
 from eden_memory.runtime.stages.lanes import Queued
 from eden_memory.runtime.stages.offsets import AssignedPartition
-from eden_memory.runtime.stages.records import Record
 
 log = structlog.get_logger()
 READ_SECONDS = 10.0

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import structlog
 from aiokafka.errors import KafkaError
 
+from eden_memory.kafka.lag_reading import GroupLag, LagReader, Reading
 from eden_memory.ports import Lease
 from eden_memory.runtime import metrics
-from eden_memory.runtime.lagging.reading import GroupLag, LagReader, Reading
 from eden_memory.runtime.leased import Leased
 from eden_memory.schemas.documents import Snapshot
 

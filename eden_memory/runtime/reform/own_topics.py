@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from eden_memory.kafka.topics import Topic, Topics, read_topics, topics_path
 from eden_memory.placement import Placement
-from eden_memory.runtime.contract.topics import Topic, Topics, read_topics, topics_path
 from eden_memory.settings import KafkaSettings
 
 

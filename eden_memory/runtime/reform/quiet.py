@@ -7,7 +7,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
-from eden_memory.runtime.partitions import partitions_of
+from eden_memory.kafka.partitions import partitions_of
 from eden_memory.runtime.stages.patience import until_done
 
 LOOK_SECONDS = 0.15

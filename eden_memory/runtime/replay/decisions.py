@@ -18,10 +18,10 @@ from eden_memory.domain.extraction.proposals import proposals_of
 from eden_memory.domain.ledger import Ledger
 from eden_memory.domain.outcome import Outcome, StoredRecord
 from eden_memory.domain.stage import Delivery, Outgoing
-from eden_memory.runtime.contract.topics import Topics
-from eden_memory.runtime.replay.reading import reading
+from eden_memory.kafka.record import Record
+from eden_memory.kafka.topic_reading import reading
+from eden_memory.kafka.topics import Topics
 from eden_memory.runtime.stages.codec import Encoder
-from eden_memory.runtime.stages.records import Record
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import (
     REGISTRY,

@@ -10,8 +10,8 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVariableType]
 
 from eden_memory.errors import EdenError
-from eden_memory.runtime.partitions import partitions_of
-from eden_memory.runtime.replay.coordinators import once_coordinated
+from eden_memory.kafka.coordinators import once_coordinated
+from eden_memory.kafka.partitions import partitions_of
 from eden_memory.schemas.documents import Place
 
 GONE = KafkaError.GROUP_ID_NOT_FOUND  # pyright: ignore

@@ -33,13 +33,13 @@ from eden_memory.domain.replay.restored import Part, Restored
 from eden_memory.domain.replay.restoring import Selection
 from eden_memory.domain.windows.participants import Missing, SessionFacts
 from eden_memory.domain.windows.windows import Limits
-from eden_memory.runtime.contract.topics import Topics
+from eden_memory.kafka.record import Record
+from eden_memory.kafka.topic_reading import Reading, reading
+from eden_memory.kafka.topics import Topics
 from eden_memory.runtime.replay.gathered import Gathered
 from eden_memory.runtime.replay.giving import Giving
-from eden_memory.runtime.replay.reading import Reading, reading
 from eden_memory.runtime.replay.taking import Taking, Texts
 from eden_memory.runtime.stages.publishing import partition_for
-from eden_memory.runtime.stages.records import Record
 from eden_memory.schemas.envelope import Envelope, EnvelopeError
 from eden_memory.schemas.events import REGISTRY, FormationRequested, MessageRecorded, SchemaViolation
 

@@ -7,7 +7,7 @@ from hashlib import blake2b
 
 from eden_memory.domain.outcome import StoredRecord
 from eden_memory.domain.stage import Delivery, Emit, Erase, Outgoing
-from eden_memory.runtime.stages.records import Record
+from eden_memory.kafka.record import Record
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import Event
 from eden_memory.tracing import following

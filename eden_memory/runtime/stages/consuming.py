@@ -28,8 +28,8 @@ from aiokafka.structs import ConsumerRecord
 from eden_memory.domain.control import GroupNotes
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
-from eden_memory.runtime.group_errors import heeding_group_errors
-from eden_memory.runtime.stages.broken import close_consumer, closed, consumer_broken
+from eden_memory.kafka.broken_clients import close_consumer, closed, consumer_broken
+from eden_memory.kafka.group_errors import heeding_group_errors
 from eden_memory.runtime.stages.failures import Kind, classify, connection_lost
 from eden_memory.runtime.stages.offsets import AssignedPartition
 from eden_memory.runtime.stages.patience import until_done

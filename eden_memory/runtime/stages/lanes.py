@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 
+from eden_memory.kafka.record import Record
 from eden_memory.runtime.stages.offsets import AssignedPartition
-from eden_memory.runtime.stages.records import Record
 from eden_memory.runtime.stages.rounds import Rounds
 from eden_memory.runtime.stages.slots import Slots
 

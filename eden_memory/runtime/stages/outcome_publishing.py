@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import structlog
 
 from eden_memory.domain.outcome import StoredRecord
-from eden_memory.domain.source.records import DEAD
 from eden_memory.domain.stage import Delivery, Stage
 from eden_memory.error_text import describe
+from eden_memory.kafka.outgoing import DEAD
 from eden_memory.runtime import metrics
 from eden_memory.runtime.dead.dead_letters import Cause, shrunk, unpublished
 from eden_memory.runtime.stages.codec import Encoder, kind_of

@@ -15,7 +15,7 @@ from aiokafka.errors import KafkaConnectionError, MessageSizeTooLargeError, Prod
 from aiokafka.partitioner import murmur2  # pyright: ignore[reportUnknownVariableType]
 
 from eden_memory.domain.outcome import StoredRecord
-from eden_memory.runtime.stages.broken import close_producer, sending
+from eden_memory.kafka.broken_clients import close_producer, sending
 from eden_memory.runtime.stages.failures import TOO_LARGE
 from eden_memory.task_ending import end
 

@@ -16,6 +16,7 @@ from eden_memory.domain.control import Controls, GroupNotes, Pause, PauseKind
 from eden_memory.domain.ledger import Ledger
 from eden_memory.domain.stage import Stage
 from eden_memory.error_text import describe
+from eden_memory.kafka.record import Record
 from eden_memory.runtime import metrics
 from eden_memory.runtime.dead.dead_retries import DeadRetries
 from eden_memory.runtime.process import State
@@ -24,7 +25,6 @@ from eden_memory.runtime.stages.consuming import LEAVE_SECONDS, Fetched, Members
 from eden_memory.runtime.stages.deciding import Deciding
 from eden_memory.runtime.stages.lanes import Lanes, Queued
 from eden_memory.runtime.stages.patience import REFUSALS, until_done
-from eden_memory.runtime.stages.records import Record
 from eden_memory.runtime.stages.slots import Slots
 from eden_memory.runtime.stages.stage_gauges import StageGauges
 from eden_memory.runtime.stages.standing import Standing

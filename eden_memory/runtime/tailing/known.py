@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import orjson
 from aiokafka.errors import KafkaError
 
-from eden_memory.domain.source.records import Outgoing
 from eden_memory.error_text import describe
+from eden_memory.kafka.outgoing import Outgoing
 from eden_memory.runtime.tailing.transactions import PublishFailed
 
 WATERMARKS = b"watermark:"

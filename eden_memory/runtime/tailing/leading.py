@@ -17,7 +17,7 @@ import structlog
 from eden_memory.domain.source.changes import Change, Document, Page
 from eden_memory.domain.source.mapped import Mapped, Unmapped
 from eden_memory.domain.source.message_mapping import Origin, Reason
-from eden_memory.domain.source.records import Outgoing
+from eden_memory.kafka.outgoing import Outgoing
 from eden_memory.ports import (
     ChangeSource,
     Inbox,

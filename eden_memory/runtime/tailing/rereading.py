@@ -12,7 +12,7 @@ import structlog
 
 from eden_memory.domain.source.changes import Page, Reread
 from eden_memory.domain.source.mapped import Mapped, Unmapped
-from eden_memory.domain.source.records import Outgoing
+from eden_memory.kafka.outgoing import Outgoing
 from eden_memory.ports import RereadResult
 from eden_memory.runtime.tailing.known import Consumers, Known
 from eden_memory.runtime.tailing.leading import Leading

@@ -15,11 +15,11 @@ import structlog
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from eden_memory.domain.source.records import DEAD, EVERYWHERE, EVERYWHERE_ELSE, Outgoing, cut_to, refused
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
+from eden_memory.kafka.outgoing import DEAD, EVERYWHERE, EVERYWHERE_ELSE, Outgoing, cut_to, refused
+from eden_memory.kafka.topics import Topics
 from eden_memory.runtime import metrics
-from eden_memory.runtime.contract.topics import Topics
 from eden_memory.runtime.stages.failures import TOO_LARGE
 from eden_memory.runtime.stages.publishing import partition_for
 
@@ -37,7 +37,7 @@ class PublishFailed(EdenError):  # noqa: N818 - reads as what happened
 
 
 class TransactionalPublisher:
-    """One leader's producer; `client` holds the connection's arguments (runtime/kafka.py).
+    """One leader's producer; `client` holds the connection's arguments (kafka/connection.py).
 
     `limits` holds the bytes that topics take at once, by full name, as far as a broker has refused more: half of
     what it refused last. A refusal ends the transaction, so they outlive the publisher.

@@ -8,12 +8,12 @@ from rich.console import Console
 
 from eden_memory.cli.replay.from_nothing import from_nothing
 from eden_memory.errors import EdenError
+from eden_memory.kafka.connection import admin_config
+from eden_memory.kafka.group_offsets import commit
+from eden_memory.kafka.topics import load_topics
 from eden_memory.mongo.ids import encode_id
 from eden_memory.mongo.replay.comparing import MongoComparing
 from eden_memory.processors import pipeline
-from eden_memory.runtime.contract.topics import load_topics
-from eden_memory.runtime.kafka import admin_config
-from eden_memory.runtime.replay.offsets import commit
 from eden_memory.runtime.replay.places import Places
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.settings import Settings

@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
-from eden_memory.domain.source.records import DEAD_HEADERS
 from eden_memory.domain.stage import Delivery
+from eden_memory.kafka.outgoing import DEAD_HEADERS
 from eden_memory.runtime.stages.publishing import partition_for
 from tests.integration.formation_trigger.harness import Kit
 from tests.integration.stages_on_servers import PARTITIONS, Topic

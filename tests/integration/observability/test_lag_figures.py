@@ -10,8 +10,8 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from eden_memory.runtime.kafka import client_kwargs
-from eden_memory.runtime.lagging.reading import GroupLag, LagReader, Reading
+from eden_memory.kafka.connection import client_kwargs
+from eden_memory.kafka.lag_reading import GroupLag, LagReader, Reading
 from eden_memory.settings import Settings
 
 pytestmark = pytest.mark.servers

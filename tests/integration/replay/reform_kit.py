@@ -11,10 +11,10 @@ from pymongo.asynchronous.database import AsyncDatabase
 from rich.console import Console
 
 from eden_memory.cli.replay.reform import Ended, Given, reformed
+from eden_memory.kafka.topics import load_topics
 from eden_memory.models.calls import Tokens
 from eden_memory.placement import Placement
 from eden_memory.processors import pipeline
-from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.reform.quiet import Quiet
 from eden_memory.settings import Settings
 from tests.integration.formation.obedient_model import obey

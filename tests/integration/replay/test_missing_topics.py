@@ -11,11 +11,11 @@ from rich.console import Console
 from eden_memory.cli.replay.from_nothing import from_nothing
 from eden_memory.cli.replay.reform import Given, reformed
 from eden_memory.errors import EdenError
+from eden_memory.kafka.connection import admin_config
+from eden_memory.kafka.topic_admin import apply_topics
+from eden_memory.kafka.topics import load_topics
 from eden_memory.mongo.replay.lost import MongoLost
 from eden_memory.namespaces.wiring import Installation, installation, rebuilding
-from eden_memory.runtime.contract.topic_admin import apply_topics
-from eden_memory.runtime.contract.topics import load_topics
-from eden_memory.runtime.kafka import admin_config
 from eden_memory.settings import Settings
 from tests.servers import wait_until
 

@@ -11,8 +11,8 @@ import pytest
 from eden_memory import app, handlers
 from eden_memory.cli.replay.reform_work import LIVE, STAGES
 from eden_memory.errors import EdenError
+from eden_memory.kafka.topics import load_topics
 from eden_memory.mongo.reform.reforms import MongoReforms
-from eden_memory.runtime.contract.topics import load_topics
 from eden_memory.runtime.reform.quiet import Quiet
 from eden_memory.settings import Settings
 from tests.integration.formation.commands import kill, start

@@ -7,9 +7,9 @@ import pytest
 
 from eden_memory import app
 from eden_memory.domain.stage import Delivery
+from eden_memory.kafka import group_offsets as offsets
 from eden_memory.namespaces.shadowing import shadowing
 from eden_memory.namespaces.wiring import installation, rebuilding
-from eden_memory.runtime.replay import offsets
 from tests.integration.replay.replay_kit import NAME, ReplayKit, ignored, told
 from tests.integration.runtime.harness import until
 from tests.integration.stages_on_servers import PREFIX

@@ -8,6 +8,9 @@ from typing import Any
 from eden_memory.domain.fence import Fence
 from eden_memory.domain.replay.own import Side
 from eden_memory.domain.stage import Delivery
+from eden_memory.kafka.connection import admin_config
+from eden_memory.kafka.topic_admin import apply_topics
+from eden_memory.kafka.topics import Topics, load_topics
 from eden_memory.mongo.controls import MongoControls, MongoGroupNotes
 from eden_memory.mongo.memory.decided import MongoDecided
 from eden_memory.mongo.memory.fact_search import MongoFactSearch
@@ -22,9 +25,6 @@ from eden_memory.placement import Placement
 from eden_memory.processors import pipeline
 from eden_memory.processors.atlas_writer import AtlasWriter
 from eden_memory.processors.fact_dedup import FactDedup, Stores
-from eden_memory.runtime.contract.topic_admin import apply_topics
-from eden_memory.runtime.contract.topics import Topics, load_topics
-from eden_memory.runtime.kafka import admin_config
 from eden_memory.runtime.stages.accounting import accounted
 from eden_memory.runtime.stages.slots import Slots
 from eden_memory.runtime.stages.storing import storing

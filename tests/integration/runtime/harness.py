@@ -15,13 +15,13 @@ from pymongo import AsyncMongoClient
 
 from eden_memory.domain.outcome import StoredRecord
 from eden_memory.domain.stage import Delivery, Handler, Outgoing, RetryPolicy, Stage
+from eden_memory.kafka.connection import client_kwargs
+from eden_memory.kafka.partitions import partitions_of
+from eden_memory.kafka.record import Record
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.controls import MongoControls, MongoGroupNotes
 from eden_memory.mongo.outcomes import MongoLedger
-from eden_memory.runtime.kafka import client_kwargs
-from eden_memory.runtime.partitions import partitions_of
 from eden_memory.runtime.stages.publishing import Publisher, new_producer
-from eden_memory.runtime.stages.records import Record
 from eden_memory.runtime.stages.slots import Slots
 from eden_memory.runtime.stages.worker import Bounds, Surroundings, Worker
 from eden_memory.schemas.envelope import Envelope

@@ -11,7 +11,7 @@ import uvloop
 from aiokafka.conn import AIOKafkaConnection
 
 from eden_memory.domain.stage import Delivery, Outgoing
-from eden_memory.runtime.stages import broken
+from eden_memory.kafka import broken_clients as broken
 from eden_memory.runtime.stages.failures import Kind, classify, connection_lost
 from eden_memory.runtime.stages.worker import Worker
 from tests.integration.runtime.harness import Bench, answered, in_order, questions, running, stage, until

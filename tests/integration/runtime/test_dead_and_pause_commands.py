@@ -13,13 +13,13 @@ from typer.testing import CliRunner, Result
 
 from eden_memory.cli.main import app
 from eden_memory.domain.outcome import StoredRecord
-from eden_memory.domain.source import records as source_records
 from eden_memory.domain.stage import Delivery, Outgoing
 from eden_memory.errors import EdenError
-from eden_memory.runtime.contract.topics import load_topics
+from eden_memory.kafka import outgoing as source_records
+from eden_memory.kafka.record import Record
+from eden_memory.kafka.topics import load_topics
 from eden_memory.runtime.dead.dead_letters import Cause, dead_letter
 from eden_memory.runtime.stages.failures import Failure
-from eden_memory.runtime.stages.records import Record
 from eden_memory.runtime.stages.worker import Worker
 from tests.integration.kafka_limits import limit
 from tests.integration.runtime.harness import (

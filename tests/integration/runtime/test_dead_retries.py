@@ -9,10 +9,10 @@ from aiokafka import TopicPartition
 
 from eden_memory.domain.outcome import StoredRecord
 from eden_memory.domain.stage import Dead, Delivery, Result
+from eden_memory.kafka.record import Record
 from eden_memory.runtime.dead import dead_retries
 from eden_memory.runtime.dead.dead_reading import dead_letter_of
 from eden_memory.runtime.dead.dead_retries import read_at
-from eden_memory.runtime.stages.records import Record
 from eden_memory.runtime.stages.worker import Worker
 from tests.integration.runtime.harness import Asked, Bench, answered, asked, running, stage, until
 

@@ -13,9 +13,9 @@ import structlog
 from eden_memory.domain.control import DeadRetry, Pause
 from eden_memory.domain.stage import Dead, Delivery, Outgoing, Result, Retry, RetryPolicy
 from eden_memory.failures import PermanentError, ProviderError
+from eden_memory.kafka.record import Record
 from eden_memory.mongo.controls import MongoControls
 from eden_memory.runtime.stages import deciding
-from eden_memory.runtime.stages.records import Record
 from eden_memory.runtime.stages.worker import Worker
 from tests.integration.runtime.harness import (
     NOON,

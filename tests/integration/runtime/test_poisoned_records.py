@@ -10,9 +10,9 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from eden_memory.domain.outcome import Outcome, StoredRecord
 from eden_memory.domain.stage import Dead, Delivery, Result
 from eden_memory.errors import EdenError
+from eden_memory.kafka.record import Record
 from eden_memory.runtime.dead.dead_reading import Wanted, dead_letters
 from eden_memory.runtime.dead.dead_retries import read_at
-from eden_memory.runtime.stages.records import Record
 from eden_memory.runtime.stages.worker import Worker
 from eden_memory.schemas.envelope import NAME_NOT_UTF8, VALUE_OF_NOT_UTF8
 from tests.integration.runtime.harness import (

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from eden_memory.domain.source.records import DEAD_HEADERS
 from eden_memory.domain.stage import Delivery, Outgoing
+from eden_memory.kafka.outgoing import DEAD_HEADERS
 from eden_memory.runtime.stages.worker import Worker
 from tests.integration.kafka_limits import limit
 from tests.integration.runtime.harness import (

@@ -13,9 +13,9 @@ from prometheus_client import REGISTRY
 
 from eden_memory.domain.control import Pause
 from eden_memory.domain.stage import Delivery, Outgoing
+from eden_memory.kafka.broken_clients import CLOSE_SECONDS
 from eden_memory.local.kafka import LocalKafka
 from eden_memory.runtime.stages import publishing
-from eden_memory.runtime.stages.broken import CLOSE_SECONDS
 from eden_memory.runtime.stages.worker import Worker
 from eden_memory.settings import Settings
 from tests.integration.runtime.harness import (

@@ -18,11 +18,11 @@ from uuid import uuid4
 from pydantic import SecretStr
 
 from eden_memory.domain.stage import Delivery, Outgoing
+from eden_memory.kafka.connection import client_kwargs
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.controls import MongoControls, MongoGroupNotes
 from eden_memory.mongo.outcomes import MongoLedger
 from eden_memory.own_process import claim_process
-from eden_memory.runtime.kafka import client_kwargs
 from eden_memory.runtime.stages.publishing import Publisher, new_producer
 from eden_memory.runtime.stages.worker import Worker
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings

@@ -11,7 +11,7 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from eden_memory.runtime.contract.topics import load_topics
+from eden_memory.kafka.topics import load_topics
 from eden_memory.schemas.envelope import Envelope, Headers
 from eden_memory.schemas.events import REGISTRY
 from eden_memory.schemas.example_files import examples_of

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from eden_memory.domain.outcome import StoredRecord
+from eden_memory.kafka.connection import client_kwargs
 from eden_memory.local.kafka import LocalKafka
-from eden_memory.runtime.kafka import client_kwargs
 from eden_memory.runtime.stages.publishing import Publisher, new_producer
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.settings import KafkaSettings

@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from eden_memory.runtime.contract.topic_admin import apply_topics
-from eden_memory.runtime.contract.topics import load_topics
-from eden_memory.runtime.kafka import admin_config
+from eden_memory.kafka.connection import admin_config
+from eden_memory.kafka.topic_admin import apply_topics
+from eden_memory.kafka.topics import load_topics
 from eden_memory.settings import Settings
 from tests.integration.tailer.harness import Kit, kit
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from eden_memory.domain.source.records import DEAD_HEADERS
+from eden_memory.kafka.outgoing import DEAD_HEADERS
 from tests.integration.kafka_limits import limit
 from tests.integration.tailer.harness import Kit, until
 

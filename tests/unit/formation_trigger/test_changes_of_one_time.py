@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from eden_memory.domain.forgetting.forgetting import mark_of
 from eden_memory.domain.source.changes import Change, version_of
-from eden_memory.domain.source.records import Outgoing
 from eden_memory.domain.stage import Delivery, Emit
 from eden_memory.domain.windows.windows import Limits
 from eden_memory.forgotten import Marks
+from eden_memory.kafka.outgoing import Outgoing
+from eden_memory.kafka.record import Record
 from eden_memory.processors.pipeline import FORMATION_TRIGGER, stages
 from eden_memory.runtime.stages.lanes import Queued, Unit
 from eden_memory.runtime.stages.publishing import partition_for
 from eden_memory.runtime.stages.reading import Reader, wanted
-from eden_memory.runtime.stages.records import Record
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import REGISTRY, Forgotten
 from eden_memory.schemas.provenance import SourceMessage

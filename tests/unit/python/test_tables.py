@@ -11,7 +11,7 @@ import pytest
 
 from eden_memory.cli import keys, sessions, topics
 from eden_memory.cli.memory.terminal import show_table
-from eden_memory.runtime.contract.topics import Topics, load_topics
+from eden_memory.kafka.topics import Topics, load_topics
 from eden_memory.schemas.documents import ApiKey
 from eden_memory.settings import Settings
 

@@ -3,9 +3,8 @@
 import pytest
 
 from eden_memory.cli.replay.reform_plan import request_of
-from eden_memory.domain.outcome import Headers
+from eden_memory.kafka.record import Headers, Record
 from eden_memory.runtime.stages.codec import record_of
-from eden_memory.runtime.stages.records import Record
 from eden_memory.schemas.events import Event
 from tests.unit.replay.test_reform_planning import NOW, request, window
 

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.domain.source.records import DEAD_HEADERS
 from eden_memory.domain.stage import Delivery, Emit, Erase
+from eden_memory.kafka.outgoing import DEAD_HEADERS
+from eden_memory.kafka.record import Record
 from eden_memory.runtime.dead.dead_letters import Cause, dead_letter, original
 from eden_memory.runtime.stages.codec import Encoder, event_id
 from eden_memory.runtime.stages.failures import Failure
-from eden_memory.runtime.stages.records import Record
 from eden_memory.schemas.envelope import Envelope, EnvelopeError
 from eden_memory.schemas.events.base import Event
 from eden_memory.tracing import span_id

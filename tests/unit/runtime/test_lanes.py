@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eden_memory.kafka.record import Record
 from eden_memory.runtime.stages.lanes import Again, Lanes, Queued, Unit
 from eden_memory.runtime.stages.offsets import AssignedPartition
-from eden_memory.runtime.stages.records import Record
 from eden_memory.runtime.stages.slots import Slots
 
 Step = tuple[int, int]

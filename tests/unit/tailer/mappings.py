@@ -10,7 +10,7 @@ from eden_memory.domain.source.changes import Change, Document, version_of
 from eden_memory.domain.source.inbox_mapping import InboxMapping
 from eden_memory.domain.source.mapped import Mapped
 from eden_memory.domain.source.message_mapping import FieldPaths, MessageMapping
-from eden_memory.domain.source.records import Outgoing
+from eden_memory.kafka.outgoing import Outgoing
 from eden_memory.mongo.ids import encode_id
 from eden_memory.processors.tailer import Tailer
 from eden_memory.schemas.envelope import Envelope

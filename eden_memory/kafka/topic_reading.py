@@ -8,8 +8,8 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from eden_memory.errors import EdenError
-from eden_memory.runtime.partitions import partitions_asked
-from eden_memory.runtime.stages.records import Record
+from eden_memory.kafka.partitions import partitions_asked
+from eden_memory.kafka.record import Record
 
 POLL_MS = 500
 TOGETHER = 1_000

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from eden_memory.domain.outcome import Headers
+Headers = tuple[tuple[str, bytes | None], ...]
+"""Kafka lets a header have no value; ours have one."""
 
 OVERHEAD_BYTES = 300
 """What a waiting record costs besides its bytes, roughly."""

@@ -10,7 +10,7 @@ from confluent_kafka import TopicPartition as Offset
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVariableType]
 
 from eden_memory.errors import EdenError
-from eden_memory.runtime.replay.coordinators import once_coordinated
+from eden_memory.kafka.coordinators import once_coordinated
 
 SECONDS = 30
 GONE = KafkaError.GROUP_ID_NOT_FOUND  # pyright: ignore

@@ -9,8 +9,8 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
-from eden_memory.runtime.lagging.first_unread import FirstUnread
-from eden_memory.runtime.partitions import partitions_of
+from eden_memory.kafka.first_unread import FirstUnread
+from eden_memory.kafka.partitions import partitions_of
 
 LOOK_SECONDS = 15.0
 """How often partitions and groups that are new are looked for."""

@@ -7,7 +7,7 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import GroupLoadInProgressError, NotCoordinatorForGroupError
 from aiokafka.protocol.commit import OffsetFetchRequest, OffsetFetchResponse_v3
 
-from eden_memory.runtime.group_errors import heeding_group_errors
+from eden_memory.kafka.group_errors import heeding_group_errors
 from eden_memory.runtime.stages.consuming import new_consumer
 
 ASKED = OffsetFetchRequest("group", [("topic", [0])])

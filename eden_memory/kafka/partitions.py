@@ -7,7 +7,7 @@ from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
 from eden_memory.errors import EdenError
-from eden_memory.runtime.kafka import start
+from eden_memory.kafka.connection import start
 
 
 async def partitions_of(admin: Any, topics: Sequence[str]) -> list[TopicPartition]:

@@ -20,9 +20,9 @@ from confluent_kafka.admin import (
 )
 
 from eden_memory.errors import EdenError
+from eden_memory.kafka.topic_diff import Difference, Found, differences, unknown_topics
+from eden_memory.kafka.topics import Topics
 from eden_memory.own_process import patience
-from eden_memory.runtime.contract.topic_diff import Difference, Found, differences, unknown_topics
-from eden_memory.runtime.contract.topics import Topics
 
 TIMEOUT = 30.0
 """Seconds that a broker may take for one request."""

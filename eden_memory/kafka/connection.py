@@ -9,8 +9,8 @@ from aiokafka.helpers import create_ssl_context
 
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
+from eden_memory.kafka.header_names import read_all_names
 from eden_memory.own_process import patience, process_is_ours
-from eden_memory.runtime.header_names import read_all_names
 from eden_memory.settings import KafkaSettings
 
 CLIENT_ID = "eden-memory"

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from eden_memory.runtime.contract.topics import Topic
+from eden_memory.kafka.topics import Topic
 
 What = Literal["missing", "config", "partitions", "replication"]
 

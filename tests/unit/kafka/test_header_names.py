@@ -8,7 +8,7 @@ from aiokafka import TopicPartition
 from aiokafka.consumer import fetcher
 from aiokafka.record.memory_records import MemoryRecords
 
-from eden_memory.runtime.header_names import read_all_names
+from eden_memory.kafka.header_names import read_all_names
 from eden_memory.schemas.envelope import NAME_NOT_UTF8, VALUE_OF_NOT_UTF8, Envelope, EnvelopeError
 from tests.poisoned import BAD, PLACE, Header, batch
 

@@ -6,7 +6,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
-from eden_memory.runtime.partitions import partitions_of
+from eden_memory.kafka.partitions import partitions_of
 
 
 class Lag:

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, ValidationError
 
-from eden_memory.domain.source.records import DEAD
 from eden_memory.errors import EdenError
+from eden_memory.kafka.outgoing import DEAD
 from eden_memory.placement import Placement
 from eden_memory.schemas.events import Event
 from eden_memory.settings import KafkaSettings

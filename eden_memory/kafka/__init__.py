@@ -1,0 +1,1 @@
+"""One place for Kafka's clients: connections, topics, offsets, lag and groups."""
