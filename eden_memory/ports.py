@@ -1,7 +1,6 @@
 """The few Protocols between what the program decides and what it stands on."""
 
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -16,29 +15,16 @@ from eden_memory.domain.forgetting.forgetting import Blobs, BlobVersion, Slice
 from eden_memory.domain.projection.memory_batch import ScopeBatch
 from eden_memory.domain.projection.stored_memory import Applied, StoredScope
 from eden_memory.domain.search.candidates import Ranked, When
-from eden_memory.domain.source.changes import ChangeBatch, Document, Page
 from eden_memory.domain.windows.participants import Missing, SessionFacts
 from eden_memory.domain.windows.switched_off import Off
 from eden_memory.domain.windows.trigger import Session, StoredMessage
 from eden_memory.domain.windows.trigger_batch import Counts
 from eden_memory.domain.windows.window_request import BatchWrite, StoredWindow
-from eden_memory.errors import EdenError
 from eden_memory.forgotten import Mark, Marks
+from eden_memory.mongo.changes import ChangeBatch, Document, Page
 from eden_memory.schemas.documents import Snapshot, Stream
 from eden_memory.schemas.events import FactChanged, ModelCalled
 from eden_memory.schemas.provenance import Embedding
-
-
-class SourceFailed(EdenError):  # noqa: N818 - reads as what happened
-    """The source did not answer or refused; trying again from the same position may help."""
-
-
-class PositionLost(EdenError):  # noqa: N818 - reads as what happened
-    """The source no longer knows the position; only a merge of the whole collection closes the gap."""
-
-
-class LeaseLost(EdenError):  # noqa: N818 - reads as what happened
-    """Another process has taken over; what this one still holds unpublished is not its to publish."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,17 +137,6 @@ class Positions(Protocol):
 
     async def note_reread(self, epoch: int, result: RereadResult) -> None:
         """Store what came of reading messages again; LeaseLost as above."""
-        ...
-
-
-class Lease(Protocol):
-    """One holder at a time, by the server's clock."""
-
-    def held(self) -> AbstractAsyncContextManager[int]:
-        """Wait for the lease, keep it renewed inside, give it back at the end; yields the holder's epoch.
-
-        Losing it cancels the body, and LeaseLost is raised in its place.
-        """
         ...
 
 

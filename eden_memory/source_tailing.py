@@ -12,7 +12,6 @@ from bson import json_util
 from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
-from eden_memory.domain.source.changes import Document
 from eden_memory.domain.source.inbox_mapping import InboxMapping
 from eden_memory.domain.source.message_mapping import TOPIC, FieldPaths, MessageMapping
 from eden_memory.error_text import describe
@@ -20,17 +19,17 @@ from eden_memory.errors import EdenError
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
+from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.change_stream import ChangeStream
+from eden_memory.mongo.changes import Document, SourceFailed
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.controls import MongoControls
-from eden_memory.mongo.ids import encode_id
 from eden_memory.mongo.leases import MongoLease
-from eden_memory.mongo.source.change_stream import ChangeStream
 from eden_memory.mongo.source.collection_reader import CollectionReader
 from eden_memory.mongo.source.inbox import MongoInbox
 from eden_memory.mongo.source.misread import Misread, misread, reading_alike
 from eden_memory.mongo.source.oplog import MongoOplog
 from eden_memory.mongo.source.positions import MongoPositions
-from eden_memory.ports import SourceFailed
 from eden_memory.processors.tailer import Tailer
 from eden_memory.runtime.dead.refused_documents import RefusedDocuments
 from eden_memory.runtime.tailing.known import Consumers

@@ -8,7 +8,11 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from eden_memory.domain.source.changes import (
+from eden_memory.domain.source.inbox_mapping import REREAD, InboxMapping
+from eden_memory.domain.source.mapped import Mapped, Unmapped
+from eden_memory.domain.source.message_mapping import TOPIC, MessageMapping, Origin, Reason, watermark
+from eden_memory.kafka.outgoing import CUT, DEAD, Outgoing, why_dead
+from eden_memory.mongo.changes import (
     COLLECTION_GONE,
     DELETE,
     INSERT,
@@ -18,11 +22,7 @@ from eden_memory.domain.source.changes import (
     Document,
     Page,
 )
-from eden_memory.domain.source.inbox_mapping import REREAD, InboxMapping
-from eden_memory.domain.source.mapped import Mapped, Unmapped
-from eden_memory.domain.source.message_fields import Unusable
-from eden_memory.domain.source.message_mapping import TOPIC, MessageMapping, Origin, Reason, watermark
-from eden_memory.kafka.outgoing import CUT, DEAD, Outgoing, why_dead
+from eden_memory.mongo.document_fields import Unusable
 from eden_memory.schemas.envelope import rfc3339
 
 LONGEST_ORIGINAL = 3_500_000

@@ -147,16 +147,20 @@ def git(*words: str) -> str:
 
 
 def move_symbols(moves: Moves) -> None:
-    """Cut classes and functions out, and put them below the imports of other modules, with imports of their own."""
+    """Cut classes, functions and constants out, and put them below the imports of other modules."""
     for (old, name), new in moves.symbols.items():
         source, target = Path(moves.files.get(old, old)), Path(new)
         text = source.read_text()
         nodes = ast.parse(text).body
-        node = next(one for one in nodes if getattr(one, "name", None) == name)
+        place = next(place for place, one in enumerate(nodes) if name in names_of(one))
+        node, after = nodes[place], nodes[place + 1] if place + 1 < len(nodes) else None
+        end = node.end_lineno or 0
+        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(after, ast.Expr):
+            end = after.end_lineno or 0  # the constant's docstring
         first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", []))]) - 1
-        imports = [ast.unparse(one) + "\n" for one in nodes if isinstance(one, ast.Import | ast.ImportFrom)]
         lines = text.splitlines(keepends=True)
-        taken, left = lines[first : node.end_lineno], [*lines[:first], *lines[node.end_lineno :]]
+        taken, left = lines[first:end], [*lines[:first], *lines[end:]]
+        needed = imports_for("".join(taken), nodes, module_of(new))
         if re.search(rf"\b{name}\b", "".join(left)):
             left = put_in("".join(left), [f"from {module_of(new)} import {name}\n"])
         source.write_text("".join(left))
@@ -166,8 +170,27 @@ def move_symbols(moves: Moves) -> None:
             if target.exists()
             else f'"""{target.stem.replace("_", " ").capitalize()}."""\n'
         )
-        target.write_text("".join(put_in(before, [*imports, "\n\n", *taken, "\n\n"])))
+        target.write_text("".join(put_in(before, [*needed, "\n\n", *taken, "\n\n"])))
         git("add", new)
+
+
+def names_of(node: ast.stmt) -> list[str]:
+    """The names that a statement at a module's top binds."""
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return [getattr(node, "name", ""), *(one.id for one in targets if isinstance(one, ast.Name))]
+
+
+def imports_for(text: str, nodes: list[ast.stmt], target: str) -> list[str]:
+    """The imports among a module's statements that a text needs where it goes."""
+    found: list[str] = []
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and node.module != target:
+            used = [one for one in node.names if re.search(rf"\b{one.asname or one.name}\b", text)]
+            if used:
+                found.append(ast.unparse(ast.ImportFrom(node.module, used, node.level)) + "\n")
+        elif isinstance(node, ast.Import):
+            found.append(ast.unparse(node) + "\n")
+    return found
 
 
 def put_in(text: str, added: list[str]) -> list[str]:

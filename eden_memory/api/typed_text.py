@@ -3,8 +3,8 @@
 import re
 from typing import Any
 
-from eden_memory.api.ids import raw, typed
 from eden_memory.errors import NotAnId
+from eden_memory.mongo.application_ids import raw, typed
 
 TYPED = re.compile(r"[siuo]\.")
 

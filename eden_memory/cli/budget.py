@@ -19,7 +19,7 @@ from eden_memory.domain.budgets.budgets import Per, Spending, budget_id
 from eden_memory.errors import Invalid, NotFound
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.ids_given import typed
+from eden_memory.mongo.given_ids import typed
 from eden_memory.mongo.usage.budgets import MongoBudgets
 from eden_memory.mongo.usage.formations import MongoFormations
 from eden_memory.mongo.usage.usage_store import MongoUsage

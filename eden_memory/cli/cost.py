@@ -20,7 +20,7 @@ from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.ids_given import typed
+from eden_memory.mongo.given_ids import typed
 from eden_memory.mongo.usage.totals import Asked, MongoTotals, Sum, together
 from eden_memory.mongo.usage.usage_store import LIVE, newest
 from eden_memory.placement import ORIGINAL

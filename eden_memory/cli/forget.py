@@ -11,8 +11,8 @@ from eden_memory.cli.sessions import named_session
 from eden_memory.domain.replay.namespaces import goes_on
 from eden_memory.errors import Invalid, NotFound
 from eden_memory.local.servers import endpoints
+from eden_memory.mongo.bson_ids import decode_id
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.ids import decode_id
 from eden_memory.mongo.replay.neglected import neglected
 from eden_memory.mongo.source.missing import missing_messages
 from eden_memory.mongo.source.requests import ask, message_of, user_of

@@ -13,8 +13,8 @@ from pymongo import AsyncMongoClient
 from eden_memory.cli.memory.terminal import moment, show_table
 from eden_memory.cli.replay.live import live_settings
 from eden_memory.local.servers import endpoints
+from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.ids import encode_id
 from eden_memory.mongo.source.requests import ask, session_of
 from eden_memory.settings import Settings
 from eden_memory.source_tailing import inbox_name

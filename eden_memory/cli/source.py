@@ -16,8 +16,8 @@ from eden_memory.cli.soon import soon
 from eden_memory.cli.times import moment
 from eden_memory.errors import EdenError, Invalid
 from eden_memory.local.servers import endpoints
+from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.ids import encode_id
 from eden_memory.mongo.source.misread import Misread
 from eden_memory.mongo.source.requests import ask
 from eden_memory.settings import Settings

@@ -27,10 +27,10 @@ from eden_memory.errors import NotFound
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
+from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.chain import MongoChain
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.ids import encode_id
-from eden_memory.mongo.ids_given import readings
+from eden_memory.mongo.given_ids import readings
 from eden_memory.runtime.scope_records import scope_records
 from eden_memory.schemas.documents import Fact, Message, Reflection, WindowTexts
 from eden_memory.schemas.events import (

@@ -9,8 +9,8 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.demo.conversation import Change, Conversation, Message, Step, plain_text
 from eden_memory.demo.journey import Journey, Written
-from eden_memory.domain.source.message_fields import cut
 from eden_memory.errors import EdenError
+from eden_memory.mongo.document_fields import cut
 
 MARKER = "made_by_eden_demo"
 

@@ -12,8 +12,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, field_validator
 
 from eden_memory.demo.chatgpt_export import is_export, read_export
-from eden_memory.domain.source.message_fields import text_of
 from eden_memory.errors import EdenError
+from eden_memory.mongo.document_fields import text_of
 
 INSTALLED = Path(__file__).parent / "example"
 EXAMPLE = (INSTALLED if INSTALLED.exists() else Path(__file__).parents[2] / "examples") / "demo.jsonl"

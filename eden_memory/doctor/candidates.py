@@ -10,7 +10,7 @@ from pymongo.errors import OperationFailure
 
 from eden_memory.doctor.proposing import Proposal, propose
 from eden_memory.errors import EdenError
-from eden_memory.mongo.source.change_stream import PLAIN
+from eden_memory.mongo.change_stream import PLAIN
 from eden_memory.settings import Settings
 
 Client = AsyncMongoClient[dict[str, Any]]

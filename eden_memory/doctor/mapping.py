@@ -13,10 +13,10 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.doctor.finding import Finding
 from eden_memory.doctor.roles import meaning
-from eden_memory.domain.source.message_fields import Unusable, getter
 from eden_memory.domain.source.message_mapping import ROLES, MessageMapping
+from eden_memory.mongo.change_stream import PLAIN
+from eden_memory.mongo.document_fields import Unusable, getter
 from eden_memory.mongo.replay.live import MongoLive
-from eden_memory.mongo.source.change_stream import PLAIN
 from eden_memory.mongo.source.misread import Misread
 from eden_memory.settings import MessagesSettings, Settings
 from eden_memory.source_tailing import message_mapping, misread_of

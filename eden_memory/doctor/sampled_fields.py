@@ -9,7 +9,7 @@ from uuid import UUID
 
 from bson import ObjectId
 
-from eden_memory.domain.source.message_fields import MILLISECONDS_FROM, Unusable, moment_of, text_of
+from eden_memory.mongo.document_fields import MILLISECONDS_FROM, Unusable, moment_of, text_of
 
 DEEPEST = 4
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")

@@ -15,8 +15,8 @@ from pymongo.write_concern import WriteConcern
 
 from eden_memory.error_text import describe
 from eden_memory.logs import LibraryLogger
-from eden_memory.mongo.grouped import GroupedInserts
-from eden_memory.mongo.memory.shared_reads import SharedReads
+from eden_memory.mongo.grouped_inserts import GroupedInserts
+from eden_memory.mongo.shared_reads import SharedReads
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Answer
 

@@ -7,7 +7,7 @@ from pymongo import ReadPreference, WriteConcern
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
-from eden_memory.mongo.memory.memory_documents import document_of, row_of
+from eden_memory.mongo.documents import document_of, row_of
 from eden_memory.names import Names
 from eden_memory.schemas.documents import ApiKey
 

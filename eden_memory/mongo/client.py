@@ -10,7 +10,7 @@ from pymongo.driver_info import DriverInfo
 from pymongo.errors import InvalidURI
 
 from eden_memory.errors import EdenError
-from eden_memory.mongo.trigger.waits import let_waits_be_cancelled
+from eden_memory.mongo.cancelled_waits import let_waits_be_cancelled
 from eden_memory.own_process import patience, process_is_ours
 from eden_memory.settings import MongoSettings
 

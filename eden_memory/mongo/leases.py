@@ -11,7 +11,12 @@ from pymongo import ReturnDocument
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import DuplicateKeyError, PyMongoError
 
-from eden_memory.ports import LeaseLost
+from eden_memory.errors import EdenError
+
+
+class LeaseLost(EdenError):  # noqa: N818 - reads as what happened
+    """Another process has taken over; what this one still holds unpublished is not its to publish."""
+
 
 RELEASE_SECONDS = 0.7
 """A server that does not answer must not hold up a stop; the lease runs out by itself."""

@@ -13,8 +13,8 @@ from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
 from eden_memory.domain.outcome import Outcome, OutcomeTooLarge, Reread, StoredRecord
-from eden_memory.mongo.grouped import GroupedInserts
-from eden_memory.mongo.memory.shared_reads import SharedReads
+from eden_memory.mongo.grouped_inserts import GroupedInserts
+from eden_memory.mongo.shared_reads import SharedReads
 from eden_memory.names import Names
 
 LIMIT_BYTES = 4_000_000

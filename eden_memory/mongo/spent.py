@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.domain.usage import known_cost
-from eden_memory.mongo.usage.money import plain
+from eden_memory.mongo.money import plain
 from eden_memory.names import Names
 from eden_memory.schemas.documents import UsageTotal
 

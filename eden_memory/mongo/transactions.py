@@ -10,7 +10,7 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.errors import DocumentTooLarge, OperationFailure
 
 from eden_memory.failures import refused_for_good
-from eden_memory.mongo.source.orphans import Orphans
+from eden_memory.mongo.orphaned_transactions import Orphans
 
 T = TypeVar("T")
 LOCKED_SECONDS = 1.0

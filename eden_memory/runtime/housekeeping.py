@@ -2,9 +2,8 @@
 
 import structlog
 
-from eden_memory.ports import Lease
 from eden_memory.runtime.janitor import Janitor
-from eden_memory.runtime.leased import Leased
+from eden_memory.runtime.leased import Leased, LeaseHandle
 
 log = structlog.get_logger("eden.janitor")
 
@@ -15,7 +14,7 @@ PAUSE_SECONDS = 30.0
 class Housekeeping(Leased):
     """Rounds of the janitor while the lease is held; a round that fails is made again."""
 
-    def __init__(self, lease: Lease, janitor: Janitor, every: float = ROUND_SECONDS) -> None:
+    def __init__(self, lease: LeaseHandle, janitor: Janitor, every: float = ROUND_SECONDS) -> None:
         super().__init__("janitor", lease, self._tidy, every, PAUSE_SECONDS)
         self._janitor = janitor
 

@@ -2,16 +2,29 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
 
 import structlog
 
 from eden_memory.error_text import describe
-from eden_memory.ports import Lease, LeaseLost
+from eden_memory.mongo.leases import LeaseLost
 from eden_memory.runtime.process import State
 from eden_memory.runtime.stages.failures import Kind, classify
 from eden_memory.task_ending import end
 
 log = structlog.get_logger("eden.rounds")
+
+
+class LeaseHandle(Protocol):
+    """One holder at a time."""
+
+    def held(self) -> AbstractAsyncContextManager[int]:
+        """Wait for the lease, keep it renewed inside, give it back at the end; yields the holder's epoch.
+
+        Losing it cancels the body, and LeaseLost is raised in its place.
+        """
+        ...
 
 
 class Leased:
@@ -20,7 +33,7 @@ class Leased:
     def __init__(
         self,
         name: str,
-        lease: Lease,
+        lease: LeaseHandle,
         one_round: Callable[[], Awaitable[object]],
         every: float,
         pause: float,

@@ -7,8 +7,7 @@ so a fact that is stated again meanwhile stays.
 from collections.abc import AsyncIterable, Callable
 
 from eden_memory.domain.outcome import StoredRecord
-from eden_memory.ports import Lease
-from eden_memory.runtime.leased import Leased
+from eden_memory.runtime.leased import Leased, LeaseHandle
 from eden_memory.runtime.stages.codec import TopicOf, record_of
 from eden_memory.runtime.stages.tools import Publishing
 from eden_memory.schemas.events import FactCommanded
@@ -24,7 +23,7 @@ class Retiring(Leased):
 
     def __init__(
         self,
-        lease: Lease,
+        lease: LeaseHandle,
         due: Callable[[], AsyncIterable[FactCommanded]],
         publisher: Publishing,
         topic_of: TopicOf,

@@ -24,7 +24,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.domain.facts.fact_hash import fact_hash
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.memory.memory_documents import vector_of
+from eden_memory.mongo.documents import vector_of
 from eden_memory.mongo.setup.setup import set_up
 from eden_memory.placement import Placement
 from eden_memory.schemas.documents import Namespace

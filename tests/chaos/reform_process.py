@@ -11,9 +11,9 @@ from rich.console import Console
 
 from eden_memory.cli.replay import reform
 from eden_memory.models.providers import providers as _loaded  # noqa: F401  # pyright: ignore[reportUnusedImport]
+from eden_memory.mongo.leases import LeaseLost
 from eden_memory.mongo.reform import alone
 from eden_memory.own_process import claim_process
-from eden_memory.ports import LeaseLost
 from eden_memory.runtime.stages import consuming
 from eden_memory.settings import Settings
 from tests.chaos.stages_process import SERVER_AWAY

@@ -13,9 +13,9 @@ from functools import partial
 from itertools import count
 
 from eden_memory.domain.outcome import StoredRecord
-from eden_memory.domain.source.changes import version_of
 from eden_memory.domain.source.message_mapping import FieldPaths, MessageMapping
 from eden_memory.kafka.outgoing import Outgoing
+from eden_memory.mongo.changes import version_of
 from eden_memory.runtime.stages.patience import until_done
 from eden_memory.runtime.stages.publishing import Publisher, partition_for
 from eden_memory.schemas.envelope import Envelope, rfc3339

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from eden_memory.api.ids import typed, typed_or_none
 from eden_memory.api.readers import Readers
 from eden_memory.api.shared_memory import SharedMemory
 from eden_memory.domain.context.visible import Asked, View
+from eden_memory.mongo.application_ids import typed, typed_or_none
 
 
 class Calls:

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from eden_memory.api.ids import raw, typed
 from eden_memory.api.reach import KnownSession, SessionReach
 from eden_memory.api.shared_memory import SharedMemory
 from eden_memory.api.stored.browsing import Browsing, scopes_of
 from eden_memory.domain.context.visible import Asked, View
 from eden_memory.domain.forgetting.forgetting import BlobVersion
-from eden_memory.domain.source.message_fields import getter
 from eden_memory.errors import Invalid, NotFound
+from eden_memory.mongo.application_ids import raw, typed
+from eden_memory.mongo.document_fields import getter
 from eden_memory.schemas.documents import Message
 from eden_memory.schemas.events.forgetting import Forgettable
 from eden_memory.schemas.scopes import Scope

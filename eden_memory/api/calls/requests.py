@@ -8,7 +8,6 @@ from typing import Any, cast, get_args
 from bson import ObjectId
 from pydantic import ValidationError
 
-from eden_memory.api.ids import typed
 from eden_memory.api.results import Added
 from eden_memory.api.shared_memory import SharedMemory
 from eden_memory.constants import (
@@ -17,11 +16,12 @@ from eden_memory.constants import (
     MOST_ADDED_CHARACTERS,
     MOST_ADDED_TEXTS,
 )
-from eden_memory.domain.source.message_fields import Unusable, moment_of, text_of
 from eden_memory.domain.source.parts import parts_of
 from eden_memory.domain.windows.own_sessions import own_session
 from eden_memory.errors import Invalid
-from eden_memory.mongo.ids import encode_id
+from eden_memory.mongo.application_ids import typed
+from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.document_fields import Unusable, moment_of, text_of
 from eden_memory.schemas.documents import (
     Fact,
     InboxAddedText,

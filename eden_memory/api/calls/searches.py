@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from eden_memory.api.calls.base import Calls
-from eden_memory.api.ids import typed_or_none
 from eden_memory.api.readers import Readers
 from eden_memory.api.search.requests import FoundFact, SearchReport, SearchRequest
 from eden_memory.domain.asking import Asking
@@ -18,6 +17,7 @@ from eden_memory.domain.search.ranking import Kind
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError, Invalid
 from eden_memory.logs import LibraryLogger
+from eden_memory.mongo.application_ids import typed_or_none
 from eden_memory.schemas.scopes import Scope
 
 log = LibraryLogger()

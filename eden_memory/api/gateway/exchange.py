@@ -7,7 +7,7 @@ from eden_memory.api.gateway.keeping import Keeping
 from eden_memory.api.gateway.remembering import Remembering
 from eden_memory.api.gateway.turns import Turns, last_user_text
 from eden_memory.api.gateway.who import Who
-from eden_memory.api.ids import typed
+from eden_memory.mongo.application_ids import typed
 from eden_memory.settings import GatewaySettings
 
 NO_HITS = b"[]"

@@ -15,13 +15,13 @@ from uuid import UUID
 from bson import ObjectId
 
 from eden_memory.api.gateway.turns import PREFIX, Turn
-from eden_memory.domain.source.message_fields import (
+from eden_memory.errors import EdenError
+from eden_memory.mongo.document_fields import (
     MILLISECONDS_FROM,
     TEXT_PARTS,
     getter,
     moment_of,
 )
-from eden_memory.errors import EdenError
 from eden_memory.settings import MessagesSettings, Role
 
 Row = dict[str, Any]

@@ -15,7 +15,7 @@ from hashlib import blake2b
 from typing import Any, cast
 
 from eden_memory.api.gateway.chat_request import INSTRUCTIONS, role_of
-from eden_memory.domain.source.message_fields import TEXT_PARTS, Unusable, cut, text_of
+from eden_memory.mongo.document_fields import TEXT_PARTS, Unusable, cut, text_of
 from eden_memory.settings import Role
 
 PREFIX = "gw-"

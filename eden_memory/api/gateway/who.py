@@ -9,9 +9,9 @@ from bson.errors import InvalidId
 
 from eden_memory.api.access import LOCAL, Caller
 from eden_memory.api.gateway.chat_request import Asked
-from eden_memory.api.ids import raw, typed, typed_or_none
 from eden_memory.api.reach import SessionReach
 from eden_memory.errors import NotAnId
+from eden_memory.mongo.application_ids import raw, typed, typed_or_none
 from eden_memory.settings import GatewaySettings, IdForm
 
 

@@ -13,12 +13,12 @@ from fastapi.routing import APIRoute
 from eden_memory.api.access import Caller, Refused, Right
 from eden_memory.api.admission import Admission, TooMany, secret_of
 from eden_memory.api.http.asks import Where
-from eden_memory.api.ids import typed
 from eden_memory.api.memory import Memory
 from eden_memory.api.reach import SessionReach
 from eden_memory.api.service import MemoryService
 from eden_memory.api.typed_text import id_of
 from eden_memory.errors import Invalid
+from eden_memory.mongo.application_ids import typed
 from eden_memory.runtime.metrics import HTTP_STREAMS
 
 AGENT_WORDS = "The agent's id: plain text, or typed (`s.TEXT`, `i.5`, `u.UUID`, `o.OBJECTID`)."

@@ -14,8 +14,8 @@ from eden_memory.api.stored.cursors import cursor_of, digest_of, place_of
 from eden_memory.constants import MOST_LISTED
 from eden_memory.domain.context.visible import Asked, View
 from eden_memory.errors import Invalid, NotFound
+from eden_memory.mongo.documents import document_of
 from eden_memory.mongo.memory.hidden import MongoHidden, without
-from eden_memory.mongo.memory.memory_documents import document_of
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Access, Consolidated, Fact, Reflection
 from eden_memory.schemas.provenance import SourceMessage

@@ -13,8 +13,8 @@ from uuid import UUID
 from bson import Binary, Decimal128, ObjectId
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.api.ids import typed
-from eden_memory.mongo.ids import encode_id
+from eden_memory.mongo.application_ids import typed
+from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.names import Names
 from eden_memory.schemas.documents import (
     Access,

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter, ValidationError
 
 from eden_memory.constants import LONGEST_FACT, LONGEST_REASON
-from eden_memory.domain.source.changes import Document, Reread
-from eden_memory.domain.source.message_fields import Unusable, cut
 from eden_memory.domain.source.message_mapping import EncodeId
 from eden_memory.error_text import describe
 from eden_memory.kafka.outgoing import Outgoing
+from eden_memory.mongo.changes import Document, Reread
+from eden_memory.mongo.document_fields import Unusable, cut
 from eden_memory.schemas.documents import (
     InboxAddedText,
     InboxFactCommand,

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from eden_memory.domain.source.changes import Document, Reread
 from eden_memory.kafka.outgoing import Outgoing
+from eden_memory.mongo.changes import Document, Reread
 
 
 class Unmapped(NamedTuple):

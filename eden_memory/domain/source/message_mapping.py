@@ -11,9 +11,9 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from eden_memory.domain.source.changes import Document
-from eden_memory.domain.source.message_fields import Unusable, cut, getter, moment_of, text_of
 from eden_memory.kafka.outgoing import EVERYWHERE, EVERYWHERE_ELSE, Outgoing
+from eden_memory.mongo.changes import Document
+from eden_memory.mongo.document_fields import Unusable, cut, getter, moment_of, text_of
 from eden_memory.schemas.envelope import (
     CONTENT_TYPE,
     SPEC_VERSION,

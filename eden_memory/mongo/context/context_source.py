@@ -14,8 +14,8 @@ from eden_memory.domain.context.visible import Asked, Present, View, broad_scope
 from eden_memory.domain.projection.snapshot_projection import recent_fact
 from eden_memory.domain.sharing import WIDE, private_keys
 from eden_memory.logs import LibraryLogger
+from eden_memory.mongo.documents import document_of
 from eden_memory.mongo.memory.hidden import MongoHidden
-from eden_memory.mongo.memory.memory_documents import document_of
 from eden_memory.mongo.trigger.presence import MongoPresence
 from eden_memory.ports import Streams
 from eden_memory.schemas.documents import RECENT_FACTS, Fact, Snapshot, Stream

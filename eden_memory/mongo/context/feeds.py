@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from eden_memory.domain.source.message_fields import getter
-from eden_memory.mongo.ids import encode_id
+from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.document_fields import getter
 from eden_memory.schemas.documents import Live, SessionState, Snapshot, Stream
 from eden_memory.settings import Settings
 

@@ -10,7 +10,7 @@ from pymongo.read_concern import ReadConcern
 
 from eden_memory.domain.consolidating import due
 from eden_memory.logs import LibraryLogger
-from eden_memory.mongo.memory.shared_reads import shared_writes
+from eden_memory.mongo.shared_reads import shared_writes
 from eden_memory.names import Names
 from eden_memory.ports import Streams
 from eden_memory.schemas.documents import Outcome, Snapshot, Stream

@@ -7,7 +7,7 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
-from eden_memory.mongo.memory.shared_reads import SharedReads, shared_writes
+from eden_memory.mongo.shared_reads import SharedReads, shared_writes
 from eden_memory.names import Names
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FactChanged, decode

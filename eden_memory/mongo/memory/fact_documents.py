@@ -5,7 +5,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from eden_memory.domain.facts.known_facts import KnownFact
-from eden_memory.mongo.memory.memory_documents import packed_of
+from eden_memory.mongo.documents import packed_of
 from eden_memory.schemas.provenance import SourceMessage
 
 Row = dict[str, Any]

@@ -14,9 +14,9 @@ from pymongo.read_concern import ReadConcern
 
 from eden_memory.domain.facts.known_facts import KnownFact, Near
 from eden_memory.domain.facts.scope_matrix import Hit, ScopeMatrix
+from eden_memory.mongo.documents import packed_of
 from eden_memory.mongo.memory.fact_documents import FIELDS, known_fact
-from eden_memory.mongo.memory.memory_documents import packed_of
-from eden_memory.mongo.memory.shared_reads import SharedReads
+from eden_memory.mongo.shared_reads import SharedReads
 from eden_memory.names import Names
 
 Row = dict[str, Any]

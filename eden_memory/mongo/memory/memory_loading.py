@@ -13,7 +13,7 @@ from pymongo.write_concern import WriteConcern
 from eden_memory.domain.projection.memory_batch import ScopeBatch
 from eden_memory.domain.projection.snapshot_projection import buffered, recent_fact
 from eden_memory.domain.projection.stored_memory import StoredScope
-from eden_memory.mongo.memory.memory_documents import Row, document_of
+from eden_memory.mongo.documents import Row, document_of
 from eden_memory.names import Names
 from eden_memory.schemas.documents import (
     BUFFER,

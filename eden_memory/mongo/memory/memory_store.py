@@ -13,10 +13,10 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError
 from eden_memory.domain.projection.memory_batch import ScopeBatch
 from eden_memory.domain.projection.projection import project
 from eden_memory.domain.projection.stored_memory import Applied, Projected, StoredScope
-from eden_memory.mongo.memory.memory_documents import Row
+from eden_memory.mongo.documents import Row
 from eden_memory.mongo.memory.memory_loading import MemoryCollections, MemoryLoading, Stored
 from eden_memory.mongo.memory.memory_writing import Changed, MemoryWriting
-from eden_memory.mongo.source.orphans import Orphans
+from eden_memory.mongo.orphaned_transactions import Orphans
 from eden_memory.names import Names
 
 AT_ONCE = 8

@@ -9,7 +9,7 @@ from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
 from eden_memory.domain.projection.stored_memory import Change
-from eden_memory.mongo.memory.memory_documents import Row, row_of
+from eden_memory.mongo.documents import Row, row_of
 from eden_memory.mongo.memory.memory_loading import MemoryCollections
 from eden_memory.schemas.documents import Document
 

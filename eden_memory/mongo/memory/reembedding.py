@@ -8,7 +8,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.errors import EdenError
-from eden_memory.mongo.memory.memory_documents import row_of
+from eden_memory.mongo.documents import row_of
 from eden_memory.names import Names
 from eden_memory.schemas.documents import InboxFactCommand
 from eden_memory.schemas.scopes import Scope

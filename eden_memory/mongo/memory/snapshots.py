@@ -6,9 +6,9 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
+from eden_memory.mongo.documents import document_of
 from eden_memory.mongo.memory.hidden import MongoHidden
-from eden_memory.mongo.memory.memory_documents import document_of
-from eden_memory.mongo.memory.shared_reads import SharedReads
+from eden_memory.mongo.shared_reads import SharedReads
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Snapshot
 

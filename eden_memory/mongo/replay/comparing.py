@@ -10,7 +10,7 @@ from pymongo.read_concern import ReadConcern
 
 from eden_memory.domain.replay.content import Difference, Sum, difference, digest, filled, says_something
 from eden_memory.domain.replay.namespaces import KINDS
-from eden_memory.mongo.memory.memory_documents import document_of, row_of
+from eden_memory.mongo.documents import document_of, row_of
 from eden_memory.schemas.documents import Consolidated, Snapshot
 
 Row = dict[str, Any]

@@ -10,7 +10,7 @@ from pymongo.errors import CollectionInvalid, DuplicateKeyError, OperationFailur
 
 from eden_memory.domain.replay.namespaces import KINDS
 from eden_memory.mongo.setup.memory_indexes import MEMORY_INDEXES
-from eden_memory.mongo.setup.validators import validator_of
+from eden_memory.mongo.validators import validator_of
 from eden_memory.placement import collections_of
 from eden_memory.schemas.documents import Namespace, Place
 

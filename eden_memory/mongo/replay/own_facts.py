@@ -7,8 +7,8 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.domain.replay.own import PEOPLE, OwnChange, Side, own_change
+from eden_memory.mongo.documents import document_of
 from eden_memory.mongo.memory.fact_search import MongoFactSearch
-from eden_memory.mongo.memory.memory_documents import document_of
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Fact
 from eden_memory.schemas.scopes import Scope

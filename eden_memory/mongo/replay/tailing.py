@@ -4,7 +4,7 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.mongo.source.change_stream import ChangeStream
+from eden_memory.mongo.change_stream import ChangeStream
 from eden_memory.settings import Settings
 
 FIRST_EPOCH = 0

@@ -11,7 +11,7 @@ from pymongo.read_concern import ReadConcern
 from eden_memory.domain.facts.fact_hash import fact_hash
 from eden_memory.domain.replay.differing import Told
 from eden_memory.domain.replay.told import ScopeSeen, Texts
-from eden_memory.mongo.memory.memory_documents import packed_of
+from eden_memory.mongo.documents import packed_of
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Consolidated, Fact, Reflection, Snapshot
 

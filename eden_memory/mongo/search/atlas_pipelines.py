@@ -7,7 +7,7 @@ change what is asked.
 from collections.abc import Sequence
 from typing import Any
 
-from eden_memory.mongo.memory.memory_documents import vector_of
+from eden_memory.mongo.documents import vector_of
 from eden_memory.mongo.search.search_documents import SHOWN
 from eden_memory.mongo.setup.search_indexes import ENGLISH, TEXT_INDEX, VECTOR_INDEX
 

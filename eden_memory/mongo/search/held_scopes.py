@@ -10,7 +10,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.logs import LibraryLogger
-from eden_memory.mongo.memory.memory_documents import packed_of
+from eden_memory.mongo.documents import packed_of
 from eden_memory.mongo.search.held_scope import HeldScope
 from eden_memory.mongo.search.search_documents import KEPT, candidate
 from eden_memory.names import Names

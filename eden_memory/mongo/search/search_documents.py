@@ -8,7 +8,7 @@ from pydantic import TypeAdapter, ValidationError
 from eden_memory.domain.search.candidates import Candidate
 from eden_memory.domain.sharing import rests_on_users
 from eden_memory.errors import EdenError
-from eden_memory.mongo.memory.memory_documents import packed_of
+from eden_memory.mongo.documents import packed_of
 from eden_memory.schemas.scopes import ScopeKey
 
 Row = dict[str, Any]

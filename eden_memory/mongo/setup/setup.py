@@ -13,10 +13,10 @@ from eden_memory.mongo.answers import MongoAnswers
 from eden_memory.mongo.outcomes import MongoLedger
 from eden_memory.mongo.setup import search_indexes
 from eden_memory.mongo.setup.memory_indexes import MEMORY_INDEXES
-from eden_memory.mongo.setup.validators import VALIDATED, validator_of
 from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore
 from eden_memory.mongo.usage.budgets import MongoBudgets
 from eden_memory.mongo.usage.usage_store import MongoUsage
+from eden_memory.mongo.validators import VALIDATED, validator_of
 from eden_memory.names import Names
 from eden_memory.schemas.documents import (
     DOCUMENTS,

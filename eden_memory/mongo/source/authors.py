@@ -13,7 +13,7 @@ from pymongo.errors import OperationFailure
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.logs import LibraryLogger
-from eden_memory.mongo.ids import decode_id, encode_id
+from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.settings import TAILER, Settings
 
 log = LibraryLogger()

@@ -11,11 +11,10 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.errors import PyMongoError
 from pymongo.read_concern import ReadConcern
 
-from eden_memory.domain.source.changes import Document, Page, version_of
 from eden_memory.error_text import describe
-from eden_memory.mongo.ids import decode_id, encode_id
-from eden_memory.mongo.source.change_stream import PLAIN
-from eden_memory.ports import SourceFailed
+from eden_memory.mongo.bson_ids import decode_id, encode_id
+from eden_memory.mongo.change_stream import PLAIN
+from eden_memory.mongo.changes import Document, Page, SourceFailed, version_of
 
 log = structlog.get_logger("eden.tailer")
 

@@ -6,10 +6,9 @@ from typing import Any
 from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
-from eden_memory.domain.source.changes import Document
 from eden_memory.error_text import describe
-from eden_memory.mongo.source.change_stream import PLAIN
-from eden_memory.ports import SourceFailed
+from eden_memory.mongo.change_stream import PLAIN
+from eden_memory.mongo.changes import Document, SourceFailed
 
 
 class MongoInbox:

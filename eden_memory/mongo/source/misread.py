@@ -10,8 +10,8 @@ from pymongo.errors import PyMongoError
 
 from eden_memory.domain.windows.own_sessions import BEGINS
 from eden_memory.error_text import describe
+from eden_memory.mongo.changes import SourceFailed
 from eden_memory.names import Names
-from eden_memory.ports import SourceFailed
 from eden_memory.schemas.ids import encode
 
 Row = dict[str, Any]

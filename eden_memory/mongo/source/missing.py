@@ -5,7 +5,7 @@ from typing import Any
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.mongo.ids import decode_id, encode_id
+from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.names import Names
 from eden_memory.schemas.documents import ForgottenMark, Message
 

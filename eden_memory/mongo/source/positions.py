@@ -9,7 +9,9 @@ from pymongo.errors import DuplicateKeyError, PyMongoError
 
 from eden_memory.domain.source.refusals import another_source, still_followed
 from eden_memory.error_text import describe
-from eden_memory.ports import LeaseLost, Position, RereadResult, SourceFailed
+from eden_memory.mongo.changes import SourceFailed
+from eden_memory.mongo.leases import LeaseLost
+from eden_memory.ports import Position, RereadResult
 
 FIELDS = ("token", "version", "phase", "page", "read")
 PUBLISHED = "published"

@@ -10,7 +10,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.errors import EdenError, NotFound
-from eden_memory.mongo.ids import decode_id, encode_id
+from eden_memory.mongo.bson_ids import decode_id, encode_id
 
 Row = dict[str, Any]
 TYPED = ("s.", "i.", "u.", "o.")

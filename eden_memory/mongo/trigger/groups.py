@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
-from eden_memory.domain.source.message_fields import getter
-from eden_memory.mongo.ids import encode_id
+from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.document_fields import getter
 from eden_memory.settings import GroupsSettings
 
 NOBODY = frozenset[str]()

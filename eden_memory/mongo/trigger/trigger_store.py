@@ -17,7 +17,7 @@ from pymongo.errors import BulkWriteError, PyMongoError
 from eden_memory.domain.windows.trigger import Session, StoredMessage
 from eden_memory.domain.windows.window_request import BatchWrite, SessionWrite, StoredWindow
 from eden_memory.domain.windows.windows import Limits
-from eden_memory.mongo.memory.shared_reads import SharedReads
+from eden_memory.mongo.shared_reads import SharedReads
 from eden_memory.mongo.transactions import Transactions, unstorable
 from eden_memory.mongo.trigger import trigger_documents as documents
 from eden_memory.mongo.trigger.trigger_documents import Row

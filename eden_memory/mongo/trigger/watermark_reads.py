@@ -7,7 +7,7 @@ from typing import Any
 from pymongo.asynchronous.collection import AsyncCollection
 
 from eden_memory.domain.budgets.budgets import HELD
-from eden_memory.mongo.memory.shared_reads import SharedReads
+from eden_memory.mongo.shared_reads import SharedReads
 
 Row = dict[str, Any]
 Asked = tuple[int, Any, int]

@@ -23,8 +23,8 @@ from eden_memory.domain.budgets.budgets import (
     budget_id,
     period_of,
 )
+from eden_memory.mongo.money import plain, stored
 from eden_memory.mongo.transactions import Transactions
-from eden_memory.mongo.usage.money import plain, stored
 from eden_memory.mongo.usage.usage_store import LIVE, STATE
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Budget, Reservation, UsageState, UsageTotal

@@ -10,7 +10,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.domain.budgets.memory_cost import Embedded
 from eden_memory.domain.usage import known_cost
-from eden_memory.mongo.usage.money import plain
+from eden_memory.mongo.money import plain
 from eden_memory.mongo.usage.usage_store import LIVE, STATE
 from eden_memory.names import Names
 from eden_memory.schemas.documents import CountedCall, Fact, Message, UsageState, UsageTotal

@@ -9,9 +9,8 @@ import structlog
 from aiokafka.errors import KafkaError
 
 from eden_memory.kafka.lag_reading import GroupLag, LagReader, Reading
-from eden_memory.ports import Lease
 from eden_memory.runtime import metrics
-from eden_memory.runtime.leased import Leased
+from eden_memory.runtime.leased import Leased, LeaseHandle
 from eden_memory.schemas.documents import Snapshot
 
 log = structlog.get_logger("eden.lag")
@@ -58,7 +57,7 @@ class LagExport(Leased):
 
     def __init__(
         self,
-        lease: Lease,
+        lease: LeaseHandle,
         reader: Callable[[], LagReader],
         census: Census,
         every: float = EVERY_SECONDS,

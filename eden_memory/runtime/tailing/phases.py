@@ -9,7 +9,8 @@ from aiokafka.errors import KafkaError
 
 from eden_memory.domain.source.refusals import another_source, named, nothing_there
 from eden_memory.error_text import describe
-from eden_memory.ports import Position, PositionLost
+from eden_memory.mongo.changes import PositionLost
+from eden_memory.ports import Position
 from eden_memory.runtime import metrics
 from eden_memory.runtime.tailing.following import Following
 from eden_memory.runtime.tailing.known import Consumers, Known

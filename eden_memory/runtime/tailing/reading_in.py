@@ -14,10 +14,10 @@ from typing import Any
 import orjson
 import structlog
 
-from eden_memory.domain.source.changes import Page
 from eden_memory.domain.source.mapped import Mapped
 from eden_memory.domain.source.message_mapping import TOPIC, Origin
 from eden_memory.kafka.outgoing import Outgoing
+from eden_memory.mongo.changes import Page
 from eden_memory.ports import Position
 from eden_memory.runtime import metrics
 from eden_memory.runtime.stages.publishing import partition_for

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 import structlog
 
-from eden_memory.domain.source.changes import Page, Reread
 from eden_memory.domain.source.mapped import Mapped, Unmapped
 from eden_memory.kafka.outgoing import Outgoing
+from eden_memory.mongo.changes import Page, Reread
 from eden_memory.ports import RereadResult
 from eden_memory.runtime.tailing.known import Consumers, Known
 from eden_memory.runtime.tailing.leading import Leading

@@ -5,8 +5,10 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from eden_memory.ports import Lease, LeaseLost, SourceFailed
+from eden_memory.mongo.changes import SourceFailed
+from eden_memory.mongo.leases import LeaseLost
 from eden_memory.runtime import metrics
+from eden_memory.runtime.leased import LeaseHandle
 from eden_memory.runtime.process import State
 from eden_memory.runtime.tailing.transactions import PublishFailed
 from eden_memory.task_ending import end
@@ -27,7 +29,7 @@ class Tailing:
 
     def __init__(
         self,
-        lease: Lease,
+        lease: LeaseHandle,
         lead: Callable[[int, asyncio.Event], Awaitable[None]],
         again_seconds: float = AGAIN_SECONDS,
     ) -> None:

@@ -11,7 +11,7 @@ from eden_memory.domain.search.candidates import Ranked
 from eden_memory.domain.search.ranking import Ranking
 from eden_memory.errors import EdenError
 from eden_memory.failures import ProviderError
-from eden_memory.mongo.memory.memory_documents import row_of
+from eden_memory.mongo.documents import row_of
 from eden_memory.mongo.search.plain_lists import PlainFactLists
 from eden_memory.schemas.documents import Fact
 from eden_memory.schemas.fields import pack_vector

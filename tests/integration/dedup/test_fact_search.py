@@ -7,8 +7,8 @@ import pytest
 
 from eden_memory.domain.facts.fact_hash import fact_hash
 from eden_memory.domain.facts.scope_matrix import matrix_of
+from eden_memory.mongo.documents import packed_of
 from eden_memory.mongo.memory.fact_search import MongoFactSearch
-from eden_memory.mongo.memory.memory_documents import packed_of
 from eden_memory.mongo.memory.snapshots import MongoSnapshots
 from eden_memory.schemas.events import FactChanged
 from eden_memory.schemas.provenance import Embedding

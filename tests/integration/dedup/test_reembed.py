@@ -10,7 +10,7 @@ from eden_memory.cli.reembed import model_name
 from eden_memory.domain.source.inbox_mapping import InboxMapping
 from eden_memory.domain.stage import Delivery
 from eden_memory.errors import EdenError
-from eden_memory.mongo.ids import encode_id
+from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.memory.reembedding import Reembedding, embedding_models_in, refuse_another_model
 from eden_memory.placement import Placement
 from eden_memory.schemas.documents import Live

@@ -16,7 +16,7 @@ from eden_memory.api.access import ApiKeys
 from eden_memory.api.admission import Admission
 from eden_memory.api.http.app import create_app
 from eden_memory.api.memory import Memory
-from eden_memory.mongo.ids import encode_id
+from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.settings import GatewaySettings, MongoSettings, Settings
 from tests.integration.context.harness import Kit, kit_for, mapped
 from tests.integration.doors.world import KEYS, fill

@@ -16,8 +16,8 @@ from eden_memory.api.service import MemoryService
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.topic_admin import apply_topics
 from eden_memory.kafka.topics import load_topics
+from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.ids import encode_id
 from eden_memory.mongo.setup.setup import set_up
 from eden_memory.mongo.source.requests import ask
 from eden_memory.processors import pipeline

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from eden_memory.mongo.ids import encode_id
+from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.settings import Settings
 from tests.integration.formation.running_system import System, fast, stages, system, until
 from tests.integration.replay.reform_kit import placed, quiet, reform

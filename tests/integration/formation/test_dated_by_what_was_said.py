@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from eden_memory.errors import Invalid
-from eden_memory.mongo.ids import encode_id
+from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from tests.integration.formation.running_system import AGENT, System, fast, stages, system, until

@@ -4,7 +4,7 @@ from datetime import UTC
 
 import pytest
 
-from eden_memory.mongo.ids import encode_id
+from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.schemas.scopes import Scope
 from tests.integration.formation.running_system import AGENT, System, until
 

@@ -3,7 +3,7 @@
 import pytest
 
 from eden_memory import source_tailing
-from eden_memory.mongo.ids import encode_id
+from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.settings import Settings
 from tests.integration.formation.commands import eden
 from tests.integration.formation.running_system import fast, stages, system, until

@@ -12,7 +12,7 @@ from prometheus_client import REGISTRY
 from eden_memory import handlers
 from eden_memory.domain.stage import RetryPolicy
 from eden_memory.models.factory import Models
-from eden_memory.mongo.ids import encode_id
+from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.runtime.stages import worker
 from eden_memory.runtime.stages.standing import Standing
 from eden_memory.schemas.events import FactsExtracted, FactsProposed, ModelCalled

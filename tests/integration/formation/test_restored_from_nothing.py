@@ -11,7 +11,7 @@ from eden_memory.errors import EdenError
 from eden_memory.kafka.connection import admin_config
 from eden_memory.kafka.group_offsets import commit
 from eden_memory.kafka.topics import load_topics
-from eden_memory.mongo.ids import encode_id
+from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.replay.comparing import MongoComparing
 from eden_memory.processors import pipeline
 from eden_memory.runtime.replay.places import Places

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from eden_memory.mongo.ids import encode_id
+from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.versions import settle_sharing
 from eden_memory.settings import Settings
 from tests.integration.formation.commands import eden

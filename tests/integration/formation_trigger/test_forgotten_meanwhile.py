@@ -14,7 +14,7 @@ from eden_memory.domain.stage import Delivery, Handler, Result
 from eden_memory.domain.windows.window_request import BatchWrite
 from eden_memory.domain.windows.windows import Limits
 from eden_memory.handlers import Handlers
-from eden_memory.mongo.ids import encode_id
+from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.replay.marks import MongoMarks
 from eden_memory.mongo.source.requests import ask
 from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore

@@ -17,8 +17,8 @@ from bson import Binary
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.domain.windows.windows import Limits
+from eden_memory.mongo.money import plain
 from eden_memory.mongo.usage.budgets import MongoBudgets
-from eden_memory.mongo.usage.money import plain
 from tests.integration.formation.running_system import until
 from tests.integration.formation_trigger.harness import PARTITIONS, Kit
 from tests.integration.formation_trigger.test_killed_trigger_workers import CLOSES_AT, COMMAND, conversation

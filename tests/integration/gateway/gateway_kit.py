@@ -12,8 +12,8 @@ from eden_memory.api.access import ApiKeys
 from eden_memory.api.gateway.gateway import Gateway
 from eden_memory.api.gateway.router import routed
 from eden_memory.api.memory import Memory
+from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.ids import encode_id
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from tests.integration.context.harness import Kit, fact, reflection

@@ -10,7 +10,7 @@ import pytest
 from bson import ObjectId
 
 from eden_memory.errors import EdenError
-from eden_memory.mongo.ids import encode_id
+from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.settings import MessagesSettings, Settings
 from eden_memory.source_tailing import inbox_name, message_mapping
 from tests.integration.formation.running_system import prepare, stages, until

@@ -3,7 +3,7 @@
 from eden_memory.models.factory import Models
 from eden_memory.models.providers.prices import Prices
 from eden_memory.mongo.answers import MongoAnswers
-from eden_memory.mongo.memory.memory_documents import row_of
+from eden_memory.mongo.documents import row_of
 from eden_memory.schemas.documents import Fact
 from eden_memory.schemas.scopes import Scope
 from tests.integration.context.harness import Kit, now

@@ -17,7 +17,7 @@ from eden_memory.domain.source.inbox_mapping import InboxMapping
 from eden_memory.domain.windows.own_sessions import own_session, whose
 from eden_memory.domain.windows.participants import SessionFacts
 from eden_memory.errors import Conflict, Invalid, NotFound
-from eden_memory.mongo.ids import encode_id
+from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.trigger.directory import MongoDirectory
 from eden_memory.schemas.scopes import Scope
 from tests.integration.context.harness import Kit, mapped

@@ -11,7 +11,7 @@ import pytest
 from eden_memory.api.contexts import Contexts
 from eden_memory.domain.facts.scope_matrix import matrix_of
 from eden_memory.mongo.context.feeds import Changed
-from eden_memory.mongo.memory.memory_documents import packed_of
+from eden_memory.mongo.documents import packed_of
 from eden_memory.mongo.search.chosen_lists import ChosenFactLists
 from eden_memory.mongo.search.plain_lists import PlainFactLists
 from eden_memory.schemas.events import FactChanged

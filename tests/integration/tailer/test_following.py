@@ -8,8 +8,8 @@ import pytest
 from bson import Binary, Decimal128, ObjectId, encode, json_util
 from bson.raw_bson import RawBSONDocument
 
-from eden_memory.domain.source.changes import version_of
-from eden_memory.mongo.source.tokens import token_time
+from eden_memory.mongo.changes import version_of
+from eden_memory.mongo.resume_tokens import token_time
 from eden_memory.schemas.events import Watermark
 from tests.integration.tailer.harness import PARTITIONS, Kit, message, until
 

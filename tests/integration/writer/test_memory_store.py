@@ -16,7 +16,7 @@ from eden_memory.domain.projection.memory_batch import memory_batch
 from eden_memory.domain.projection.stored_memory import Applied
 from eden_memory.domain.stage import Delivery
 from eden_memory.forgotten import Marks
-from eden_memory.mongo.memory.memory_documents import document_of
+from eden_memory.mongo.documents import document_of
 from eden_memory.schemas.documents import BUFFER, RECENT_FACTS, Fact
 from eden_memory.schemas.provenance import Call
 from eden_memory.schemas.scopes import Scope

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eden_memory.domain.forgetting.forgetting import mark_of
-from eden_memory.domain.source.changes import Change, version_of
 from eden_memory.domain.stage import Delivery, Emit
 from eden_memory.domain.windows.windows import Limits
 from eden_memory.forgotten import Marks
 from eden_memory.kafka.outgoing import Outgoing
 from eden_memory.kafka.record import Record
+from eden_memory.mongo.changes import Change, version_of
 from eden_memory.processors.pipeline import FORMATION_TRIGGER, stages
 from eden_memory.runtime.stages.lanes import Queued, Unit
 from eden_memory.runtime.stages.publishing import partition_for

@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import pytest
 
-from eden_memory.mongo.memory.memory_documents import packed_of
+from eden_memory.mongo.documents import packed_of
 from eden_memory.mongo.search import atlas_pipelines
 from eden_memory.mongo.setup.search_indexes import TEXT_INDEX, VECTOR_INDEX, definitions
 from eden_memory.schemas.fields import pack_vector

@@ -6,12 +6,12 @@ from typing import Any
 
 from bson import json_util
 
-from eden_memory.domain.source.changes import Change, Document, version_of
 from eden_memory.domain.source.inbox_mapping import InboxMapping
 from eden_memory.domain.source.mapped import Mapped
 from eden_memory.domain.source.message_mapping import FieldPaths, MessageMapping
 from eden_memory.kafka.outgoing import Outgoing
-from eden_memory.mongo.ids import encode_id
+from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.changes import Change, Document, version_of
 from eden_memory.processors.tailer import Tailer
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import MessageRecorded, decode

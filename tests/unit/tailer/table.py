@@ -4,8 +4,8 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from eden_memory.domain.source.changes import Change
 from eden_memory.kafka.outgoing import EVERYWHERE, EVERYWHERE_ELSE, Outgoing
+from eden_memory.mongo.changes import Change
 from eden_memory.runtime.stages.publishing import partition_for
 from tests.unit.tailer.mappings import change, message
 

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from eden_memory.domain.source.changes import Page
 from eden_memory.domain.source.inbox_mapping import InboxMapping
 from eden_memory.kafka.outgoing import Outgoing
-from eden_memory.mongo.ids import encode_id
+from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.changes import Page
 from eden_memory.runtime.tailing.known import Known
 from tests.unit.tailer.mappings import BEGAN, SOURCE, message, recorded, tailer
 

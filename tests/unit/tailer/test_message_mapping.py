@@ -10,8 +10,8 @@ from bson.datetime_ms import DatetimeMS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.domain.source.message_fields import Unusable, cut, moment_of, text_of
 from eden_memory.domain.source.message_mapping import FieldPaths, watermark
+from eden_memory.mongo.document_fields import Unusable, cut, moment_of, text_of
 from eden_memory.schemas.envelope import Envelope, rfc3339
 from eden_memory.schemas.events import Watermark, decode
 from eden_memory.schemas.events.chat import MessageRecorded

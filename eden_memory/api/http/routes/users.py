@@ -9,8 +9,8 @@ from fastapi.responses import StreamingResponse
 
 from eden_memory.api.http.answers import AskedAnswer
 from eden_memory.api.http.doors import AdmittedRoute, demand_everywhere, doors_of
-from eden_memory.api.ids import typed
 from eden_memory.api.typed_text import id_of
+from eden_memory.mongo.application_ids import typed
 
 router = APIRouter(prefix="/v1/users/{user}", route_class=AdmittedRoute, tags=["users"])
 UserId = Annotated[

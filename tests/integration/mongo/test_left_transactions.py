@@ -8,7 +8,7 @@ import pytest
 from pymongo.asynchronous.client_session import AsyncClientSession
 
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.source.orphans import Orphans
+from eden_memory.mongo.orphaned_transactions import Orphans
 from eden_memory.mongo.transactions import Transactions
 from eden_memory.settings import Settings
 from tests.integration.formation.running_system import until

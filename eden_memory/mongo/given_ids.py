@@ -6,7 +6,7 @@ from uuid import UUID
 from bson import ObjectId
 from bson.errors import InvalidId
 
-from eden_memory.mongo.ids import decode_id, encode_id
+from eden_memory.mongo.bson_ids import decode_id, encode_id
 
 
 def typed(text: str) -> str:

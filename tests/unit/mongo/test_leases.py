@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from pymongo.errors import AutoReconnect
 
-from eden_memory.mongo.leases import MongoLease
-from eden_memory.ports import LeaseLost
+from eden_memory.mongo.leases import LeaseLost, MongoLease
 
 
 class Silent:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from eden_memory.errors import NotAnId
-from eden_memory.mongo.ids import decode_id, encode_id
+from eden_memory.mongo.bson_ids import decode_id, encode_id
 
 LONGEST = 1_024
 """Characters of a typed id (schemas.ids.EntityId)."""

@@ -17,10 +17,9 @@ from pymongo import AsyncMongoClient
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.errors import OperationFailure, PyMongoError
 
-from eden_memory.domain.source.changes import Change, ChangeBatch, version_of
 from eden_memory.error_text import describe
-from eden_memory.mongo.source.tokens import token_position, token_time
-from eden_memory.ports import PositionLost, SourceFailed
+from eden_memory.mongo.changes import Change, ChangeBatch, PositionLost, SourceFailed, version_of
+from eden_memory.mongo.resume_tokens import token_position, token_time
 
 PLAIN: CodecOptions[dict[str, Any]] = CodecOptions(
     tz_aware=False,

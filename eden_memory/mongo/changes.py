@@ -4,6 +4,17 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from eden_memory.errors import EdenError
+
+
+class PositionLost(EdenError):  # noqa: N818 - reads as what happened
+    """The source no longer knows the position; only a merge of the whole collection closes the gap."""
+
+
+class SourceFailed(EdenError):  # noqa: N818 - reads as what happened
+    """The source did not answer or refused; trying again from the same position may help."""
+
+
 Document = Mapping[str, Any]
 
 INSERT, UPDATE, REPLACE, DELETE = "insert", "update", "replace", "delete"
