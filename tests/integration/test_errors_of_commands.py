@@ -141,7 +141,7 @@ def test_a_session_of_which_nothing_is_remembered_is_0(
         client[namespace.database]["messages"].insert_one({"session_id": "known", "content": "hello"})
     assert eden(tmp_path, environment, "context", "known") == (
         0,
-        ["nothing is remembered that could be shown here"],
+        ["nothing is remembered that could be shown here; what is known of a user is shown with --user ID"],
     )
     assert eden(tmp_path, environment, "context", "nope")[0] == 3
 
