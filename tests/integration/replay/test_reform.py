@@ -182,19 +182,19 @@ async def test_what_is_refused_leaves_nothing_behind(lived: System) -> None:
 
 async def test_what_is_forgotten_leaves_both_memories_and_each_its_own_blobs(lived: System) -> None:
     """The reform of the first test; its derived marks are not live memory's."""
-    (gone,) = [
-        row async for row in lived.memory("messages").find({"user_id": "s.bob"}, sort=[("time", 1)], limit=1)
-    ]
-    await lived.forget("message", gone["_id"].removeprefix("s."))
+    source = await lived.source["messages"].find_one({"content": "fact user: bob has planted tree number 0."})
+    assert source is not None  # a fact that rests on other messages too would stay
+    gone = f"s.{source['_id']}"
     own = lived.database["memory_ns_same_forgotten"]
+    both = lived.settings, placed(lived.settings, "same")
+    assert [await naming(lived, one, gone) for one in both] == [1, 1]
+    await lived.forget("message", source["_id"])
     await until(lambda: counted(lived.memory("forgotten"), {"kind": "message"}, 1), "forgotten")
     await quiet(lived)
     ended, said = await reform(lived.settings, "same", at_once=1)
     assert ended == "formed", said
     assert await own.count_documents({"kind": "message"}) == 1
-    for settings in (lived.settings, placed(lived.settings, "same")):
-        rows = await memory(lived.database, settings)
-        assert not [row for row in rows["facts"].values() if gone["_id"] in row["message_ids"]]
+    assert [await naming(lived, one, gone) for one in both] == [0, 0]
     derived = [one async for one in lived.memory("forgotten").find({"kind": {"$ne": "message"}})]
     assert derived
     assert not [one for one in derived if one["target"].startswith("ns@")]
@@ -232,6 +232,11 @@ async def more_than(system: System, name: str, least: int) -> bool:
     """Whether a reform has found the facts of so many windows."""
     outcomes = system.database[f"memory_ns_{name}_outcomes"]
     return await outcomes.count_documents({"stage": "fact-extraction"}) >= least
+
+
+async def naming(system: System, settings: Settings, message: str) -> int:
+    """How many facts of a memory name a message as their source."""
+    return await system.database[settings.names["facts"]].count_documents({"message_ids": message})
 
 
 async def counted(collection: Any, query: dict[str, Any], least: int) -> bool:
