@@ -108,7 +108,7 @@ def differences(live: Rows, rebuilt: Rows) -> list[str]:
 
 def _says_nothing(snapshot: Mapping[str, Any]) -> bool:
     """Whether all that a scope ever had is forgotten: then its tombstones need not make a document anew."""
-    had = ("active_facts", "recent_facts", "buffer", "blob", "highest_blob_version", "closed")
+    had = ("active_facts", "recent_facts", "buffer", "blob", "closed")
     return snapshot.get("active_facts") == 0 and not any(snapshot.get(one) for one in had)
 
 

@@ -61,10 +61,12 @@ def _parts(before: Snapshot | None, after: Snapshot | None, change: Change) -> t
     """What of a scope is other than before."""
     applied = after is not None and after.applied != (before.applied if before else 0)
     closed = after is not None and (after.closed_at, after.closed) != _closing(before)
+    highest = before.highest_blob_version if before else 0
+    counted = after is not None and after.highest_blob_version != highest
     changed: dict[Part, bool] = {
         "facts": bool(change.facts or change.gone_facts or applied),
         "reflections": bool(change.reflections or change.gone_reflections or closed),
-        "blob": bool(change.blob or change.blob_gone or change.versions),
+        "blob": bool(change.blob or change.blob_gone or change.versions or counted),
     }
     return tuple(part for part, other in changed.items() if other)
 

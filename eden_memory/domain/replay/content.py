@@ -23,10 +23,10 @@ EMPTY: Row = {
     "buffer": [],
     "recent_facts": [],
     "active_facts": 0,
-    "highest_blob_version": 0,
     "closed_at": None,
 }
-"""Of a snapshot that says nothing: that of a scope of which everything was forgotten before anything came of it."""
+"""Of a snapshot that says nothing: everything of its scope was forgotten. The numbers of forgotten blob versions are
+documents of their own, which are compared."""
 
 
 def says_something(row: Row) -> bool:

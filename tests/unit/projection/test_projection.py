@@ -180,6 +180,25 @@ def test_numbers_of_withdrawn_blobs_count_though_they_came_before_everything_els
     assert applied.snapshot.highest_blob_version == 4
 
 
+def test_the_number_of_a_withdrawn_blob_counts_though_its_tombstone_came_first() -> None:
+    mind = Mind()
+    mind.take([tombstone(blob(4, []))])
+    applied = mind.take([delivered(blob(4, []))])
+    assert applied.snapshot is not None
+    assert applied.snapshot.highest_blob_version == 4
+
+
+def test_a_snapshot_that_missed_a_number_learns_it_when_the_record_is_read() -> None:
+    """What is swept leaves a number without a snapshot: two writers at once do not notice each other."""
+    mind, other = Mind(), Mind()
+    other.take([delivered(reflection("r1"))])
+    mind.take([tombstone(blob(4, []))])
+    mind.snapshot, mind.reflections = other.snapshot, other.reflections
+    applied = mind.take([delivered(blob(4, [])), tombstone(blob(4, []))])
+    assert applied.snapshot is not None
+    assert applied.snapshot.highest_blob_version == 4
+
+
 def test_removing_documents_tells_caches_to_load_anew() -> None:
     mind = Mind()
     mind.take([delivered(fact("f")), delivered(fact("g", text="other"))])
