@@ -158,11 +158,15 @@ class Rebuilding:
 
     async def look(self, ends: Mapping[TopicPartition, int]) -> int:
         """Offsets that are left up to `ends`; shown too."""
-        reached = await self.places.reached()
-        self.namespace = self.namespace.model_copy(update={"places": passed(self.namespace.places, reached)})
+        reached = await self._reached()
         left = behind(reached, ends, self.namespace.places)
         self.shown(progress(self.namespace, left, self.counted))
         return left
+
+    async def _reached(self) -> Mapping[TopicPartition, int]:
+        reached = await self.places.reached()
+        self.namespace = self.namespace.model_copy(update={"places": passed(self.namespace.places, reached)})
+        return reached
 
     async def note(self) -> None:
         """Keep how far it is, for `eden namespace show`."""
@@ -176,8 +180,9 @@ class Rebuilding:
             await self.up_to_now()
 
     async def _last_look(self) -> None:
+        """Not shown: the command has said its last word."""
         with suppress(KafkaError, OSError):
-            await self.look(await self.places.ends())
+            await self._reached()
             await self.note()
 
 

@@ -192,6 +192,22 @@ async def test_what_live_has_not_written_yet_is_waited_for(kit: ReplayKit) -> No
     assert verdict.equal, "\n".join(map(str, verdict.differences))
 
 
+async def test_no_progress_is_shown_after_the_verdict(kit: ReplayKit) -> None:
+    await kit.lived(8, seed=8)
+    shown: list[str] = []
+
+    async def verdict() -> None:
+        shown.append("verdict")
+
+    def progress(_: object) -> None:
+        shown.append("progress")
+
+    async with installation(kit.settings) as at, rebuilding(at, NAME, progress) as (work, worker):
+        await work.run(worker, verdict, follow=False)
+    assert shown[0] == "progress"
+    assert shown[-1] == "verdict"
+
+
 async def test_a_reform_is_never_taken_for_a_rebuild(kit: ReplayKit) -> None:
     async with installation(kit.settings) as at:
         reform = original_of(at).model_copy(update={"id": "trial", "kind": "reform", "pipeline": "trial"})
