@@ -6,6 +6,7 @@ its `stop` raises the error before it has closed the connections.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from typing import Any
 
 from aiokafka.errors import KafkaError
@@ -42,10 +43,21 @@ async def closed(close: Callable[[], Awaitable[object]], seconds: float = CLOSE_
 
 
 async def close_consumer(consumer: Any, seconds: float = CLOSE_SECONDS) -> None:
-    """Leave the group if that is possible, and close the connections whatever happens."""
+    """Leave the group if that is possible, and close the connections whatever happens: also when cancelled."""
     consumer._closed = True
-    for part in (consumer._coordinator, consumer._fetcher, consumer._client):
-        await closed(part.close, seconds)
+    async with AsyncExitStack() as stack:  # the last one first
+        stack.push_async_callback(closed, consumer._client.close, seconds)
+        if (fetcher := consumer._fetcher) is not None:  # it had come so far
+            stack.push_async_callback(closed, fetcher.close, seconds)
+        if (coordinator := consumer._coordinator) is not None:
+            stack.push_async_callback(_end_tasks, coordinator)
+            stack.push_async_callback(closed, coordinator.close, seconds)
+
+
+async def _end_tasks(coordinator: Any) -> None:
+    """Those that a `close` which was interrupted leaves: they would connect again."""
+    tasks = coordinator._coordination_task, coordinator._heartbeat_task, coordinator._commit_refresh_task
+    await end([one for one in tasks if one is not None])
 
 
 def sending(producer: Any) -> "asyncio.Task[None]":
@@ -54,7 +66,9 @@ def sending(producer: Any) -> "asyncio.Task[None]":
 
 
 async def close_producer(producer: Any, seconds: float = CLOSE_SECONDS) -> None:
-    """Stop a producer that may have failed, and close its connections and end its task whatever happens."""
-    for close in (producer.stop, producer.client.close):
-        await closed(close, seconds)
-    await end([sending(producer)])
+    """Stop a producer that may have failed, and close its connections and end its task whatever happens: also when
+    cancelled."""
+    async with AsyncExitStack() as stack:  # the last one first
+        stack.push_async_callback(end, [sending(producer)])
+        for close in (producer.client.close, producer.stop):
+            stack.push_async_callback(closed, close, seconds)

@@ -106,16 +106,20 @@ class Membership(ConsumerRebalanceListener):
         try:
             await self._consumer.start()
         except BaseException:
-            await self._consumer.stop()
+            await close_consumer(self._consumer)
             raise
 
     async def leave(self, seconds: float = LEAVE_SECONDS) -> None:
         """Commit, let go and leave the group at once; the others take over without waiting for a timeout."""
         if self._consumer is None:
             return
-        if not await closed(self._leave, seconds):
-            log.warning("the group was not left as it should be", group=self._group)
-            await close_consumer(self._consumer, LAST_SECONDS)
+        left = False
+        try:
+            left = await closed(self._leave, seconds)
+        finally:
+            if not left:
+                log.warning("the group was not left as it should be", group=self._group)
+                await close_consumer(self._consumer, LAST_SECONDS)
 
     async def _leave(self) -> None:
         await self._let_go()

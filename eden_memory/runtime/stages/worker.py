@@ -132,8 +132,10 @@ class Worker:
             await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
         finally:
             ended = [job for job in jobs if job.done()]
-            await end(jobs)
-            await self._end(self._bounds.stop_seconds if deadline is None else deadline)
+            try:
+                await end(jobs)
+            finally:  # the group is left also where this is interrupted
+                await self._end(self._bounds.stop_seconds if deadline is None else deadline)
         for job in ended:
             job.result()
 

@@ -14,6 +14,7 @@ from eden_memory.domain.stage import Delivery, Outgoing
 from eden_memory.kafka import broken_clients as broken
 from eden_memory.runtime.stages.failures import Kind, classify, connection_lost
 from eden_memory.runtime.stages.worker import Worker
+from eden_memory.task_ending import end
 from tests.integration.runtime.harness import Bench, answered, in_order, questions, running, stage, until
 
 pytestmark = pytest.mark.servers
@@ -109,3 +110,47 @@ async def test_the_clients_have_the_tasks_that_are_watched(kit: Bench) -> None:
     producer = await kit.publisher.producer()
     assert isinstance(broken.sending(producer), asyncio.Task)
     assert inspect.iscoroutinefunction(producer.client.close)
+
+
+async def test_a_consumer_whose_closing_is_interrupted_leaves_no_connection(kit: Bench) -> None:
+    """Told to stop while it joins again, and told once more while it leaves."""
+    for broken_before in (True, False):
+        worker = Worker(stage(), kit.around())
+        at_work = asyncio.create_task(worker.run())
+        await until(lambda worker=worker: worker.membership.homes, "partitions")
+        consumer: Any = worker.membership._consumer  # pyright: ignore[reportPrivateUsage]
+        closing = hanging(consumer._coordinator, "close")
+        if broken_before:
+            consumer._fetcher.error_future.cancel()
+            await asyncio.wait_for(closing.wait(), 60)
+        worker.stop()
+        await asyncio.wait_for(closing.wait(), 60)
+        await end([at_work])
+        await until(lambda consumer=consumer: not connected(consumer._client), "all connections closed")
+        assert consumer._fetcher.error_future.done()
+
+
+async def test_a_producer_whose_closing_is_interrupted_leaves_no_connection(kit: Bench) -> None:
+    producer = await kit.publisher.producer()
+    closing = hanging(producer._sender, "close")
+    kit.publisher.discard(producer)
+    await asyncio.wait_for(closing.wait(), 60)
+    await kit.publisher.stop(0.1)
+    assert not connected(producer.client)
+    assert broken.sending(producer).done()
+
+
+def hanging(of: Any, name: str) -> asyncio.Event:
+    """Let a method never return; set once it is called."""
+    called = asyncio.Event()
+
+    async def hang() -> None:
+        called.set()
+        await asyncio.Event().wait()
+
+    setattr(of, name, hang)
+    return called
+
+
+def connected(client: Any) -> list[Any]:
+    return [one for one in client._conns.values() if one.connected()]
