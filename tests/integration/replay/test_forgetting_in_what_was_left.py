@@ -25,6 +25,7 @@ from tests.integration.formation.obedient_model import obey
 from tests.integration.formation.running_system import System, fast, system, until
 from tests.integration.replay.reform_kit import Priced, expected, memory, placed, quiet, reform
 from tests.integration.replay.replay_kit import ignored
+from tests.integration.runtime.harness import running
 from tests.model_server.serving import serving
 
 pytestmark = pytest.mark.servers
@@ -110,13 +111,14 @@ async def _lived(left: Left) -> None:
 
 async def _stopped_rebuild(found: System, name: str, *, facts: int, blobs: int) -> None:
     """`eden rebuild`, and Ctrl-C when so much is in."""
-    async with installation(found.settings) as at, rebuilding(at, name, ignored) as (_, worker):
-        working = asyncio.create_task(worker.run())
+    async with (
+        installation(found.settings) as at,
+        rebuilding(at, name, ignored) as (_, worker),
+        running(worker),
+    ):
         for kind, least in (("facts", facts), ("blobs", blobs)):
             rows = found.database[f"memory_ns_{name}_{kind}"]
             await until(lambda rows=rows, least=least: _least(rows, least), f"{kind} of {name}")
-        worker.stop()
-        await working
 
 
 async def _least(collection: Any, count: int) -> bool:

@@ -11,7 +11,7 @@ from eden_memory.kafka import group_offsets as offsets
 from eden_memory.namespaces.shadowing import shadowing
 from eden_memory.namespaces.wiring import installation, rebuilding
 from tests.integration.replay.replay_kit import NAME, ReplayKit, ignored, told
-from tests.integration.runtime.harness import until
+from tests.integration.runtime.harness import running, until
 from tests.integration.stages_on_servers import PREFIX
 
 pytestmark = pytest.mark.servers
@@ -48,10 +48,9 @@ async def _begun_and_stopped(kit: ReplayKit) -> str:
     """The command, until some more is in than before; its group."""
     facts = kit.database[FACTS]
     async with installation(kit.settings) as at, rebuilding(at, NAME, ignored) as (work, worker):
-        before, working = await facts.count_documents({}), asyncio.create_task(worker.run())
-        await until(lambda: _more_than(kit, before), "some more facts", 60)
-        worker.stop()
-        await working
+        before = await facts.count_documents({})
+        async with running(worker):
+            await until(lambda: _more_than(kit, before), "some more facts", 60)
         return work.namespace.group
 
 

@@ -66,19 +66,19 @@ async def test_a_stage_ends_in_time_without_kafka_and_what_it_had_decided_is_pub
 
         await kit.put(questions(10, 2))
         worker = Worker(stage(decide), kit.around())
-        at_work = asyncio.create_task(worker.run(DEADLINE))
-        await until(lambda: len(calls) == 10, "a question of each session under way")
-        leaves(own_kafka)
-        try:
-            gate.set()
-            await until(lambda: decided(kit, 10), "decided, and not to be published")
-            began = time.monotonic()
-            worker.stop()
-            await at_work
-            await kit.publisher.stop()
-            took = time.monotonic() - began
-        finally:
-            returns(own_kafka)
+        async with running(worker, deadline=DEADLINE) as (at_work,):
+            await until(lambda: len(calls) == 10, "a question of each session under way")
+            leaves(own_kafka)
+            try:
+                gate.set()
+                await until(lambda: decided(kit, 10), "decided, and not to be published")
+                began = time.monotonic()
+                worker.stop()
+                await at_work
+                await kit.publisher.stop()
+                took = time.monotonic() - began
+            finally:
+                returns(own_kafka)
         assert took < (DEADLINE + REST) * room()
         await kit.publisher.start()
         async with running(Worker(stage(decide), kit.around())):
