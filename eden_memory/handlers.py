@@ -299,7 +299,7 @@ def window_limits(settings: Settings) -> Limits:
         tokens=windows.tokens,
         least=windows.least,
         cold=timedelta(minutes=windows.cold_minutes),
-        stale=timedelta(hours=windows.stale_hours) if windows.stale_hours is not None else None,
+        stale=timedelta(hours=windows.stale_hours) or None,
     )
 
 

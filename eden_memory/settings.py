@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 
 from pydantic import (
     Field,
+    NonNegativeFloat,
     PositiveFloat,
     PositiveInt,
     PrivateAttr,
@@ -138,8 +139,8 @@ class WindowsSettings(Group):
     tokens: PositiveFloat = Field(1_500.0, description="so many weighted tokens close a window")
     least: PositiveInt = Field(4, description="never fewer messages, unless stale, ended or asked for")
     cold_minutes: PositiveFloat = Field(10.0, description="idle for so long, a session is cold")
-    stale_hours: PositiveFloat | None = Field(
-        None, description="idle for so long, one message is enough; unset: never"
+    stale_hours: NonNegativeFloat = Field(
+        24.0, le=100_000, description="idle for so long, a session is stale: one message is enough; 0: never"
     )
 
 

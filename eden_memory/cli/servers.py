@@ -37,7 +37,7 @@ def status(
     user: Who = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output")] = False,
 ) -> None:
-    """Say which servers run and where; of an agent, session or user, how near memory is to consolidation.
+    """Say which servers run and what waits; of an agent, session or user, how near memory is to consolidation.
 
     Examples:
 
@@ -67,13 +67,13 @@ def status(
 
 
 def _say_standing(reports: Sequence[ServerReport]) -> None:
-    """Where MongoDB is there: which namespace is live, how budgets stand, which stages stand still and why."""
+    """Where MongoDB is there: which namespace is live, what waits, how budgets stand, which stages stand still."""
     if any(one.name.startswith("MongoDB") and one.running is False for one in reports):
         return
-    from eden_memory.cli import budget, pause, source  # noqa: PLC0415 - `eden up` needs none of it
+    from eden_memory.cli import budget, pause, sessions, source  # noqa: PLC0415 - `eden up` needs none of it
     from eden_memory.cli.replay import live  # noqa: PLC0415 - the same
 
-    for told in (live.told, source.standing, budget.standing, pause.standing):
+    for told in (live.told, source.standing, sessions.standing, budget.standing, pause.standing):
         for line in told(Settings()):
             _say(line)
 

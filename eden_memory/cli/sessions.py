@@ -12,10 +12,13 @@ from pymongo import AsyncMongoClient
 
 from eden_memory.cli.memory.terminal import moment, show_table
 from eden_memory.cli.replay.live import live_settings
+from eden_memory.cli.soon import soon
+from eden_memory.handlers import window_limits
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.source.requests import ask, session_of
+from eden_memory.mongo.trigger.pending import pending_messages, sessions_without_documents, told
 from eden_memory.settings import Settings
 from eden_memory.source_tailing import inbox_name
 
@@ -60,6 +63,21 @@ def windows(session: SessionId, as_json: AsJson = False) -> None:
     typer.echo(f"{found['pending']} messages wait for their window")
     if found["waits_for"]:
         typer.echo(f"the session waits: {found['waits_for']}")
+
+
+def standing(settings: Settings) -> list[str]:
+    """What waits to be formed, and until when, in lines; nothing where MongoDB does not answer at once."""
+    return asyncio.run(soon(_waiting(settings))) or []
+
+
+async def _waiting(settings: Settings) -> list[str]:
+    async with _client(settings) as client:
+        database = client[settings.mongodb.database]
+        live = await live_settings(settings, database)
+        limits = window_limits(live)
+        found = await pending_messages(database[live.names["messages"]], limits.least)
+        held = await sessions_without_documents(database[live.names["sessions"]])
+        return list(told(found, held, limits))
 
 
 def _ask(kind: str, session: str, what: str, **fields: bool) -> None:

@@ -26,7 +26,7 @@ from eden_memory.domain.windows.windows import Closed, Control, Limits
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FormationRequested, MessageRecorded
 
-NEVER = Limits(messages=1 << 60, tokens=float("inf"), least=1 << 60)
+NEVER = Limits(messages=1 << 60, tokens=float("inf"), least=1 << 60, stale=None)
 """Nothing closes while records are only taken in."""
 
 

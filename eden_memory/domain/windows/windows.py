@@ -1,7 +1,7 @@
 """The window rule: when the messages of a session close a window. Decided by the records alone, never by a clock.
 
-A window closes when it holds enough (messages, weighted tokens), when the session went cold or stale before the
-next record (spec: 45 messages, 1,500 tokens, at least 4; 10 minutes), or when somebody asks for it.
+A window closes when it holds enough (45 messages, or 1,500 weighted tokens of at least 4), when the session went cold
+(4 messages, 10 minutes) or stale (24 hours) before the next record, or when somebody asks for it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -35,7 +35,7 @@ class Limits:
     least: int = 4
     """Fewer messages close no window, unless the session is stale, has ended, or somebody asks."""
     cold: timedelta = timedelta(minutes=10)
-    stale: timedelta | None = None
+    stale: timedelta | None = timedelta(hours=24)
     """Idle for so long, even one message closes a window; None: never."""
 
 

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,7 +28,7 @@ from tests.unit.formation_trigger.records import (
     watermark,
 )
 
-LIMITS = Limits(messages=4, tokens=40, least=2)
+LIMITS = Limits(messages=4, tokens=40, least=2, stale=timedelta(minutes=30))
 SESSIONS = ("s.a", "s.b", "s.c")
 KINDS = (
     "new",
@@ -60,7 +61,7 @@ steps = st.lists(
         st.sampled_from(KINDS),
         st.integers(0, 2),
         st.integers(0, 7),
-        st.sampled_from([0.0, 0.1, 1.0, 6.0, 11.0]),
+        st.sampled_from([0.0, 0.1, 1.0, 6.0, 11.0, 31.0]),
     ),
     max_size=30,
 )

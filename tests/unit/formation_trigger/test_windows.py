@@ -1,7 +1,6 @@
 """When windows close: counts, tokens, cold, stale, asked, ended; what edits, deletions and moves do to them."""
 
 from collections import Counter
-from datetime import timedelta
 
 import pytest
 
@@ -65,11 +64,11 @@ async def test_a_watermark_closes_what_is_cold_by_then_and_nothing_sooner() -> N
     assert (len(one.messages), one.closed_because) == (4, "cold")
 
 
-async def test_fewer_than_four_never_go_cold_but_go_stale_if_so_set() -> None:
-    assert not await run(trigger(MemoryStore(Limits())), some(3), [watermark(90, 3_000)])
-    stale = Limits(stale=timedelta(days=1))
+async def test_fewer_than_four_go_stale_after_a_day_unless_that_is_switched_off() -> None:
+    never = Limits(stale=None)
+    assert not await run(trigger(MemoryStore(never)), some(3), [watermark(90, 30_000)])
     published = await run(
-        trigger(MemoryStore(stale)), some(1), [watermark(90, 1_400)], [watermark(91, 1_441)]
+        trigger(MemoryStore(Limits())), some(1), [watermark(90, 1_400)], [watermark(91, 1_441)]
     )
     (one,) = formations(published)
     assert one.closed_because == "stale"

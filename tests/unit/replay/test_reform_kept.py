@@ -18,7 +18,7 @@ def test_other_settings_are_lines_that_a_shell_takes() -> None:
         "memory.similar=0.8",
         "llm=https://a.example/v1#m x",
         "models.fast=gpt-5.1",
-        "windows.stale_hours=",
+        "models.facts=",
     )
     assert said(Settings(), *given[:3]) == [
         "EDEN_LLM='https://a.example/v1#m x'",

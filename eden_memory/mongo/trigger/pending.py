@@ -1,0 +1,93 @@
+"""Messages that no window holds yet, counted for people: how many, and when they will form."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from pymongo.asynchronous.collection import AsyncCollection
+
+from eden_memory.domain.windows.windows import Limits
+from eden_memory.mongo.trigger.watermark_reads import WAITS
+
+Row = dict[str, Any]
+MOST_MILLISECONDS = 2_500
+"""The messages have no index on what waits, so all of them are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingMessages:
+    """Sessions in which a cold window closes (`enough`), or only a stale one."""
+
+    enough: bool
+    sessions: int
+    messages: int
+    first: datetime
+    """The earliest of the sessions' last messages."""
+    last: datetime
+    """The latest of them."""
+
+
+async def pending_messages(messages: AsyncCollection[Row], least: int) -> list[PendingMessages]:
+    """Count what waits in `memory_messages`; PyMongoError if that takes longer than 2.5 seconds."""
+    wanted: Row = {"formation_id": None, "place": {"$gt": 0}}
+    session: Row = {
+        "_id": "$session_id",
+        "messages": {"$sum": 1},
+        "last": {"$max": {"$ifNull": ["$since", "$time"]}},
+    }
+    kind: Row = {
+        "_id": {"$gte": ["$messages", least]},
+        "sessions": {"$sum": 1},
+        "messages": {"$sum": "$messages"},
+        "first": {"$min": "$last"},
+        "last": {"$max": "$last"},
+    }
+    steps: list[Row] = [{"$match": wanted}, {"$group": session}, {"$group": kind}, {"$sort": {"_id": -1}}]
+    rows = await (await messages.aggregate(steps, maxTimeMS=MOST_MILLISECONDS)).to_list()
+    return [PendingMessages(enough=row.pop("_id"), **row) for row in rows]
+
+
+async def sessions_without_documents(sessions: AsyncCollection[Row]) -> int:
+    """How many sessions' windows are closed and wait for a document of the application."""
+    return await sessions.count_documents({"unpublished": True, "waits_for": WAITS})
+
+
+def told(found: Sequence[PendingMessages], without_documents: int, limits: Limits) -> Iterator[str]:
+    """Say what waits and when it forms, a line for each kind."""
+    for one in found:
+        what = f"{_count(one.messages, 'message')} in {_count(one.sessions, 'session')}"
+        yield f"waiting to be formed: {what}{_when(one, limits)}"
+    if without_documents:
+        yield (
+            f"the windows of {without_documents:,} sessions wait for a document that is not there: "
+            "`eden windows SESSION` names it"
+        )
+
+
+def _when(one: PendingMessages, limits: Limits) -> str:
+    if one.enough:
+        return (
+            f": they form at {limits.messages} messages or {limits.tokens:,.0f} weighted tokens in a session, or "
+            f"{_period(limits.cold)} after its last one ({_moments(one, limits.cold)})"
+        )
+    few = f" of fewer than {limits.least} messages"
+    if limits.stale is None:
+        return f"{few}: they wait for more, because EDEN_WINDOWS_STALE_HOURS is 0"
+    return (
+        f"{few}: they form {_period(limits.stale)} after a session's last one ({_moments(one, limits.stale)})"
+    )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def _moments(one: PendingMessages, idle: timedelta) -> str:
+    first, last = (f"{at + idle:%Y-%m-%d %H:%M} UTC" for at in (one.first, one.last))
+    return first if first == last else f"{first} to {last}"
+
+
+def _period(idle: timedelta) -> str:
+    hours = idle / timedelta(hours=1)
+    return f"{hours:g} hours" if hours >= 1 else f"{hours * 60:g} minutes"
