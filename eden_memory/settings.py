@@ -80,7 +80,7 @@ class MessagesSettings(Group):
     role: str = "role"
     content: str = "content"
     user_id: str = "user_id"
-    created_at: str = "created_at"
+    created_at: str = Field(default="created_at", description="`_id`: the time in the ObjectId")
     roles: dict[str, Role] = Field(
         default_factory=dict[str, Role], description="the application's role names, mapped to ours"
     )

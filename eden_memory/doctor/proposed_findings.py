@@ -1,7 +1,7 @@
 """What a proposed mapping means for memory, and what follows from a field that was not found. Pure."""
 
 from eden_memory.doctor.finding import Finding
-from eden_memory.doctor.proposing import Proposal
+from eden_memory.doctor.proposing import ID, Proposal
 
 NOT_FOUND = {
     "session_id": Finding(
@@ -38,10 +38,20 @@ NOT_FOUND = {
     ),
 }
 
+TIME_OF_IDS = Finding(
+    "time",
+    "warn",
+    "no field says when a message was written: the time in its ObjectId is taken, the second in which the message "
+    "was inserted; imported messages count as written when they were imported",
+    "If a message may be older than its document, write a date, ISO text, or seconds since 1970 with it.",
+)
+
 
 def findings_of(proposal: Proposal) -> list[Finding]:
     """One for each field of a message that was not found, and for roles that are not clear."""
     found = [NOT_FOUND[name] for name, path in proposal.paths.items() if path is None]
+    if proposal.created_at == ID:
+        found.append(TIME_OF_IDS)
     if proposal.true_or_false is not None:
         what = f"`{proposal.true_or_false}` says who speaks as true or false, which cannot be mapped"
         found.append(Finding("role", "warn", what, "Write the role as text in a field of its own."))

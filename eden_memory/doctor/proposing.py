@@ -5,12 +5,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from bson import ObjectId
+
 from eden_memory.doctor.roles import meaning
 from eden_memory.doctor.sampled_fields import (
     SampledField,
     is_id,
     is_moment,
     is_text,
+    kind,
     kinds,
     moment_kind,
     sampled_fields,
@@ -20,6 +23,7 @@ from eden_memory.settings import Role
 MOST_ROLES = 12
 """Distinct values that a field may have to be a role."""
 HALF = 0.5
+ID = "_id"
 ID_WORDS = frozenset({"id", "uuid", "key"})
 Weights = Mapping[str, float]
 
@@ -83,7 +87,7 @@ class Proposal:
     @property
     def likeness(self) -> int:
         """How many fields of a message were found; 0 without a text, or where only a text was found."""
-        found = sum(path is not None for path in self.paths.values())
+        found = sum(path not in (None, ID) for path in self.paths.values())
         return found if self.content is not None and found > 1 else 0
 
 
@@ -104,7 +108,7 @@ def propose(documents: Sequence[Mapping[str, Any]]) -> Proposal:
         "role": role,
         "content": content,
         "user_id": author,
-        "created_at": time,
+        "created_at": time or _time_of_ids(documents),
     }
     return Proposal(
         **{name: one.path if one else None for name, one in found.items()},
@@ -113,7 +117,7 @@ def propose(documents: Sequence[Mapping[str, Any]]) -> Proposal:
         without_role=len(documents) - named.total() if role else 0,
         true_or_false=None if role else next((one.path for one in fields if _says_who(one)), None),
         forms={
-            name: kinds(one.present, moment_kind) if one is time else kinds(one.present)
+            name: kinds(one.present, moment_kind if name == "created_at" else kind)
             for name, one in found.items()
             if one is not None
         },
@@ -130,6 +134,12 @@ def _best(
     scored = [(score(one), -number, one) for number, one in enumerate(fields) if one.path not in paths]
     best = max(scored, key=lambda one: one[:2], default=None)
     return best[2] if best is not None and best[0] > 0 else None
+
+
+def _time_of_ids(documents: Sequence[Mapping[str, Any]]) -> SampledField | None:
+    """`_id` where it holds a time: for messages that have no other."""
+    ids = SampledField(ID, [one.get(ID) for one in documents])
+    return ids if ids.share(lambda value: isinstance(value, ObjectId)) >= HALF else None
 
 
 def _named(one: SampledField, weights: Weights) -> float:

@@ -64,8 +64,8 @@ def is_id(value: Any) -> bool:
 
 
 def is_moment(value: Any) -> bool:
-    """Whether a value says when something was, in a form that the tailer reads."""
-    moment = moment_of(value)
+    """Whether a value says when something was, in a form that the tailer reads; an id says something else first."""
+    moment = None if isinstance(value, ObjectId) else moment_of(value)
     return moment is not None and EARLIEST <= moment < LATEST
 
 

@@ -10,6 +10,7 @@ from eden_memory.api.gateway.turn_store import turn_shape
 from eden_memory.doctor.finding import Finding
 from eden_memory.domain.source.refusals import another_source, named
 from eden_memory.mongo.source.authors import begins_with, index_hint
+from eden_memory.mongo.source.collection_reader import reading_order
 from eden_memory.mongo.source.positions import other_sources
 from eden_memory.settings import MessagesSettings, Settings
 
@@ -85,16 +86,17 @@ async def backfill_index(database: Database, messages: MessagesSettings) -> Find
 
 def judge_index(indexes: Indexes, messages: MessagesSettings) -> Finding:
     """Of the collection's indexes; partial and sparse ones would hide messages."""
-    wanted = [(messages.created_at, 1), ("_id", 1)]
+    wanted = reading_order(messages.created_at)
+    keys = ", ".join(f"{field}: {order}" for field, order in wanted)
     whole = (
         one for one in indexes.values() if "partialFilterExpression" not in one and not one.get("sparse")
     )
     if any([(field, order) for field, order in one["key"]] == wanted for one in whole):
-        return Finding("backfill index", "ok", f"{{{messages.created_at}: 1, _id: 1}}")
+        return Finding("backfill index", "ok", f"{{{keys}}}")
     return Finding(
         "backfill index",
         "warn",
-        f"none on {{{messages.created_at}: 1, _id: 1}}: the first start sorts the whole collection",
+        f"none on {{{keys}}}: the first start sorts the whole collection",
         f'db.{messages.collection}.createIndex({{"{messages.created_at}": 1, "_id": 1}})',
     )
 

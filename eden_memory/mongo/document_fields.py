@@ -66,11 +66,16 @@ def cut(text: str, limit: int) -> str:
 
 
 def moment_of(value: Any) -> str | None:
-    """RFC 3339 in UTC with milliseconds, of a date, ISO text, or a number of (milli)seconds; else None."""
+    """RFC 3339 in UTC with milliseconds, of a date, ISO text, a number of (milli)seconds, or an ObjectId; else None.
+
+    An ObjectId holds the second in which it was made.
+    """
     if isinstance(value, str):
         value = _parsed(value)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         value = _counted(value)
+    elif not isinstance(value, datetime):
+        value = getattr(value, "generation_time", None)
     if not isinstance(value, datetime):
         return None
     if value.tzinfo is not None:

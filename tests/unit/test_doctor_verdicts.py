@@ -205,6 +205,11 @@ def test_an_index_that_hides_messages_does_not_count() -> None:
     assert source.judge_index({"a": {"key": [("_fts", "text")]}}, MessagesSettings()).state == "warn"
 
 
+def test_the_index_on_ids_is_enough_where_they_hold_the_time() -> None:
+    found = source.judge_index({"_id_": {"key": [("_id", 1)]}}, MessagesSettings(created_at="_id"))
+    assert (found.state, found.what) == ("ok", "{_id: 1}")
+
+
 @pytest.mark.parametrize(
     ("index", "state"),
     [
@@ -253,7 +258,7 @@ def test_a_wrong_path_for_the_text_is_noticed_though_nothing_fails() -> None:
 def test_a_path_to_what_is_no_time_is_noticed() -> None:
     (texts,) = [
         one
-        for one in judge_documents([message(created_at=ObjectId()), message(created_at="soon")], settings())
+        for one in judge_documents([message(created_at=["now"]), message(created_at="soon")], settings())
         if one.check == "message texts"
     ]
     assert (texts.state, "0 say when" in texts.what) == ("warn", True)

@@ -106,7 +106,7 @@ class TurnShape:
         _put(row, fields.session_id, one.session)
         _put(row, fields.role, role)
         _put(row, fields.content, self.contents.get(turn.role, str)(turn.text))
-        if self.times is not None:
+        if self.times is not None and fields.created_at != "_id":
             _put(row, fields.created_at, self.times(one.at))
         if turn.role == "user" and one.user is not None:
             _put(row, fields.user_id, one.user)
@@ -133,6 +133,10 @@ def plain_shape(fields: MessagesSettings) -> TurnShape:
 
 def learned_shape(documents: Sequence[Document], fields: MessagesSettings) -> TurnShape | UnknownShape:
     """From the application's newest messages, the newest first."""
+    if fields.created_at == "_id":
+        return UnknownShape(
+            "`_id` says when a message was written, and the id of a turn says which turn it is"
+        )
     theirs = [one for one in documents if not _is_ours(one)]
     if not theirs:
         return plain_shape(fields)
@@ -198,7 +202,7 @@ def _times(
         return None
     if isinstance(value, datetime):
         return lambda at: at
-    if moment_of(value) is None:
+    if isinstance(value, ObjectId) or moment_of(value) is None:
         return UnknownShape(f"`{fields.created_at}` holds times of a form that is not known")
     if isinstance(value, str):
         return _like(value)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 import structlog
-from bson import Timestamp
+from bson import ObjectId, Timestamp
 from pymongo import ASCENDING, AsyncMongoClient
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.errors import PyMongoError
@@ -17,6 +17,13 @@ from eden_memory.mongo.change_stream import PLAIN
 from eden_memory.mongo.changes import Document, Page, SourceFailed, version_of
 
 log = structlog.get_logger("eden.tailer")
+LAST_SECOND = 2**32 - 1
+"""Of an ObjectId."""
+
+
+def reading_order(created_at: str) -> list[tuple[str, int]]:
+    """The keys of the index in whose order a messages collection is read."""
+    return [(name, ASCENDING) for name in dict.fromkeys((created_at, "_id"))]
 
 
 class CollectionReader:
@@ -43,12 +50,12 @@ class CollectionReader:
         )
         self._project = dict.fromkeys(fields, 1)
         self._created_at, self._page, self._session = created_at, page, session
-        self._wanted: dict[str, Any] = {} if since is None else {created_at: {"$gte": since}}
+        self._wanted: dict[str, Any] = {} if since is None else {created_at: {"$gte": self._oldest(since)}}
 
     @property
     def index(self) -> list[tuple[str, int]]:
-        """The index that makes reading in order cheap."""
-        return [(self._created_at, ASCENDING), ("_id", ASCENDING)]
+        """The index that makes reading in order cheap; where an ObjectId is the time, the one that always exists."""
+        return reading_order(self._created_at)
 
     async def count(self) -> int:
         """About how many documents there are; exact when only some are wanted."""
@@ -103,7 +110,8 @@ class CollectionReader:
                     self._wanted, self._project, hint=self.index, limit=self._page + 1, session=session
                 ).batch_size(self._page + 1)
                 if after is not None:
-                    cursor = cursor.min([(self._created_at, after[0]), ("_id", after[1])])
+                    place = dict(zip((self._created_at, "_id"), after, strict=True))
+                    cursor = cursor.min(list(place.items()))
                 found = await cursor.to_list()
             documents = [one for one in found if after is None or one["_id"] != after[1]]
             if documents:
@@ -150,6 +158,13 @@ class CollectionReader:
     def _paged(self, documents: Sequence[Document], moment: Timestamp) -> Page:
         version = version_of(moment.time, moment.inc)
         return Page(documents, self._place(documents[-1]), version, datetime.fromtimestamp(moment.time, UTC))
+
+    def _oldest(self, since: datetime) -> datetime | ObjectId:
+        """The least value of the time's field that is wanted."""
+        if self._created_at != "_id":
+            return since
+        seconds = min(max(int(since.timestamp()), 0), LAST_SECOND)
+        return ObjectId(f"{seconds:08x}{'0' * 16}")
 
     def _place(self, document: Document) -> list[Any]:
         value: Any = document

@@ -65,6 +65,8 @@ UNKNOWN: dict[str, Row] = {
     "a role that is no text": {"_id": "a", "role": True},
     "a content of another kind": {"_id": "a", "content": {"blocks": []}},
     "a time of another kind": {"_id": "a", "created_at": "yesterday"},
+    "an id for a time": {"_id": "a", "created_at": ObjectId()},
+    "the time of its own id": {"_id": ObjectId()},
 }
 
 
@@ -143,7 +145,11 @@ async def test_where_the_shape_cannot_be_known_turns_go_through_the_inbox(
         "user_id": "u",
         "created_at": AT,
     } | UNKNOWN[name]
-    async with chats_of(behind(settings, provider.openai_url), provider) as chats:
+    mapped = settings
+    if name == "the time of its own id":
+        by_id = settings.messages.model_copy(update={"created_at": "_id"})
+        mapped = settings.model_copy(update={"messages": by_id})
+    async with chats_of(behind(mapped, provider.openai_url), provider) as chats:
         await chats.kit.database["messages"].insert_one(theirs)
         for _ in range(2):
             await turn(chats, ANSWER, QUESTION)

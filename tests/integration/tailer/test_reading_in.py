@@ -5,9 +5,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from bson import ObjectId
 from pymongo import IndexModel
 
 from eden_memory.runtime import metrics
+from eden_memory.settings import Settings
 from tests.integration.tailer.harness import Kit, Topic, message, until
 
 pytestmark = pytest.mark.servers
@@ -94,6 +96,50 @@ async def test_a_backfill_can_be_limited_by_date(chat: Kit) -> None:
         await topic.until(lambda: "text 9999" in topic.texts, "the stream goes on")
         await topic.until_marked()
         assert {one.key for one in topic.records} == {*wanted, "i.9999"}
+
+
+def dated_by_ids(chat: Kit, **tailer: Any) -> Settings:
+    messages = chat.settings.messages.model_copy(update={"created_at": "_id"})
+    return chat.with_tailer(**tailer).model_copy(update={"messages": messages})
+
+
+async def fill_without_times(chat: Kit) -> list[dict[str, Any]]:
+    """Messages whose ids were made a minute apart; inserted in another order."""
+    made = [BEGAN + timedelta(minutes=number) for number in range(MANY)]
+    rows = [message(number, _id=ObjectId.from_datetime(at)) for number, at in enumerate(made)]
+    await chat.messages.insert_many(sorted(rows, key=lambda one: one["content"]))
+    return rows
+
+
+async def test_messages_without_a_time_field_are_dated_and_ordered_by_their_ids(chat: Kit) -> None:
+    rows = await fill_without_times(chat)
+    slow = dated_by_ids(chat, batch_messages=20, commit_seconds=0.001)
+    async with chat.topic() as topic:
+        async with chat.tailing(slow):
+            await until(lambda: _read(chat, 40), "some pages are read and saved")
+        async with chat.tailing(dated_by_ids(chat)):
+            await chat.following()
+            live = await chat.insert(MANY, _id=ObjectId())
+            await topic.until(lambda: f"text {MANY}" in topic.texts, "the stream goes on")
+            await topic.until_marked()
+    of = {one.key: one for one in topic.records}
+    assert len(topic.records) == len(of) == MANY + 1, "nothing was read twice"
+    for number, row in enumerate(rows):
+        record = of[f"o.{row['_id']}"]
+        assert record.envelope.time == record.message.created_at == BEGAN + timedelta(minutes=number)
+    assert of[f"o.{live['_id']}"].message.created_at == live["_id"].generation_time
+    for session in range(5):
+        said = [one.message.text for one in topic.records if one.message.session_id == f"s.s{session}"]
+        assert said[: MANY // 5] == [f"text {number}" for number in range(session, MANY, 5)]
+
+
+async def test_a_backfill_can_be_limited_by_the_time_in_the_ids(chat: Kit) -> None:
+    rows = await fill_without_times(chat)
+    since = BEGAN + timedelta(minutes=25)
+    async with chat.tailing(dated_by_ids(chat, backfill_since=since.isoformat())), chat.topic() as topic:
+        await chat.following()
+        await topic.until_marked()
+        assert {one.key for one in topic.records} == {f"o.{row['_id']}" for row in rows[25:]}
 
 
 async def test_a_record_read_in_is_as_old_as_its_message(chat: Kit) -> None:

@@ -4,6 +4,7 @@ import tomllib
 from typing import Any
 
 import pytest
+from bson import ObjectId
 
 from eden_memory.doctor.finding import failed
 from eden_memory.doctor.mapping import judge_documents
@@ -69,7 +70,8 @@ def test_a_role_is_mapped_by_what_it_means(name: object, role: str | None) -> No
 
 def test_what_is_missing_is_said_with_what_follows() -> None:
     bare = without(many(langchain), "type", "createdAt", "updatedAt")
-    for one in bare:
+    for number, one in enumerate(bare):
+        one["_id"] = f"m-{number}"
         one["data"].pop("user_id", None)
     proposal = propose(bare)
     assert (proposal.role, proposal.user_id, proposal.created_at) == (None, None, None)
@@ -83,6 +85,16 @@ def test_what_is_missing_is_said_with_what_follows() -> None:
     text = as_toml(proposal, PLACE, len(bare))
     assert '# role = "…"  # not found' in text
     assert set(tomllib.loads(text)["messages"]) == {"collection", "session_id", "content"}
+
+
+def test_the_time_in_the_ids_is_taken_where_there_is_no_other() -> None:
+    undated = [{**one, "sessionId": ObjectId()} for one in without(many(langchain), "createdAt", "updatedAt")]
+    proposal = propose(undated)
+    assert (proposal.session_id, proposal.created_at, proposal.likeness) == (None, "_id", 3)
+    (found,) = [one for one in findings_of(proposal) if one.check == "time"]
+    assert (found.state, "the second in which the message was inserted" in found.what) == ("warn", True)
+    text = as_toml(proposal, PLACE, len(undated))
+    assert 'created_at = "_id"  # ObjectId' in text
 
 
 def test_without_a_session_or_a_text_nothing_can_be_mapped() -> None:
