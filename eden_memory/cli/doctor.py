@@ -25,7 +25,9 @@ def doctor(
         False, "--init", help="propose an eden.toml from the newest documents of a messages collection"
     ),
     collection: str | None = typer.Option(
-        None, "--collection", help="DATABASE.COLLECTION for --init; unset: the one most like chat messages"
+        None,
+        "--collection",
+        help="[DATABASE.]COLLECTION for --init; unset: the one most like chat messages",
     ),
     write: bool = typer.Option(False, "--write", help="write what --init proposes to eden.toml"),
     force: bool = typer.Option(

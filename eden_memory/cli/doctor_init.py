@@ -2,6 +2,8 @@
 
 import asyncio
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +11,28 @@ import typer
 from rich.console import Console
 
 from eden_memory.cli.doctor_view import table
-from eden_memory.doctor.candidates import Candidate, candidates
-from eden_memory.doctor.finding import failed
+from eden_memory.doctor.candidates import Candidate, candidates, missing_indexes, sessions_beside
+from eden_memory.doctor.finding import Finding, failed
+from eden_memory.doctor.inner_messages import listed_messages
 from eden_memory.doctor.mapping import judge_documents
-from eden_memory.doctor.proposed_findings import findings_of
+from eden_memory.doctor.proposed_findings import finding_of_listed, findings_of, findings_of_sessions
 from eden_memory.doctor.proposed_toml import Place, as_toml, merged
+from eden_memory.doctor.proposing_sessions import SessionsProposal
 from eden_memory.errors import EdenError
 from eden_memory.local.servers import mongodb_endpoint
 from eden_memory.mongo.client import connect
 from eden_memory.settings import MessagesSettings, Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a proposal rests on."""
+
+    best: Candidate
+    others: Sequence[Candidate]
+    sessions: SessionsProposal | None
+    indexes: list[Finding]
+
 
 FILE = Path("eden.toml")
 NEXT = "Then: eden doctor, eden topics apply, eden setup, eden run."
@@ -30,20 +45,19 @@ def init(settings: Settings, collection: str | None, *, write: bool, force: bool
             f"{FILE} exists", "Add --force: its [source] and [messages] are replaced, the rest stays."
         )
     found = asyncio.run(_found(settings, collection))
-    best, others = found[0], found[1:]
+    best = found.best
     said = Console(stderr=True, highlight=False, soft_wrap=True)
     said.print(f"{best.name}: the newest {len(best.documents)} documents", markup=False)
-    if others:
-        listed = ", ".join(one.name for one in others)
+    if found.others:
+        listed = ", ".join(one.name for one in found.others)
         said.print(f"these look like messages too: {listed} (--collection takes one of them)", markup=False)
-    findings = findings_of(best.proposal)
-    if not failed(findings):
-        findings += judge_documents(best.documents, _mapped(settings, best))
+    findings = _findings(settings, found)
     said.print(table(findings))
     proposed = as_toml(
         best.proposal,
         Place(best.database, best.collection, settings.mongodb.database),
         len(best.documents),
+        found.sessions,
     )
     typer.echo(proposed, nl=False)
     if failed(findings):
@@ -54,9 +68,27 @@ def init(settings: Settings, collection: str | None, *, write: bool, force: bool
         said.print(f"{FILE} is written. {NEXT}", markup=False)
 
 
-async def _found(settings: Settings, collection: str | None) -> list[Candidate]:
+async def _found(settings: Settings, collection: str | None) -> Found:
     async with connect(settings.mongodb, mongodb_endpoint(settings)) as client:
-        return await candidates(client, settings, collection)
+        best, *others = await candidates(client, settings, collection)
+        sessions = await sessions_beside(client, settings, best)
+        listed = sessions is not None and sessions.users is not None
+        indexes = await missing_indexes(client, _mapped(settings, best), best.database, listed=listed)
+        return Found(best, others, sessions, indexes)
+
+
+def _findings(settings: Settings, found: Found) -> list[Finding]:
+    """Fields first, then whether they map the documents, what stands beside these, and which indexes are missing."""
+    best = found.best
+    findings = findings_of(best.proposal)
+    if best.proposal.content is None and (inner := listed_messages(best.documents)) is not None:
+        return [finding_of_listed(inner[0])]
+    if failed(findings):
+        return findings
+    findings += judge_documents(best.documents, _mapped(settings, best))
+    if found.sessions is not None:
+        findings += findings_of_sessions(found.sessions)
+    return findings + found.indexes
 
 
 def _mapped(settings: Settings, best: Candidate) -> Settings:

@@ -1,24 +1,31 @@
 """Collections of the application that may hold its messages, the likeliest first."""
 
-from collections.abc import AsyncIterator
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.collection import AsyncCollection
-from pymongo.errors import OperationFailure
+from pymongo.errors import InvalidName, OperationFailure
 
+from eden_memory.doctor.finding import Finding
+from eden_memory.doctor.inner_messages import json_messages, listed_messages
 from eden_memory.doctor.proposing import Proposal, propose
+from eden_memory.doctor.proposing_sessions import SessionsProposal, propose_sessions
+from eden_memory.doctor.sampled_fields import is_id
+from eden_memory.doctor.source import judge_index, judge_session_index
 from eden_memory.errors import EdenError
 from eden_memory.mongo.change_stream import PLAIN
+from eden_memory.mongo.document_fields import getter
 from eden_memory.settings import Settings
 
 Client = AsyncMongoClient[dict[str, Any]]
 Row = dict[str, Any]
 SAMPLE, GLANCE = 200, 20
 """Documents of the collection that is mapped, and of each that may be."""
-LIKELY = 4
-"""So many fields of a message a collection needs to be taken unasked."""
+SESSIONS = 100
+"""Sessions of the messages that are looked for in other collections."""
 NOT_THEIRS = frozenset({"admin", "local", "config", "eden_demo"})
 """Databases of the server, and of `eden demo`."""
 
@@ -33,48 +40,112 @@ class Candidate:
     proposal: Proposal
 
     @property
+    def holds_json(self) -> bool:
+        """Whether each document holds a session and a message, the message as JSON text."""
+        paths = self.proposal
+        return None not in (paths.session_id, paths.content) and bool(
+            json_messages(self.documents, paths.content or "")
+        )
+
+    @property
     def name(self) -> str:
         """As `--collection` takes it."""
         return f"{self.database}.{self.collection}"
 
 
 async def candidates(client: Client, settings: Settings, named: str | None) -> list[Candidate]:
-    """The collection named (`DATABASE.COLLECTION`, or of the source's database); else those like chat messages."""
+    """The collections named (`DATABASE.COLLECTION`, or COLLECTION of any database), or those like chat messages."""
+    databases = await _databases(client, settings)
     if named is not None:
-        database, dot, collection = named.partition(".")
-        if not dot:
-            database, collection = settings.source_database, named
-        return [await _named(client, database, collection)]
-    found = [one async for one in _glances(client, settings)]
+        found = await _named(client, databases, named)
+    else:
+        found = await _glances(client, settings, databases)
     found.sort(key=lambda one: (-one.proposal.likeness, "messag" not in one.collection.lower(), one.name))
-    if not found:
-        raise EdenError(
-            "no collection holds documents that look like chat messages",
-            "Name it: eden doctor --init --collection DATABASE.COLLECTION",
-        )
     whole = await _sampled(_collection(client, found[0].database, found[0].collection), SAMPLE)
     return [replace(found[0], documents=whole, proposal=propose(whole)), *found[1:]]
 
 
-async def _named(client: Client, database: str, collection: str) -> Candidate:
-    documents = await _sampled(_collection(client, database, collection), SAMPLE)
-    if not documents:
+async def _named(client: Client, databases: Sequence[str], named: str) -> list[Candidate]:
+    """The collection of that whole name, in whatever databases there is one."""
+    database, dot, collection = named.partition(".")
+    places = [(one, named) for one in databases]
+    if dot and "" not in (database, collection):
+        places.insert(0, (database, collection))
+    found: list[Candidate] = []
+    for place in places:
+        if documents := await _glance(client, *place):
+            found.append(Candidate(*place, documents, propose(documents)))
+            if place[1] != named:
+                return found
+    if found:
+        return found
+    raise EdenError(
+        f"the collection {named} does not exist, is empty, or may not be read (looked into {', '.join(databases)})",
+        "Check the name and this user's rights, or write some messages first.",
+    )
+
+
+async def _glance(client: Client, database: str, collection: str) -> list[Row]:
+    """A few of the newest documents; none where this user may not read them, or there can be no such name."""
+    try:
+        return await _sampled(_collection(client, database, collection), GLANCE)
+    except (OperationFailure, InvalidName):
+        return []
+
+
+async def _glances(client: Client, settings: Settings, databases: Sequence[str]) -> list[Candidate]:
+    found: list[Candidate] = []
+    listed = ""
+    for database in databases:
+        for collection in await _collections(client, settings, database):
+            documents = await _glance(client, database, collection)
+            one = Candidate(database, collection, documents, propose(documents))
+            if one.proposal.likely or one.holds_json:
+                found.append(one)
+            elif (inner := listed_messages(documents)) is not None:
+                listed = f"; {one.name} holds several messages in each document (`{inner[0]}`)"
+    if not found:
         raise EdenError(
-            f"the collection {database}.{collection} does not exist or is empty",
-            "Check the name, or write some messages first.",
+            f"no collection holds documents that look like chat messages{listed}",
+            "Name it: eden doctor --init --collection DATABASE.COLLECTION",
         )
-    return Candidate(database, collection, documents, propose(documents))
+    return found
 
 
-async def _glances(client: Client, settings: Settings) -> AsyncIterator[Candidate]:
-    for database in await _databases(client, settings):
-        for collection in await client[database].list_collection_names(filter={"type": "collection"}):
-            if collection.startswith(("system.", settings.mongodb.prefix)):
-                continue
-            documents = await _sampled(_collection(client, database, collection), GLANCE)
-            proposal = propose(documents)
-            if proposal.likeness >= LIKELY:
-                yield Candidate(database, collection, documents, proposal)
+async def _collections(client: Client, settings: Settings, database: str) -> list[str]:
+    """The application's collections of a database."""
+    names = await client[database].list_collection_names(filter={"type": "collection"})
+    return sorted(one for one in names if not one.startswith(("system.", settings.mongodb.prefix)))
+
+
+async def sessions_beside(client: Client, settings: Settings, messages: Candidate) -> SessionsProposal | None:
+    """The collection of the same database whose ids are the sessions' of the messages; of several the fullest."""
+    if messages.proposal.session_id is None:
+        return None
+    values = map(getter(messages.proposal.session_id), messages.documents)
+    ids = list({repr(value): value for value in values if is_id(value)}.values())[:SESSIONS]
+    found: list[SessionsProposal] = []
+    for collection in await _collections(client, settings, messages.database):
+        if collection != messages.collection:
+            place = _collection(client, messages.database, collection)
+            with suppress(OperationFailure):  # this user may not read it
+                documents = await place.find({"_id": {"$in": ids}}).to_list()
+                proposal = propose_sessions(collection, documents, len(ids))
+                found += [proposal] if proposal is not None else []
+    return max(found, key=lambda one: (len(one.paths), one.described), default=None)
+
+
+async def missing_indexes(
+    client: Client, settings: Settings, database: str, *, listed: bool
+) -> list[Finding]:
+    """Of the indexes that the mapping needs, those that are not there; `listed`: sessions list their users."""
+    try:
+        indexes = await client[database][settings.messages.collection].index_information()
+    except OperationFailure:  # a view has none
+        return []
+    found = [judge_index(indexes, settings.messages)]
+    found += [] if listed else [judge_session_index(indexes, settings.messages)]
+    return [one for one in found if one.state != "ok"]
 
 
 async def _databases(client: Client, settings: Settings) -> list[str]:

@@ -12,6 +12,8 @@ from pymongo import AsyncMongoClient
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.doctor.finding import Finding
+from eden_memory.doctor.inner_messages import json_messages
+from eden_memory.doctor.proposing import Proposal
 from eden_memory.doctor.roles import meaning
 from eden_memory.domain.source.message_mapping import ROLES, MessageMapping
 from eden_memory.mongo.change_stream import PLAIN
@@ -64,6 +66,8 @@ def _usable(documents: list[dict[str, Any]], settings: Settings) -> Finding:
 def _texts(documents: list[dict[str, Any]], settings: Settings) -> Finding:
     """A wrong path for content breaks nothing and remembers nothing, so it is looked at of its own."""
     mapping = message_mapping(settings)
+    if (inner := json_messages(documents, settings.messages.content)) is not None:
+        return _json_text(settings.messages.content, inner)
     empty = sum(not _has_text(mapping, one) for one in documents)
     undated = sum(mapping.created_at(one) is None for one in documents)
     what = f"{len(documents) - empty} have text, {len(documents) - undated} say when they were written"
@@ -74,6 +78,18 @@ def _texts(documents: list[dict[str, Any]], settings: Settings) -> Finding:
         hint = f"Is the time really in `{settings.messages.created_at}`? Set EDEN_MESSAGES_CREATED_AT."
         return Finding("message texts", "warn", what, hint)
     return Finding("message texts", "ok", what)
+
+
+def _json_text(path: str, inner: Proposal) -> Finding:
+    fields = ", ".join(f"`{one}`" for one in inner.paths.values() if one is not None)
+    what = (
+        f"`{path}` holds JSON text: memory would be formed of the JSON, and no path leads to {fields} in it"
+    )
+    hint = (
+        "Store each message as a document of its own or as a field beside the text, and map that: "
+        "docs/how-to/connect-your-chat.md (Messages that are JSON text) shows it for LangChain."
+    )
+    return Finding("message texts", "fail", what, hint)
 
 
 def _authors(documents: list[dict[str, Any]], settings: Settings) -> Finding:

@@ -2,6 +2,7 @@
 
 from eden_memory.doctor.finding import Finding
 from eden_memory.doctor.proposing import ID, Proposal
+from eden_memory.doctor.proposing_sessions import SessionsProposal
 
 NOT_FOUND = {
     "session_id": Finding(
@@ -64,3 +65,31 @@ def findings_of(proposal: Proposal) -> list[Finding]:
         what = f"{proposal.without_role} of the documents have no role: they count as `other`"
         found.append(Finding("roles", "warn", what))
     return found
+
+
+def findings_of_sessions(sessions: SessionsProposal) -> list[Finding]:
+    """What the collection of sessions says, and what follows from what it lacks."""
+    what = f"`{sessions.collection}` describes {sessions.described} of the {sessions.sampled} sessions looked for"
+    found = [Finding("sessions", "ok", what)]
+    if sessions.described < sessions.sampled:
+        hint = "Leave [sessions] out, unless every session is to get a document."
+        waits = f"{what}; messages of the others form no memory before there is one"
+        found = [Finding("sessions", "warn", waits, hint)]
+    if sessions.users is None:
+        what = "no field lists the ids of a session's users: users are the authors of its messages"
+        if sessions.no_ids is not None:
+            what = f"`{sessions.no_ids}` is no list of ids: a session's users are the authors of its messages"
+        found.append(
+            Finding("sessions", "warn", what, "Write the users' ids as a list: it also says who only reads.")
+        )
+    return found
+
+
+def finding_of_listed(path: str) -> Finding:
+    """Of documents that each hold a whole session."""
+    return Finding(
+        "messages",
+        "fail",
+        f"`{path}` lists several messages in each document: a message has to be a document of its own",
+        "Write each message as a document, with the id of its session.",
+    )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from eden_memory.doctor.proposing import Proposal
+from eden_memory.doctor.proposing_sessions import SessionsProposal
 from eden_memory.errors import EdenError
 
 SECTION = re.compile(r"^\[+\s*([\w-]+)", re.MULTILINE)
@@ -22,7 +23,9 @@ class Place:
     memory_database: str
 
 
-def as_toml(proposal: Proposal, place: Place, documents: int) -> str:
+def as_toml(
+    proposal: Proposal, place: Place, documents: int, sessions: SessionsProposal | None = None
+) -> str:
     """A complete `eden.toml`: what was not found stands there as a comment."""
     return "\n".join(
         [
@@ -35,6 +38,7 @@ def as_toml(proposal: Proposal, place: Place, documents: int) -> str:
             "[source]",
             f"database = {_text(place.database)}",
             "",
+            *_sessions_section(sessions),
             "[messages]",
             f"collection = {_text(place.collection)}",
             *(_line(name, path, proposal.forms.get(name, "")) for name, path in proposal.paths.items()),
@@ -42,6 +46,15 @@ def as_toml(proposal: Proposal, place: Place, documents: int) -> str:
             "",
         ]
     )
+
+
+def _sessions_section(sessions: SessionsProposal | None) -> Iterator[str]:
+    if sessions is not None:
+        yield "[sessions]"
+        yield f"collection = {_text(sessions.collection)}"
+        for name, path in sessions.paths.items():
+            yield _line(name, path, sessions.forms.get(name, ""))
+        yield ""
 
 
 def _line(name: str, path: str | None, form: str) -> str:

@@ -23,6 +23,8 @@ from eden_memory.settings import Role
 MOST_ROLES = 12
 """Distinct values that a field may have to be a role."""
 HALF = 0.5
+LIKELY = 4
+"""So many fields of a message are enough; session, role and text are, too."""
 ID = "_id"
 ID_WORDS = frozenset({"id", "uuid", "key"})
 Weights = Mapping[str, float]
@@ -89,6 +91,11 @@ class Proposal:
         """How many fields of a message were found; 0 without a text, or where only a text was found."""
         found = sum(path not in (None, ID) for path in self.paths.values())
         return found if self.content is not None and found > 1 else 0
+
+    @property
+    def likely(self) -> bool:
+        """Whether the documents look so much like messages that their collection can be taken unasked."""
+        return self.likeness >= LIKELY or None not in (self.session_id, self.role, self.content)
 
 
 def propose(documents: Sequence[Mapping[str, Any]]) -> Proposal:

@@ -19,10 +19,23 @@ from tests.integration.mcp.written import blocks
 from tests.integration.tailer.conftest import QUICK
 from tests.integration.tailer.harness import kit
 from tests.servers import TestServers
-from tests.unit.doctor.schemas_of_chats import EXPECTED, langchain, many, nested, thread
+from tests.unit.doctor.schemas_of_chats import (
+    EXPECTED,
+    history,
+    history_json,
+    langchain,
+    many,
+    nested,
+    thread,
+)
 
 pytestmark = pytest.mark.servers
 HEADING = "Your own chat collection"
+OF_HISTORY = {
+    "EDEN_MESSAGES_COLLECTION": "message_store",
+    "EDEN_MESSAGES_SESSION_ID": "SessionId",
+    "EDEN_MESSAGES_CONTENT": "History",
+}
 
 
 @pytest.fixture
@@ -47,7 +60,7 @@ async def init(*options: str) -> Result:
     return await asyncio.to_thread(CliRunner().invoke, app, ["doctor", "--init", *options])
 
 
-@pytest.mark.parametrize("make", [langchain, thread, nested])
+@pytest.mark.parametrize("make", [langchain, thread, nested, history])
 async def test_the_messages_are_found_among_other_collections(
     settings: Settings, client: AsyncMongoClient[dict[str, Any]], folder: Path, make: Any
 ) -> None:
@@ -91,7 +104,8 @@ async def test_what_cannot_be_mapped_is_said_and_not_written(
     assert result.exit_code == 1
     assert "no field names the session" in " ".join(result.stderr.split())
     assert not (folder / "eden.toml").exists()
-    assert isinstance((await init("--collection", "nope")).exception, EdenError)
+    for name in ("nope", "no database.chat", "chat.", ".chat"):
+        assert isinstance((await init("--collection", name)).exception, EdenError), name
 
 
 async def test_readme_s_own_collection_is_read_as_it_is_written(settings: Settings) -> None:
@@ -121,3 +135,122 @@ async def test_doctor_proposes_what_readme_says(
     printed = await init()
     assert printed.exit_code == 0, printed.output
     assert tomllib.loads(printed.stdout)["messages"] == tomllib.loads(written["toml"])["messages"]
+
+
+async def test_messages_that_are_json_text_are_found_and_refused_with_what_to_do(
+    settings: Settings, client: AsyncMongoClient[dict[str, Any]], folder: Path
+) -> None:
+    await client[settings.mongodb.database]["message_store"].insert_many(many(history_json))
+    refused = await init("--write")
+    said = " ".join(refused.stderr.split())
+    assert refused.exit_code == 1
+    assert f"{settings.mongodb.database}.message_store: the newest" in said
+    assert "`History` holds JSON text" in said
+    assert "no path leads to `type`, `data.content` in it" in said
+    assert "Messages that are JSON text" in said
+    assert not (folder / "eden.toml").exists()
+    environment = {**OF_HISTORY, "EDEN_KAFKA_BOOTSTRAP": settings.kafka.bootstrap}
+    checked = await asyncio.to_thread(CliRunner().invoke, app, ["doctor", "--json"], env=environment)
+    (texts,) = [one for one in json.loads(checked.stdout)["findings"] if one["check"] == "message texts"]
+    assert (texts["state"], "holds JSON text" in texts["what"]) == ("fail", True)
+
+
+async def test_a_field_beside_the_json_is_mapped_as_the_documentation_says(
+    settings: Settings, client: AsyncMongoClient[dict[str, Any]], folder: Path
+) -> None:
+    messages = client[settings.mongodb.database]["message_store"]
+    await messages.insert_many(many(history_json))
+    async for row in messages.find():
+        await messages.update_one({"_id": row["_id"]}, {"$set": {"message": json.loads(row["History"])}})
+    found = tomllib.loads((await init()).stdout)["messages"]
+    assert (found["session_id"], found["role"], found["content"]) == (
+        "SessionId",
+        "message.type",
+        "message.data.content",
+    )
+
+
+async def test_several_messages_in_a_document_are_said_to_be_unmappable(
+    settings: Settings, client: AsyncMongoClient[dict[str, Any]], folder: Path
+) -> None:
+    messages = [one["History"] for one in many(history, 6)]
+    await client[settings.mongodb.database]["chats"].insert_one({"sessionId": "s1", "messages": messages})
+    unasked = (await init()).exception
+    assert isinstance(unasked, EdenError)
+    assert "chats holds several messages in each document (`messages`)" in unasked.what
+    named = await init("--collection", "chats", "--write")
+    assert named.exit_code == 1
+    assert "`messages` lists several messages in each document" in " ".join(named.stderr.split())
+
+
+async def test_a_collection_is_found_by_its_name_in_whatever_database_it_is(
+    settings: Settings,
+    client: AsyncMongoClient[dict[str, Any]],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("EDEN_SOURCE_DATABASE")
+    monkeypatch.setenv("EDEN_MONGODB_DATABASE", settings.mongodb.database)
+    theirs, name = f"{settings.mongodb.database}_shop", f"talk.{settings.mongodb.database}"
+    await client[theirs][name].insert_many(many(nested))
+    found = tomllib.loads((await init("--collection", name)).stdout)
+    assert (found["source"], found["messages"]["collection"]) == ({"database": theirs}, name)
+    assert found["mongodb"]["database"] == settings.mongodb.database
+    again = await init("--collection", f"{theirs}.{name}")
+    assert tomllib.loads(again.stdout) == found
+    other = f"{settings.mongodb.database}_other"
+    await client[other][name].insert_many(many(history))
+    both = await init("--collection", name)
+    assert tomllib.loads(both.stdout) == found, "the one that is more like messages"
+    assert f"these look like messages too: {other}.{name}" in " ".join(both.stderr.split())
+
+
+async def test_the_collection_of_the_sessions_is_proposed_with_what_it_says(
+    settings: Settings, client: AsyncMongoClient[dict[str, Any]], folder: Path
+) -> None:
+    database = client[settings.mongodb.database]
+    await database["chat"].insert_many(many(nested))
+    await database["users"].insert_many([{"_id": one, "name": f"Person {one}"} for one in range(4)])
+    await database["conversations"].insert_many(
+        [
+            {"_id": one, "title": f"Boat {one}", "members": [100, 101], "botId": "b1", "ownerName": "A B"}
+            for one in range(4)
+        ]
+    )
+    printed = await init("--collection", "chat", "--write")
+    assert printed.exit_code == 0, printed.output
+    read = tomllib.loads((folder / "eden.toml").read_text())
+    assert read["sessions"] == {
+        "collection": "conversations",
+        "agent_id": "botId",
+        "users": "members",
+        "title": "title",
+    }
+    assert "`conversations` describes 4 of the 4 sessions" in " ".join(printed.stderr.split())
+    assert Settings(**read).sessions.users == "members"
+
+
+async def test_sessions_that_lack_documents_or_ids_of_users_are_said_with_what_follows(
+    settings: Settings, client: AsyncMongoClient[dict[str, Any]], folder: Path
+) -> None:
+    database = client[settings.mongodb.database]
+    await database["chat"].insert_many(many(nested))
+    await database["conversations"].insert_many(
+        [{"_id": one, "members": [{"user": 100}]} for one in range(3)]
+    )
+    said = " ".join((await init("--collection", "chat")).stderr.split())
+    assert "describes 3 of the 4 sessions looked for; messages of the others form no memory" in said
+    assert "`members` is no list of ids" in said
+
+
+async def test_it_says_which_index_is_missing_for_what_it_proposes(
+    settings: Settings, client: AsyncMongoClient[dict[str, Any]], folder: Path
+) -> None:
+    chat = client[settings.mongodb.database]["chat"]
+    await chat.insert_many(many(nested))
+    said = " ".join((await init("--collection", "chat")).stderr.split())
+    assert 'db.chat.createIndex({"meta.sentAt": 1, "_id": 1})' in said
+    assert 'db.chat.createIndex({"conversation.id": 1, "from.ref.id": 1})' in said
+    await chat.create_index([("meta.sentAt", 1), ("_id", 1)])
+    await chat.create_index([("conversation.id", 1), ("from.ref.id", 1)])
+    assert "createIndex" not in (await init("--collection", "chat")).stderr

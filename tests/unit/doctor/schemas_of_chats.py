@@ -1,5 +1,6 @@
 """Messages as real applications store them: three schemas and what some leave out."""
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -65,6 +66,26 @@ def nested(number: int) -> Row:
     }
 
 
+def history(number: int) -> Row:
+    """What LangChain's MongoDBChatMessageHistory stores, the message as a document in place of its JSON."""
+    human = number % 2 == 0
+    data: Row = {
+        "content": f"The boat number {number} is due in March.",
+        "additional_kwargs": {},
+        "response_metadata": {},
+        "type": "human" if human else "ai",
+        "name": None,
+        "id": None if human else f"run--{UUID(int=number)}",
+    }
+    return {"SessionId": f"chat-{number // 10}", "History": {"type": data["type"], "data": data}}
+
+
+def history_json(number: int) -> Row:
+    """The same as LangChain stores it by itself."""
+    row = history(number)
+    return {**row, "History": json.dumps(row["History"])}
+
+
 EXPECTED: dict[Any, MessagesSettings] = {
     langchain: MessagesSettings(
         session_id="sessionId",
@@ -88,6 +109,13 @@ EXPECTED: dict[Any, MessagesSettings] = {
         user_id="from.ref.id",
         created_at="meta.sentAt",
         roles={"Customer": "user", "Bot": "assistant"},
+    ),
+    history: MessagesSettings(
+        session_id="SessionId",
+        role="History.type",
+        content="History.data.content",
+        created_at="_id",
+        roles={"human": "user", "ai": "assistant"},
     ),
 }
 
