@@ -13,7 +13,7 @@ def oldest_first(buffer: Iterable[BufferedReflection]) -> list[BufferedReflectio
 
 
 def newest(buffer: Iterable[BufferedReflection], threshold: int) -> list[BufferedReflection]:
-    """The reflections that prompts and contexts show of a buffer, oldest first."""
+    """The reflections that prompts show of a buffer, oldest first."""
     return oldest_first(buffer)[-SHOWN_OF_A_BUFFER * threshold :]
 
 

@@ -80,14 +80,14 @@ def facts(
         (
             terminal.scope_name(one.scope),
             terminal.line(one.content),
-            terminal.moment(one.formed_at),
+            terminal.moment(one.valid_from),
             f"v{one.version}" + ("" if one.active else f" retired: {one.retired_because or 'asked'}"),
             one.fact_id,
         )
         for one in page.items
     )
     terminal.show_table(
-        ("scope", "fact", "formed", "version", "id"), rows, nothing("no facts that could be shown here", user)
+        ("scope", "fact", "since", "version", "id"), rows, nothing("no facts that could be shown here", user)
     )
     _more(page)
 

@@ -11,7 +11,8 @@ from datetime import datetime, timedelta
 from html import escape
 from operator import itemgetter
 
-from eden_memory.domain.buffers import newest
+from eden_memory.constants import SHOWN_OF_A_BUFFER
+from eden_memory.domain.buffers import oldest_first
 from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.ids import split
 from eden_memory.schemas.scopes import Scope
@@ -126,23 +127,35 @@ def _joined(text: str) -> str:
 
 
 def _memories(shown: Sequence[Shown]) -> Iterator[str]:
+    """Every scope's memory, from broad to narrow; a reflection that a broader scope shows is not shown again."""
     kinds = {kind: [one for one in shown if one.scope.kind == kind] for kind in _ORDER}
-    shards = [part for one in kinds["shard"] for part in _element(_shard_tag(one), _body(one), 4)]
-    agent = [line for one in kinds["agent"] for line in _body(one)]
+    told = set[str]()
+    agent = [line for one in kinds["agent"] for line in _body(one, told)]
+    shards = [part for one in kinds["shard"] for part in _element(_shard_tag(one), _body(one, told), 4)]
     yield from _element("AgentMemory", [*agent, *shards], 2)
     for kind in ("group", "user", "session"):
         for one in kinds[kind]:
-            yield from _element(_tag(one), _body(one), 2)
+            yield from _element(_tag(one), _body(one, told), 2)
 
 
-def _body(one: Shown) -> list[str]:
-    """Blob, then the newest of the buffer, oldest first."""
-    snapshot = one.snapshot
-    blob = clean(snapshot.blob or "")
-    shown = newest(snapshot.buffer, one.limits.threshold)
-    lines = [line for item in shown if (line := one_line(item.content))]
+def _body(one: Shown, told: set[str]) -> list[str]:
+    """Blob, then the newest of the buffer, oldest first; `told` are the reflections of the context so far."""
+    blob = clean(one.snapshot.blob or "")
     parts = [f"    <Consolidated>{blob}</Consolidated>"] if blob else []
-    return parts + list(_listed("RecentReflections", lines, 4))
+    return parts + list(_listed("RecentReflections", _reflections(one, told), 4))
+
+
+def _reflections(one: Shown, told: set[str]) -> list[str]:
+    """The newest of a buffer that are not told yet; of equal ones the newest."""
+    lines: list[str] = []
+    for item in reversed(oldest_first(one.snapshot.buffer)):
+        line = one_line(item.content)
+        if line and line not in told:
+            told.add(line)
+            lines.append(line)
+            if len(lines) == SHOWN_OF_A_BUFFER * one.limits.threshold:
+                break
+    return lines[::-1]
 
 
 def _facts(tag: str, facts: Sequence[FactLine], now: datetime) -> list[str]:

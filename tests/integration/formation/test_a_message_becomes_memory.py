@@ -41,6 +41,15 @@ async def test_what_an_application_writes_stands_in_the_next_context(shared: Sys
     await until(ready, "memory_contexts holds it")
 
 
+async def test_what_two_sessions_say_alike_stands_once_in_the_context(shared: System) -> None:
+    for _ in range(2):
+        await shared.told(await shared.session("pia"), "pia", "note user: Wants short answers.")
+    session = await shared.session("pia")
+    xml = await shared.shows(session, "pia", "Wants short answers.")
+    assert len(await shared.contents("reflections", user_id=encode_id("pia"))) == 2
+    assert xml.count("Wants short answers.") == 1
+
+
 async def test_a_session_that_ends_is_consolidated_whatever_its_buffer(shared: System) -> None:
     session = await shared.session("eve")
     await shared.write(session, "eve", "note session: Eve plans a trip to Rome.")

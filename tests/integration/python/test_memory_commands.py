@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from threading import Thread
 from typing import Any
 
@@ -76,6 +77,18 @@ def test_tables_show_the_visible_and_nothing_that_a_terminal_obeys(filled: Setti
     history = run("history", "evil", "--user", "ada", "--agent", "a").stdout
     assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(shown + history)
     assert "[bold]lives" in history
+
+
+def test_facts_are_listed_with_since_when_they_hold(filled: Settings) -> None:
+    async def of_history(kit: Kit) -> None:
+        read_in = fact("read-in", ADA, "Ada has a boat.", 95)
+        await store(kit, [read_in.model_copy(update={"valid_from": datetime(2019, 5, 7, 8, 9, tzinfo=UTC)})])
+
+    on_data(filled, of_history)
+    head, *rows = run("facts", "--user", "ada", "--agent", "a").stdout.splitlines()
+    assert head.split() == ["scope", "fact", "since", "version", "id"]
+    (row,) = [one for one in rows if "Ada has a boat." in one]
+    assert "2019-05-07 08:09" in row
 
 
 def test_programs_get_json_with_a_cursor_for_the_next_page(filled: Settings) -> None:

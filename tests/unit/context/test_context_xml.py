@@ -96,6 +96,32 @@ def test_of_a_buffer_the_newest_twice_the_threshold_are_shown_oldest_first() -> 
     assert lines == [f"- insight {number}" for number in range(12, 20)]
 
 
+def test_a_reflection_that_several_windows_formed_stands_once_where_it_was_said_last() -> None:
+    said = [("Prefers tea.", 9), ("Is in Porto.", 8), ("Prefers  tea.", 7), ("Is in Lyon.", 6)]
+    buffer = tuple(reflection(text, before(hours=age), n) for n, (text, age) in enumerate(said))
+    xml = context_xml([shown(USER, buffer=buffer)], NOON, Showing())
+    assert _items(xml) == ["- Is in Porto.", "- Prefers tea.", "- Is in Lyon."]
+
+
+def test_equal_reflections_take_no_other_s_place() -> None:
+    again = [reflection("Prefers tea.", before(minutes=number), number) for number in range(20)]
+    others = [reflection(f"insight {number}", before(days=9 - number), number) for number in range(9)]
+    xml = context_xml([shown(USER, buffer=(*again, *others))], NOON, Showing())
+    assert _items(xml) == [*(f"- insight {number}" for number in range(2, 9)), "- Prefers tea."]
+
+
+def test_a_reflection_of_a_broader_scope_is_not_shown_again_in_a_narrower_one() -> None:
+    scopes = [
+        shown(one, buffer=(reflection("The office is in Lyon.", NOON),)) for one in (SESSION, USER, AGENT)
+    ]
+    root = ElementTree.fromstring(context_xml(scopes, NOON, Showing()))
+    assert [one.tag for one in root] == ["AgentMemory"]
+
+
+def _items(xml: str) -> list[str]:
+    return [line.strip() for line in xml.splitlines() if line.strip().startswith("- ")]
+
+
 def test_a_buffer_is_shown_by_when_it_was_said_whenever_it_was_formed() -> None:
     read_in = reflection("of January", before(hours=1), said_at=before(days=60))
     xml = context_xml([shown(USER, buffer=(reflection("of May", before(hours=2)), read_in))], NOON, Showing())
