@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from getpass import getuser
 from typing import Annotated, Any
 
@@ -77,7 +78,7 @@ async def _waiting(settings: Settings) -> list[str]:
         limits = window_limits(live)
         found = await pending_messages(database[live.names["messages"]], limits.least)
         held = await sessions_without_documents(database[live.names["sessions"]])
-        return list(told(found, held, limits))
+        return list(told(found, held, limits, datetime.now(UTC)))
 
 
 def _ask(kind: str, session: str, what: str, **fields: bool) -> None:

@@ -10,6 +10,7 @@ from eden_memory.local.servers import endpoints
 from eden_memory.models.providers.catalogue import embedding_model
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.setup.setup import check, set_up
+from eden_memory.mongo.trigger.pending import look_again
 from eden_memory.mongo.versions import SHARING_MEANS, settle_sharing, stored_sharing
 from eden_memory.settings import Settings
 
@@ -44,6 +45,8 @@ async def _work(settings: Settings, dimensions: int, wait: float, *, only_check:
         if only_check:
             return await check(database, names)
         made = await set_up(database, names, dimensions, wait)
+        if settings.windows.stale_hours:
+            await look_again(database[names["messages"]], names["sessions"])
         before = await stored_sharing(database, names)
         sharing = await settle_sharing(database, names, settings.memory.sharing)
         if sharing != before:

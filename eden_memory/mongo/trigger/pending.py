@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pymongo.asynchronous.collection import AsyncCollection
@@ -13,6 +13,11 @@ from eden_memory.mongo.trigger.watermark_reads import WAITS
 Row = dict[str, Any]
 MOST_MILLISECONDS = 2_500
 """The messages have no index on what waits, so all of them are looked at."""
+PENDING: Row = {"formation_id": None, "place": {"$gt": 0}}
+BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+LATE = "; some are overdue: `eden run` forms them, and looks again at those of an earlier version after `eden setup`"
+OVERDUE = timedelta(minutes=5)
+"""So long after its time a window may be still open: Watermarks come every ten seconds, and may be many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +35,6 @@ class PendingMessages:
 
 async def pending_messages(messages: AsyncCollection[Row], least: int) -> list[PendingMessages]:
     """Count what waits in `memory_messages`; PyMongoError if that takes longer than 2.5 seconds."""
-    wanted: Row = {"formation_id": None, "place": {"$gt": 0}}
     session: Row = {
         "_id": "$session_id",
         "messages": {"$sum": 1},
@@ -43,9 +47,19 @@ async def pending_messages(messages: AsyncCollection[Row], least: int) -> list[P
         "first": {"$min": "$last"},
         "last": {"$max": "$last"},
     }
-    steps: list[Row] = [{"$match": wanted}, {"$group": session}, {"$group": kind}, {"$sort": {"_id": -1}}]
+    steps: list[Row] = [{"$match": PENDING}, {"$group": session}, {"$group": kind}, {"$sort": {"_id": -1}}]
     rows = await (await messages.aggregate(steps, maxTimeMS=MOST_MILLISECONDS)).to_list()
     return [PendingMessages(enough=row.pop("_id"), **row) for row in rows]
+
+
+async def look_again(messages: AsyncCollection[Row], sessions: str) -> None:
+    """Have the next Watermark look at sessions in which something waits and for which no time is noted.
+
+    So it is where messages had waited before EDEN_WINDOWS_STALE_HOURS was set.
+    """
+    noted: Row = {"$set": {"due_at": {"$ifNull": ["$due_at", BEGINNING]}}}
+    merge: Row = {"into": sessions, "whenMatched": [noted], "whenNotMatched": "discard"}
+    await messages.aggregate([{"$match": PENDING}, {"$group": {"_id": "$session_id"}}, {"$merge": merge}])
 
 
 async def sessions_without_documents(sessions: AsyncCollection[Row]) -> int:
@@ -53,11 +67,15 @@ async def sessions_without_documents(sessions: AsyncCollection[Row]) -> int:
     return await sessions.count_documents({"unpublished": True, "waits_for": WAITS})
 
 
-def told(found: Sequence[PendingMessages], without_documents: int, limits: Limits) -> Iterator[str]:
+def told(
+    found: Sequence[PendingMessages], without_documents: int, limits: Limits, now: datetime
+) -> Iterator[str]:
     """Say what waits and when it forms, a line for each kind."""
     for one in found:
         what = f"{_count(one.messages, 'message')} in {_count(one.sessions, 'session')}"
-        yield f"waiting to be formed: {what}{_when(one, limits)}"
+        idle = limits.cold if one.enough else limits.stale
+        overdue = idle is not None and one.first + idle + OVERDUE < now
+        yield f"waiting to be formed: {what}{_when(one, limits)}{LATE if overdue else ''}"
     if without_documents:
         yield (
             f"the windows of {without_documents:,} sessions wait for a document that is not there: "

@@ -5,8 +5,11 @@ import time
 from collections.abc import AsyncGenerator
 
 import pytest
+from typer.testing import CliRunner
 
+from eden_memory.cli.main import app
 from eden_memory.domain.stage import Delivery
+from tests.integration.formation.running_system import until
 from tests.integration.formation_trigger.harness import Kit, changed
 from tests.integration.stages_on_servers import PARTITIONS
 from tests.unit.formation_trigger.records import asked, ended, gone, message, names, watermark
@@ -59,6 +62,32 @@ async def test_windows_close_for_each_reason(kit: Kit) -> None:
         assert found["s.nothing"].messages == ()
     assert not await kit.waiting()
     assert await kit.database["memory_sessions"].count_documents({"due_at": {"$exists": True}}) == 0
+
+
+async def test_what_waited_before_a_limit_was_set_forms_after_setup(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert kit.settings.mongodb.uri is not None
+    monkeypatch.setenv("EDEN_MONGODB_URI", kit.settings.mongodb.uri.get_secret_value())
+    monkeypatch.setenv("EDEN_MONGODB_DATABASE", kit.settings.mongodb.database)
+    monkeypatch.setenv("EDEN_KAFKA_BOOTSTRAP", str(kit.settings.kafka.bootstrap))
+    await kit.put([*some(2, "s.early"), *everywhere(10, 2 * 24 * 60)])
+    async with kit.running(changed(kit.settings, windows={"stale_hours": 0})):
+        await until(lambda: _wait(kit, 2), "both messages are stored")
+    assert "due_at" not in await kit.state("s.early")
+    said = await asyncio.to_thread(CliRunner().invoke, app, ["status"])
+    assert "2 messages in 1 session of fewer than 4" in said.stdout
+    assert "some are overdue" in said.stdout
+    done = await asyncio.to_thread(CliRunner().invoke, app, ["setup", "--wait", "0"])
+    assert done.exit_code == 0, done.output
+    await kit.put(everywhere(20, 2 * 24 * 60 + 1))
+    async with kit.running(), kit.topic("memory.formations") as topic:
+        (one,) = await topic.until(1)
+    assert (names(one), one.closed_because) == (["s.early-1", "s.early-2"], "stale")
+
+
+async def _wait(kit: Kit, count: int) -> bool:
+    return len(await kit.waiting()) == count
 
 
 async def test_edits_and_deletions_before_and_after_the_window(kit: Kit) -> None:
