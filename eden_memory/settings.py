@@ -203,7 +203,8 @@ class MemorySettings(Group):
         description="recalled is what is so far from unrelated (0) to the same text (1); 0: anything",
     )
     demote_names: bool = Field(
-        default=False, description="also what names a participant leaves agent and group scope"
+        default=False,
+        description="what names a participant leaves group scope too; an agent's scope never holds names of people",
     )
     sharing: Sharing | None = Field(
         None,

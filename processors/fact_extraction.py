@@ -51,7 +51,7 @@ class Case:
 
 
 class FactExtraction:
-    """`demote_names`: also what names a participant leaves agent and group scope."""
+    """`demote_names`: what names a participant leaves group scope too."""
 
     def __init__(
         self,

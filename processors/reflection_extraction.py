@@ -60,7 +60,7 @@ class Case:
 
 
 class ReflectionExtraction:
-    """`demote_names`: also what names a participant leaves agent, group and shard scope."""
+    """`demote_names`: what names a participant leaves group scope too."""
 
     def __init__(
         self,

@@ -81,7 +81,8 @@ class ExtractedFact(Statement):
 
     scope: Scope
     demoted_from: ScopeKind | None = None
-    """The broader scope that it was taken out of: it held personal identifiers, or rests on what is not shared."""
+    """The broader scope that it was taken out of: it held personal identifiers, rests on what is not
+    shared, or did not prove to be for all of the agent's users."""
 
 
 class FactsExtracted(Event, Derived):

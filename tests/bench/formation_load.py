@@ -4,9 +4,10 @@ import random
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from zlib import crc32
 
 from tests.bench.chat_load import WORDS
-from tests.model_server.script import MARK, Asked, Said, default_script
+from tests.model_server.script import MARK, Asked, Said, default_script, of_all
 
 WORDS_OF_A_MESSAGE = 28
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -60,7 +61,14 @@ def hot_script(asked: Asked) -> Said:
     if asked.kind != "facts" or not isinstance(answer, dict):
         return answer
     facts: list[dict[str, Any]] = answer["facts"]
-    return {"facts": [{**fact, "scope": "agent" if hot(fact["text"]) else "user"} for fact in facts]}
+    return {"facts": [_placed(fact) for fact in facts]}
+
+
+def _placed(fact: dict[str, Any]) -> dict[str, Any]:
+    """With codes in place of words where it is the agent's: words of a chat might be about somebody."""
+    mark, _, around = fact["text"].partition(" was mentioned")
+    codes = " ".join(f"w{crc32(word.encode()) % 9973}" for word in around.split())
+    return {**fact, **({"scope": "agent", "text": of_all(mark, codes)} if hot(mark) else {"scope": "user"})}
 
 
 def hot(text: str) -> bool:

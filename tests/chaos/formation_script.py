@@ -3,7 +3,15 @@
 from hashlib import sha256
 from typing import Any
 
-from tests.model_server.script import MARK, Asked, Said, default_script, marked_facts, three_reflections
+from tests.model_server.script import (
+    MARK,
+    Asked,
+    Said,
+    default_script,
+    marked_facts,
+    of_all,
+    three_reflections,
+)
 
 AGENT_EVERY = 4
 """Every so many markers' facts are the agent's; the others are their user's."""
@@ -34,7 +42,7 @@ def _placed(fact: dict[str, Any], asked: Asked) -> dict[str, Any]:
     found = MARK.search(fact["text"])
     assert found is not None
     broad = of_agent(found[0]) and "agent" in asked.labels
-    return {**fact, "scope": "agent"} if broad else fact
+    return {**fact, "scope": "agent", "text": of_all(found[0])} if broad else fact
 
 
 def _of_the_agent(asked: Asked) -> list[dict[str, Any]]:
@@ -44,4 +52,4 @@ def _of_the_agent(asked: Asked) -> list[dict[str, Any]]:
     if found is None or not of_agent(found[0]) or "agent" not in asked.labels:
         return []
     name = "m" + sha256(asked.user.encode()).hexdigest()[:10]  # ten digits alone would be a telephone number
-    return [{"text": f"The project turned to matter {name}.", "scope": "agent", "messages": numbers}]
+    return [{"text": f"The company turned to matter {name}.", "scope": "agent", "messages": numbers}]

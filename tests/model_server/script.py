@@ -104,7 +104,9 @@ def marked_facts(asked: Asked) -> dict[str, Any]:
     return {
         "facts": [
             {
-                "text": f"{mark[0]} was mentioned {_around(text, mark)}".strip(),
+                "text": of_all(mark[0])
+                if scope == "agent"
+                else f"{mark[0]} was mentioned {_around(text, mark)}".strip(),
                 "scope": scope,
                 "messages": [number],
             }
@@ -112,6 +114,11 @@ def marked_facts(asked: Asked) -> dict[str, Any]:
             if (mark := MARK.search(text))
         ]
     }
+
+
+def of_all(mark: str, around: str = "") -> str:
+    """As an agent may hold it: of nobody (eden_memory.domain.extraction.agent_wide)."""
+    return f"The company noted {mark} {around}".strip()
 
 
 def _around(text: str, mark: re.Match[str]) -> str:

@@ -5,13 +5,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from eden_memory.domain.extraction.agent_wide import is_agent_wide
 from eden_memory.domain.extraction.briefs import of_authors
 from eden_memory.domain.extraction.demotion import is_personal, names_one_of
 from eden_memory.domain.extraction.transcript import Transcript
-from eden_memory.domain.windows.own_sessions import whose
+from eden_memory.domain.windows.own_sessions import given_to_all, whose
 from eden_memory.forgotten import Marks
 from eden_memory.schemas.answers import StatedFact, StatedReflection
 from eden_memory.schemas.events.formation import Window
+from eden_memory.schemas.ids import split
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope, ScopeKind
 from eden_memory.scope_limits import label_of
@@ -21,6 +23,7 @@ _NOT_TEXT = re.compile(
     "[\u0000-\u001f\u007f-\u009f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufffe\uffff\U000e0000-\U000e007f]"
 )
 _OPEN_TO_OTHERS: frozenset[ScopeKind] = frozenset({"agent", "group", "shard"})
+_OF_THE_AGENT: frozenset[ScopeKind] = frozenset({"agent", "shard"})
 _VOUCHED = frozenset({"assistant", "system"})
 """Roles that speak for the agent: no user's words, and no tool's."""
 
@@ -103,15 +106,20 @@ class Placing:
         self, named: Scope, text: str, sources: Sequence[SourceMessage], *, whole: bool
     ) -> Scope | None:
         """Where an item may go; None: nowhere."""
-        is_anothers = self._is_anothers(named, text)
-        if not is_anothers and self._is_unvouched(named, sources):
+        if self._is_anothers(named, text):
+            return self._users(text, sources, whole=whole)
+        if self._is_unvouched(named, sources):
             return self._home("session")
-        if not is_anothers and named.kind != "user":
+        if named.kind != "user" and self._is_for_all(named, text, sources):
             return named
+        shared = self._home("group") if named.kind != "user" else None
+        return self._users(text, sources, whole=whole) or shared or self._home("session")
+
+    def _users(self, text: str, sources: Sequence[SourceMessage], *, whole: bool) -> Scope | None:
+        """The one user's scope, or that of the one author of it all."""
         if not of_authors(self.window):
             return self._home("user")
-        own = None if whole else self._authors_own(text, sources)
-        return own if own is not None or is_anothers else self._home("session")
+        return None if whole else self._authors_own(text, sources)
 
     def _authors_own(self, text: str, sources: Sequence[SourceMessage]) -> Scope | None:
         """The scope of the one author of all that it rests on, if it names no other who speaks here."""
@@ -137,6 +145,19 @@ class Placing:
             return False
         return is_personal(text) or names_one_of(text, self.rules.names)
 
+    def _is_for_all(self, scope: Scope, text: str, sources: Sequence[SourceMessage]) -> bool:
+        """Whether the agent's users may all see it; what was given to all needs no proof, a group has its own."""
+        if scope.kind not in _OF_THE_AGENT or given_to_all(self.window.session_id):
+            return True
+        names = {*self.transcript.speakers_but(()), *(split(one)[1] for one in self.window.participants)}
+        vouched = scope.kind == "shard" or self._agents_alone(sources)
+        return is_agent_wide(text, names, self.transcript.texts_of(sources), vouched=vouched)
+
+    def _agents_alone(self, sources: Sequence[SourceMessage]) -> bool:
+        """Whether no user's words can be behind it, and no tool's."""
+        heard = self.transcript.roles_of(self.transcript.sources) - _VOUCHED - {"tool"}
+        return not (self.window.participants or heard) and self.transcript.roles_of(sources) <= _VOUCHED
+
     def _is_unvouched(self, scope: Scope, sources: Sequence[SourceMessage]) -> bool:
         """Whether others would see what neither the agent nor the system said, where sharing is private.
 
@@ -149,7 +170,7 @@ class Placing:
         return whose(window.session_id) is None and not self.transcript.roles_of(sources) <= _VOUCHED
 
     def _home(self, kind: ScopeKind) -> Scope | None:
-        """The user's scope, which a session with several users lacks, or the session's, which facts lack."""
+        """The one of this kind; several users have no scope of a user, and facts none of a session."""
         return next((one for one in self.rules.scopes if one.kind == kind), None)
 
     def _full(self, scope: Scope, taken: Counter[str]) -> bool:

@@ -59,6 +59,15 @@ class Transcript:
             if source.message_id in wanted
         }
 
+    def texts_of(self, sources: Iterable[SourceMessage]) -> list[str]:
+        """What these messages say, tools' apart."""
+        wanted = {one.message_id for one in sources}
+        return [
+            line.text
+            for line, source in zip(self.lines, self.sources, strict=True)
+            if source.message_id in wanted and line.role != "tool"
+        ]
+
 
 def transcript(stored: StoredWindow, window: Window, marks: Marks, shown: Sequence[str] = ()) -> Transcript:
     """The messages of a window that have a text and are not forgotten.

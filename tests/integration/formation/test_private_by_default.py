@@ -21,7 +21,9 @@ pytestmark = pytest.mark.servers
 SAID = "The team meets Dr. Voss every Monday in Utrecht about Tom's depression."
 REPEATED = "I noted that the team meets Dr. Voss in Utrecht about depression."
 SECRETS = ("depression", "Voss")
+FOR_ALL = "The office in Haarlem closes at six every Monday."
 FOUND: dict[Sharing, bool] = {"private": False, "team": True}
+"""Whether others find what one user says and what proves to be for all."""
 
 
 def greedy(asked: Asked) -> Said:
@@ -87,27 +89,33 @@ def shows(text: Any) -> bool:
     return any(one in str(text) for one in SECRETS)
 
 
-async def test_what_one_user_says_is_found_by_others_only_in_a_team(running: System, mode: Sharing) -> None:
-    await wrote(running, await running.session("dora"), ("user", "dora", SAID), ("assistant", None, REPEATED))
+async def test_others_find_in_a_team_what_is_for_all_and_never_what_is_of_a_person(
+    running: System, mode: Sharing
+) -> None:
+    said = (("user", "dora", SAID), ("assistant", None, REPEATED), ("user", "dora", FOR_ALL))
+    await wrote(running, await running.session("dora"), *said)
     bobs = await running.session("bob")
     search = running.service.search_facts
+    questions = ("Tom depression", "Dr. Voss Utrecht Monday", "When does the office close?")
 
     async def own() -> bool:
-        return shows(await search("Who has depression?", user="dora"))
+        found = str(await search(questions, user="dora", top_k=50))
+        return shows(found) and FOR_ALL in found
 
     await until(own, "whoever said it finds it")
-    for question in ("Tom depression", "Dr. Voss Utrecht Monday"):
-        assert shows(await search(question, user="bob")) == FOUND[mode]
-        assert shows(await search(question)) == FOUND[mode], "nobody named"
-    assert shows((await running.service.list_facts(user="bob")).items) == FOUND[mode]
-    by_rules = running.settings.llm == "offline"  # rules make no reflection of it
-    assert shows((await running.service.list_reflections(user="bob")).items) == (FOUND[mode] and not by_rules)
-    assert shows(await running.context(bobs, "bob")) == FOUND[mode]
+    listed = running.service.list_facts, running.service.list_reflections
+    shown = [await search(one, user=user, top_k=50) for one in questions for user in ("bob", None)]
+    shown += [(await of(user="bob")).items for of in listed]
+    shown += [await running.context(bobs, "bob")]
     async with chat_upstream() as upstream:
         placed = behind(running.settings, upstream.openai_url, agent_id=AGENT)
         async with chats_of(placed, upstream) as chats:
             await chats.say("How is Tom?", user="bob", memory_id=bobs)
-            assert shows(chats.came.messages) == FOUND[mode]
+            shown += [chats.came.messages]
+    assert not any(map(shows, shown))
+    by_rules = running.settings.llm == "offline"  # rules make no reflection of it
+    seen = [FOR_ALL in str(one) for one in shown]
+    assert seen == [FOUND[mode] and not (by_rules and at == 7) for at in range(len(shown))]
 
 
 async def test_an_added_text_is_its_users_alone_and_without_a_user_the_agents(running: System) -> None:
@@ -132,7 +140,7 @@ async def test_without_users_the_agent_learns_from_itself_and_in_private_never_f
         await running.session(),
         ("assistant", None, "The nightly import ran in Porto."),
         ("tool", None, "Customer Vera Lind owes 300 euros."),
-        ("system", None, "The depot moved to Braga."),
+        ("system", None, "The depot is in Braga."),
     )
 
     async def stored() -> bool:
@@ -141,14 +149,19 @@ async def test_without_users_the_agent_learns_from_itself_and_in_private_never_f
 
     await until(stored, "what was said is remembered")
     assert await kinds(running, "facts", "Porto|Braga") == {"agent"}
-    assert ("agent" in await kinds(running, "facts", "Vera")) == FOUND[mode]
-    assert await kinds(running, "reflections", "Vera") == ({"agent"} if FOUND[mode] else {"session"})
+    assert await kinds(running, "facts", "Vera") == set()
+    assert await kinds(running, "reflections", "Vera") == {"session"}
     nameless = await running.session()
     await wrote(
-        running, nameless, ("user", None, "Our tenant Ines is ill."), ("assistant", None, "Ines is ill.")
+        running,
+        nameless,
+        ("user", None, "Our tenant Ines is ill."),
+        ("assistant", None, "Ines is ill."),
+        ("user", None, FOR_ALL),
     )
     assert await extracted(running, nameless) == ({"agent"} if FOUND[mode] else set())
-    assert await kinds(running, "reflections", "Ines") == ({"agent"} if FOUND[mode] else {"session"})
+    assert await kinds(running, "facts", "Ines") == set()
+    assert await kinds(running, "reflections", "Ines") == {"session"}
 
 
 @pytest.mark.parametrize("running", ["scripted"], indirect=True)

@@ -1,4 +1,4 @@
-"""Secrets told in users' sessions, asked for at every door by everybody else: both modes, by rules and by a model."""
+"""Secrets told in users' sessions, asked for at every door by everybody else: all modes, by rules and by a model."""
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
@@ -24,9 +24,11 @@ TOOL = "Customer Vera Lind owes Dr. Ruiz 300 euros in Gouda."
 ADDED = "Rui's boat in Faro is called Gaivota."
 JOINED = "Nadia moved to Tartu in May."
 SECRETS = ("Voss", "depression", "Quist", "asthma", "Brandt", "insomnia", "Ruiz", "Vera", "Gaivota", "Tartu")
+OPEN = "Haarlem"
+FOR_ALL = f"The office in {OPEN} closes at six every Monday."
 QUESTIONS = (
     "Who has depression, asthma or insomnia?",
-    "Dr. Voss Dr. Quist Dr. Brandt Dr. Ruiz",
+    "Dr. Voss Dr. Quist Dr. Brandt Dr. Ruiz Haarlem",
     "What did I say about Gaivota and Tartu?",
 )
 
@@ -51,8 +53,8 @@ class World:
 
 
 def told_by(said: dict[str, str]) -> dict[str, set[str]]:
-    """The secrets by door."""
-    found = {name: {one for one in SECRETS if one in text} for name, text in said.items()}
+    """The secrets by door, and what is for all."""
+    found = {name: {one for one in (*SECRETS, OPEN) if one in text} for name, text in said.items()}
     return {name: words for name, words in found.items() if words}
 
 
@@ -73,7 +75,8 @@ async def world(settings: Settings, mode: str, llm: str) -> AsyncGenerator[World
 async def told(running: System) -> tuple[Asker, ...]:
     """Everything is said and formed; those who may not find it."""
     alone = await running.session("dora")
-    await wrote(running, alone, ("user", "dora", ALONE), ("assistant", None, REPEATED), ("tool", None, TOOL))
+    said = (("user", "dora", ALONE), ("assistant", None, REPEATED), ("tool", None, TOOL))
+    await wrote(running, alone, *said, ("user", "dora", FOR_ALL))
     both = await running.session("dora", "eva")
     await wrote(running, both, ("user", "dora", SHARED), ("user", "eva", "Good morning."))
     club = await running.session("dora", "eva", group_id="club")
@@ -107,30 +110,20 @@ async def told(running: System) -> tuple[Asker, ...]:
     )
 
 
-@pytest.mark.parametrize(
-    ("mode", "llm"),
-    [
-        ("private-session", "scripted"),
-        ("private-session", "offline"),
-        ("private-authors", "scripted"),
-        ("team-session", "scripted"),
-        ("team-session", "offline"),
-    ],
-)
-async def test_only_who_heard_a_secret_finds_it_and_in_a_team_all(world: World, llm: str) -> None:
+@pytest.mark.parametrize("mode", ["private-session", "private-authors", "team-session", "team-authors"])
+@pytest.mark.parametrize("llm", ["scripted", "offline"])
+async def test_only_who_heard_a_secret_finds_it_and_in_a_team_all_find_what_is_for_all(
+    world: World, llm: str
+) -> None:
     mine = {word for words in (await world.found(world.dora)).values() for word in words}
-    assert {"Voss", "depression", "Gaivota", "Tartu"} <= mine, "dora finds what she said alone"
+    assert {"Voss", "depression", "Gaivota", "Tartu", OPEN} <= mine, "dora finds what she said alone"
     for asker in world.others:
-        crossed = await world.found(asker)
-        if world.sharing == "private":
-            assert crossed == {}, asker
-        else:
-            everywhere = {word for words in crossed.values() for word in words}
-            assert {"Voss", "depression"} <= everywhere, f"in a team all find what is said: {asker}"
-            assert not everywhere & {"Gaivota"}, "what is added for a user is theirs in both"
+        crossed = {word for words in (await world.found(asker)).values() for word in words}
+        assert crossed == ({OPEN} if world.sharing == "team" else set()), asker
     if llm == "scripted":  # the doors are the same, and each command is a process
         slow = told_by(await world.doors.slow(world.others[2], QUESTIONS))
         assert bool(slow) == (world.sharing == "team"), slow
+        assert all(words == {OPEN} for words in slow.values()), slow
     async with Memory(world.doors.running.settings) as memory:
         crew = memory.agent("crew")
         for user in (None, "bob", "dora"):

@@ -18,13 +18,13 @@ from tests.model_server.serving import serving
 
 pytestmark = pytest.mark.servers
 FACT, NOTE, ABSORBED = (
-    "Tom has depression.",
-    "The team worries about depression.",
-    "Depression is a topic here.",
+    "The office keeps larkspur in the vault.",
+    "The team worries about larkspur.",
+    "The team talks of larkspur.",
 )
-SECRET = "epression"
+SECRET = "arkspur"
 PLAIN = "The depot is in Braga."
-QUESTIONS = ("Who has depression?", "Where is the depot?", "What did I say about depression?")
+QUESTIONS = ("Where is larkspur?", "Where is the depot?", "What did I say about larkspur?")
 
 
 def keep(asked: Asked) -> Any:
@@ -92,7 +92,11 @@ async def learned(running: System) -> None:
     """A fact, a reflection and a blob of the agent that rest on what dora said, and a fact that does not."""
     doras = await running.session("dora")
     await running.told(
-        doras, "dora", f"fact agent: {FACT}", f"note agent: {ABSORBED}", "note agent: Depression again."
+        doras,
+        "dora",
+        f"fact agent: {FACT}",
+        f"note agent: {ABSORBED}",
+        "note agent: The team talks of larkspur again.",
     )
 
     async def consolidated() -> bool:

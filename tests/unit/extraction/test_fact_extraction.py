@@ -144,11 +144,11 @@ async def test_contact_data_of_a_session_with_several_users_is_dropped() -> None
     assert bench.counted.left == {"personal": 1}
 
 
-@pytest.mark.parametrize(("strict", "scope"), [(False, AGENT_SCOPE), (True, USER_SCOPE)])
+@pytest.mark.parametrize(("strict", "scope"), [(False, GROUP_SCOPE), (True, USER_SCOPE)])
 async def test_the_stricter_setting_also_keeps_names_of_participants_from_others(
     strict: bool, scope: object
 ) -> None:
-    bench = Bench(talk("a"), stating(fact("Mara ordered eleven bolts.", "agent", 1)), demote_names=strict)
+    bench = Bench(talk("a"), stating(fact("Mara ordered eleven bolts.", "group", 1)), demote_names=strict)
     extracted, _ = await bench.facts()
     assert extracted.facts[0].scope == scope
 

@@ -65,7 +65,7 @@ def brief(bench: Bench, label: str) -> ScopeBrief:
 
 async def test_one_call_forms_reflections_of_all_scopes_and_shards() -> None:
     stated = (
-        reflection("Larch is scarce this year.", "agent", 1),
+        reflection("The office has little larch this year.", "agent", 1),
         reflection("Port 3 fails on Mondays.", "shard:known outages", 2),
         reflection("Wants short numbered lists.", "user", 2),
         reflection("Wants no tables.", "user"),
@@ -164,7 +164,11 @@ async def test_what_rests_on_messages_forgotten_meanwhile_is_dropped() -> None:
 
 
 async def test_limits_hold_per_scope_and_a_streams_own_come_first() -> None:
-    many = [reflection(f"Insight {n}.", scope) for scope in ("user", "agent", "session") for n in range(6)]
+    many = [
+        reflection(f"The team had insight {n}.", scope)
+        for scope in ("user", "agent", "session")
+        for n in range(6)
+    ]
     bench = Bench(talk("a"), reflecting(*many))
     bench.kept.streams["agent"] = Stream(_id="x", agent_id=AGENT, scope="agent", min_items=1, max_items=5)
     formed, _ = await bench.reflections()

@@ -32,7 +32,7 @@ from eden_memory.schemas.events import (
 from eden_memory.schemas.events.base import Event
 from eden_memory.schemas.events.formation import ClosedBecause
 from eden_memory.schemas.provenance import Call, MessageRef
-from eden_memory.schemas.scopes import Scope
+from eden_memory.schemas.scopes import Scope, SharedSessions, Sharing
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 AGENT, SESSION, MARA, TOM = "s.juniper", "s.talk", "s.mara", "s.tom"
@@ -73,12 +73,15 @@ class Talk:
     because: ClosedBecause = "messages"
     names: Mapping[str, str] = field(default_factory=lambda: {MARA: "Mara Lind", AGENT: "Juniper"})
     private: tuple[str, ...] = ()
+    sharing: Sharing = "team"
+    shared_sessions: SharedSessions = "session"
+    session: str = SESSION
 
     @property
     def requested(self) -> FormationRequested:
         return FormationRequested(
             formation_id=FORMATION,
-            session_id=SESSION,
+            session_id=self.session,
             seq=1,
             agent_id=AGENT,
             users=self.participants,
@@ -92,13 +95,15 @@ class Talk:
             closed_because=self.because,
             closed_at=NOON + timedelta(hours=1),
             settings_version="v1",
+            sharing=self.sharing,
+            shared_sessions=self.shared_sessions,
         )
 
     @property
     def stored(self) -> StoredWindow:
         window = self.requested
         closed = Closed((), self.because, window.closed_at)
-        return StoredWindow(FORMATION, SESSION, 1, self.messages, closed, None, dict(self.names), window)
+        return StoredWindow(FORMATION, self.session, 1, self.messages, closed, None, dict(self.names), window)
 
 
 def talk(*texts: str, **fields: object) -> Talk:
