@@ -56,7 +56,7 @@ class ReflectionFormed(Event, Derived):
     private: bool = False
     """Never propagated."""
     demoted_from: ScopeKind | None = None
-    """The broader scope that it was taken out of, because it held personal identifiers."""
+    """The broader scope that it was taken out of, because it is not for all who see that."""
     propagated_from: Propagated | None = None
     asked_by: str | None = Field(None, max_length=256)
     """Who added or imported it."""

@@ -76,7 +76,11 @@ class Live:
             await self.doors_used(session)
             await self.scraped()
         await self.chat(
-            "una", "note user: Sails.", "note user: Rows.", "note agent: Boats need care.", items=3
+            "una",
+            "note user: Sails.",
+            "note user: Rows.",
+            "note agent: The company cares for boats.",
+            items=3,
         )
         await self.unreadable()
 

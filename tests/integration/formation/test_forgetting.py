@@ -167,10 +167,14 @@ async def held(shared: System, message: str) -> bool:
 async def test_a_forgotten_user_leaves_nothing_and_others_are_untouched(shared: System) -> None:
     session, other = await shared.session("jon"), await shared.session("kim")
     await shared.told(
-        session, "jon", "fact user: Jon is from Pskov.", "note agent: People from Pskov like tea.", "hello"
+        session,
+        "jon",
+        "fact user: Jon is from Pskov.",
+        "note agent: The office in Pskov serves tea.",
+        "hello",
     )
     await shared.told(other, "kim", "fact user: Kim is from Turku.")
-    await shared.shows(other, "kim", "Pskov like tea", "Kim is from Turku.")
+    await shared.shows(other, "kim", "Pskov serves tea", "Kim is from Turku.")
     await shared.forget("user", "jon")
     await gone(shared, "Pskov")
     await shared.shows(other, "kim", "Kim is from Turku.", without=["Pskov"])

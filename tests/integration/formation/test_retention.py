@@ -161,8 +161,8 @@ async def test_an_agents_retention_is_that_of_its_streams(keeping: System) -> No
         {"_id": "s.month/agent", "agent_id": "s.month", "scope": "agent", "retention_days": 30}
     )
     session = await keeping.session("ida", agent_id="month")
-    await keeping.told(session, "ida", "fact agent: The pool opens at six.", "fact user: Ida swims.")
-    pool, ida = await fact(keeping, "The pool opens at six."), await fact(keeping, "Ida swims.")
+    await keeping.told(session, "ida", "fact agent: The office opens at six.", "fact user: Ida swims.")
+    pool, ida = await fact(keeping, "The office opens at six."), await fact(keeping, "Ida swims.")
     assert pool["expires_at"] == max(one["time"] for one in pool["sources"]) + 30 * DAY
     assert ida["expires_at"] is None
 

@@ -47,7 +47,7 @@ async def test_in_a_session_of_several_users_no_memory_of_one_is_formed_or_shown
     await shared.shows(alone, "quin", "gout", "shy")
     await shared.write(together, "quin", "fact user: Quin is broke.", "note user: Quin is sad.")
     names = await shared.write(
-        together, "rob", "note session: They plan a tour.", "fact agent: Oslo has a fjord."
+        together, "rob", "note session: They plan a tour.", "fact agent: The office in Oslo has a fjord."
     )
     await shared.form(together)
     await shared.formed(names, 2)

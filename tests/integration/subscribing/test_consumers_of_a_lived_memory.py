@@ -55,7 +55,7 @@ async def _live(here: System) -> None:
         first, "ana", "fact user: same-town Porto instead.", "fact user: same-pet is called Mo, moreover."
     )
     other = await here.session("bob")
-    await here.told(other, "bob", "fact user: same-boat is red.", "fact agent: The yard has a crane.")
+    await here.told(other, "bob", "fact user: same-boat is red.", "fact agent: The company has a crane.")
     await quiet(here)
     (pet,) = [row async for row in here.memory("facts").find({"content": {"$regex": "Mo"}, "active": True})]
     await here.service.retire(pet["_id"], user="ana")
