@@ -112,7 +112,8 @@ class Placing:
             return self._home("session")
         if named.kind != "user" and self._is_for_all(named, text, sources):
             return named
-        shared = self._home("group") if named.kind != "user" else None
+        heard = named.kind != "user" and len(self.window.participants) > 1
+        shared = self._home("group") if heard else None
         return self._users(text, sources, whole=whole) or shared or self._home("session")
 
     def _users(self, text: str, sources: Sequence[SourceMessage], *, whole: bool) -> Scope | None:

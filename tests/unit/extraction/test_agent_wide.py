@@ -60,11 +60,12 @@ async def test_most_of_what_is_for_all_stays_the_agents() -> None:
         ((AGENT_SCOPE, GROUP_SCOPE, USER_SCOPE, SESSION_SCOPE), (MARA,), "session", USER_SCOPE),
         ((AGENT_SCOPE, GROUP_SCOPE, SESSION_SCOPE), (MARA, TOM), "session", GROUP_SCOPE),
         ((AGENT_SCOPE, SESSION_SCOPE), (MARA, TOM), "session", SESSION_SCOPE),
+        ((AGENT_SCOPE, GROUP_SCOPE, SESSION_SCOPE), (MARA,), "session", SESSION_SCOPE),
         ((AGENT_SCOPE, GROUP_SCOPE, *BOTH, SESSION_SCOPE), (MARA, TOM), "authors", USER_SCOPE),
     ],
-    ids=["one user", "a group", "several users", "authors"],
+    ids=["one user", "a group", "several users", "one user without user memory", "authors"],
 )
-async def test_what_is_not_proven_goes_to_the_user_else_the_group_else_the_session(
+async def test_what_is_not_proven_goes_to_the_user_or_the_group_of_several_else_the_session(
     scopes: tuple[Scope, ...], users: tuple[str, ...], mode: SharedSessions, scope: Scope
 ) -> None:
     window = Talk((said(1, DIET),), scopes, users, sharing="team", shared_sessions=mode)
