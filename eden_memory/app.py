@@ -20,7 +20,7 @@ from eden_memory.kafka.preflight import topics_exist
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.census import count_documents
-from eden_memory.mongo.client import connect
+from eden_memory.mongo.client import connect, hosts
 from eden_memory.mongo.consumption import MongoMarks
 from eden_memory.mongo.context.context_watch import ContextWatch
 from eden_memory.mongo.leases import MongoLease
@@ -67,8 +67,8 @@ WRITER, UNTIL_CONSUMED = "atlas-writer", "until consumed"
 JANITOR_LEASE_SECONDS = 60.0
 LAG_LEASE_SECONDS = 6.0
 RETIRING, RETIRING_LEASE_SECONDS = "retiring", 15.0
-MONGODB_HINT = "Check EDEN_MONGODB_URI, or start the local servers: eden up"
-SERVERS_HINT = "Check EDEN_MONGODB_URI and EDEN_KAFKA_BOOTSTRAP, or start the local servers: eden up"
+MONGODB_HINT = "Check EDEN_MONGODB_URI, or start the local servers with `eden up`."
+SERVERS_HINT = "Check EDEN_MONGODB_URI and EDEN_KAFKA_BOOTSTRAP, or start the local servers with `eden up`."
 
 TAILER, JANITOR, LAG = "tailer", "janitor", "lag"
 PARTS = (TAILER, *pipeline.NAMES, JANITOR, LAG)
@@ -93,7 +93,10 @@ async def following(
     wanted, run = _wanted(names), settings.run
     async with AsyncExitStack() as stack:
         live = await until_there(
-            lambda: stack.enter_async_context(_live(settings)), "MongoDB", run.start_seconds, MONGODB_HINT
+            lambda: stack.enter_async_context(_live(settings)),
+            _mongodb(settings),
+            run.start_seconds,
+            MONGODB_HINT,
         )
         placed = Placed(
             lambda one: _parts(settings.placed(one), wanted, new_source=new_source),
@@ -146,9 +149,9 @@ async def _entered(
     if LAG in wanted:
         parts.append(await stack.enter_async_context(lag_export(settings)))
     if set(wanted) & set(pipeline.NAMES):
-        await until_there(lambda: _collections_ready(settings), "MongoDB", patience, MONGODB_HINT)
+        await until_there(lambda: _collections_ready(settings), _mongodb(settings), patience, MONGODB_HINT)
         stages = partial(_stages, settings, wanted, stack)
-        parts.extend(await until_there(stages, "MongoDB or Kafka", patience, SERVERS_HINT))
+        parts.extend(await until_there(stages, _servers(settings), patience, SERVERS_HINT))
     if WRITER in wanted:
         parts.append(await stack.enter_async_context(shadowing(settings, stage_parts)))
     return parts
@@ -156,6 +159,14 @@ async def _entered(
 
 async def _stages(settings: Settings, names: Collection[str], stack: AsyncExitStack) -> list[Part]:
     return await stack.enter_async_context(stage_parts(settings, names))
+
+
+def _mongodb(settings: Settings) -> str:
+    return f"MongoDB at {hosts(endpoints(settings).mongodb)}"
+
+
+def _servers(settings: Settings) -> str:
+    return f"{_mongodb(settings)}, or Kafka at {endpoints(settings).kafka},"
 
 
 async def _collections_ready(settings: Settings) -> None:

@@ -1,7 +1,10 @@
 """Structured logs: lines for people on a terminal, JSON otherwise; of errors only what `describe` says of them."""
 
 import logging
+import math
+import shutil
 import sys
+import textwrap
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, MutableMapping
@@ -14,9 +17,18 @@ import structlog
 
 from eden_memory.error_text import describe, describe_with_trace
 
+INDENT = " " * 9
+"""Under the time of day."""
+COLORS = {"warning": 33, "error": 31, "critical": 31}
 LEVELS = frozenset({"debug", "info", "warning", "error", "critical"})
 MOST_KINDS = 20
 """Kinds of lines that one library's logger may begin in a minute."""
+PASSING = frozenset(
+    {"GroupCoordinatorNotAvailableError", "GroupLoadInProgressError", "NotCoordinatorForGroupError"}
+)
+"""Errors that a consumer meets while its group's coordinator is being chosen, and cures by asking again."""
+PASSING_SECONDS = 15.0
+"""What goes on for longer is an error all the same."""
 LIBRARY = logging.getLogger("eden_memory")
 LIBRARY.addHandler(logging.NullHandler())
 
@@ -59,10 +71,13 @@ class LibraryLines(logging.Handler):
         self._repeated: Counter[tuple[str, str]] = Counter()
         self._newest: dict[tuple[str, str], logging.LogRecord] = {}
         self._told = clock()
+        self._passing_since = self._passing_at = -math.inf
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a line, or count the record for the next one."""
         now, kind = self._clock(), (record.name, str(record.msg))
+        if self._passing(record, now):
+            return
         self._seen = {one: at for one, at in self._seen.items() if now - at < self._seconds}
         if kind not in self._seen and sum(name == record.name for name, _ in self._seen) >= MOST_KINDS:
             kind = (record.name, "")  # messages that are formatted beforehand are all different
@@ -74,6 +89,15 @@ class LibraryLines(logging.Handler):
         self._seen[kind] = now
         if now - self._told >= self._seconds:
             self._tell(now)
+
+    def _passing(self, record: logging.LogRecord, now: float) -> bool:
+        """Whether it is what a group meets when it is new or ends, and has not gone on for long."""
+        if not any(type(one).__name__ in PASSING for one in _arguments(record)):
+            return False
+        if now - self._passing_at > self._seconds:
+            self._passing_since = now
+        self._passing_at = now
+        return now - self._passing_since < PASSING_SECONDS
 
     def close(self) -> None:
         """Say at the end what no line has said yet."""
@@ -105,7 +129,7 @@ def configure(*, debug: bool = False) -> None:
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.StackInfoRenderer(),
             _describe_errors,
-            _for_people() if people else structlog.processors.JSONRenderer(),
+            _for_people if people else structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG if debug else logging.INFO),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
@@ -119,7 +143,7 @@ def warnings_only() -> Generator[None]:
     """For a command that prints an answer: what is logged meanwhile goes to standard error, from warnings on."""
     before = structlog.get_config()
     structlog.configure(
-        processors=[structlog.processors.add_log_level, _describe_errors, _for_people(colors=False)],
+        processors=[structlog.processors.add_log_level, _describe_errors, _for_people],
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
         logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
         cache_logger_on_first_use=False,
@@ -130,8 +154,30 @@ def warnings_only() -> Generator[None]:
         structlog.configure(**before)
 
 
-def _for_people(*, colors: bool = True) -> structlog.dev.ConsoleRenderer:
-    return structlog.dev.ConsoleRenderer(colors=colors)
+def _for_people(_: object, __: str, line: MutableMapping[str, Any]) -> str:
+    """Return a line as people read it: the time of day, what happened, its fields; wrapped to their terminal."""
+    head = [str(line.pop("timestamp", ""))[11:19]]
+    level, event, trace = line.pop("level", "info"), line.pop("event", ""), line.pop("exception", None)
+    if level not in ("debug", "info"):
+        head.append(level)
+    fields = (f"{name}={_shown(value)}" for name, value in line.items())
+    text = " ".join([*filter(None, head), _printable(str(event)), *fields])
+    if sys.stderr.isatty():
+        width = shutil.get_terminal_size().columns
+        text = textwrap.fill(
+            text, width, subsequent_indent=INDENT, break_long_words=False, break_on_hyphens=False
+        )
+        text = text.replace(level, f"\x1b[{COLORS[level]}m{level}\x1b[0m", 1) if level in COLORS else text
+    return f"{text}\n{trace}" if trace else text
+
+
+def _shown(value: object) -> str:
+    text = _printable(str(value))
+    return repr(text) if " " in text else text
+
+
+def _printable(text: str) -> str:
+    return "".join(one if one.isprintable() else " " if one.isspace() else "�" for one in text)
 
 
 def _describe_errors(_: object, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -151,8 +197,12 @@ def _describe_errors(_: object, __: str, line: MutableMapping[str, Any]) -> Muta
 
 def _described(record: logging.LogRecord) -> str:
     """Return a library's message with the errors among its arguments described."""
-    arguments = record.args
-    if isinstance(arguments, tuple):
+    arguments = _arguments(record)
+    if arguments:
         record = copy(record)
         record.args = tuple(describe(one) if isinstance(one, BaseException) else one for one in arguments)
     return record.getMessage()
+
+
+def _arguments(record: logging.LogRecord) -> tuple[object, ...]:
+    return record.args if isinstance(record.args, tuple) else ()

@@ -14,14 +14,13 @@ from pymongo.errors import ConfigurationError, ConnectionFailure, OperationFailu
 from eden_memory.cli.setting_names import nearest
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError, Invalid
-from eden_memory.runtime.stages.failures import refused
+from eden_memory.runtime.stages.failures import refused, wrong_account
 from eden_memory.settings import Settings
 
 SETTINGS = "Settings come from EDEN_… and eden.toml: docs/reference/settings.md."
 MONGODB = "Check that it runs (`eden status`), and EDEN_MONGODB_URI."
 ADDRESS = "Check the host name and the options in EDEN_MONGODB_URI."
 ACCOUNT = "Check the user, the password and authSource in EDEN_MONGODB_URI."
-AUTHENTICATION_FAILED = 18
 TOML = "Correct it there; docs/reference/settings.md lists the settings."
 KAFKA = "Check that it runs (`eden status`), and EDEN_KAFKA_BOOTSTRAP."
 
@@ -70,7 +69,7 @@ def _of_mongodb(error: Exception) -> EdenError | None:
             return EdenError(f"MongoDB does not answer: {_detail(error)}", MONGODB)
         case ConfigurationError():
             return EdenError(f"MongoDB's address cannot be used: {_detail(error)}", ADDRESS)
-        case OperationFailure() if error.code == AUTHENTICATION_FAILED:
+        case OperationFailure() if wrong_account(error):
             return EdenError("MongoDB does not accept the user name or the password", ACCOUNT)
         case OperationFailure() if refused(error):
             return EdenError(

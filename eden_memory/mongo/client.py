@@ -18,6 +18,10 @@ APP_NAME = "eden-memory"
 CLIENT = "client "
 """Before the name of one client among what it tells the server of its platform: every connection of it says so."""
 CLOSE_SECONDS = 0.5
+ENCODE = (
+    "Check EDEN_MONGODB_URI: in its user name and password write @ as %40, : as %3A, / as %2F, ? as %3F, "
+    "# as %23 and % as %25."
+)
 
 
 class Client(AsyncMongoClient[dict[str, Any]]):
@@ -44,8 +48,13 @@ def connect(settings: MongoSettings, uri: str) -> AsyncMongoClient[dict[str, Any
         driver = DriverInfo(APP_NAME, platform=CLIENT + uuid4().hex)
         return Client(uri, driver=driver, **_unless_in(uri, _options(settings)))
     except (ValueError, InvalidURI) as error:
-        what = f"the address of MongoDB is not valid: {str(error).partition(':')[0]}"
-        raise EdenError(what, "Check EDEN_MONGODB_URI.") from None
+        what = f"the address of MongoDB is not valid: {str(error).partition(':')[0].partition(',')[0]}"
+        raise EdenError(what, ENCODE if "@" in uri else "Check EDEN_MONGODB_URI.") from None
+
+
+def hosts(uri: str) -> str:
+    """Return the addresses of a connection string, without the user name and the password."""
+    return uri.partition("://")[2].rpartition("@")[2].partition("/")[0].partition("?")[0]
 
 
 def _options(settings: MongoSettings) -> dict[str, Any]:

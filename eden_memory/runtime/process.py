@@ -186,6 +186,7 @@ def run_until_signal(main: Callable[[Signals], Coroutine[Any, Any, None]]) -> No
         run(listening())
     finally:
         signals.over()
+    log.info("stopped")
 
 
 def run(main: Coroutine[Any, Any, T], collected_after: int = 200_000) -> T:

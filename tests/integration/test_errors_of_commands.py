@@ -1,6 +1,8 @@
 """What the real `eden` command says and its exit code where something is wrong: a sentence, and what to do."""
 
+import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -188,6 +190,62 @@ def test_a_silent_kafka_is_said_soon(
     assert "EDEN_KAFKA_" in lines[1]
 
 
+@pytest.mark.parametrize("name", ["Kafka", "MongoDB"])
+def test_eden_run_says_once_which_server_it_waits_for_and_then_ends(
+    name: str, tmp_path: Path, environment: Environment
+) -> None:
+    with closing(socket.socket()) as taken:
+        taken.bind(("127.0.0.1", 0))
+        nobody = f"127.0.0.1:{taken.getsockname()[1]}"
+    away = {
+        "Kafka": {"EDEN_KAFKA_BOOTSTRAP": nobody},
+        "MongoDB": {"EDEN_MONGODB_URI": f"mongodb://user:{PASSWORD}@{nobody}/?serverSelectionTimeoutMS=4000"},
+    }
+    done = subprocess.run(
+        [EDEN, "run"],
+        cwd=tmp_path,
+        env={**environment, **away[name], "EDEN_RUN_START_SECONDS": "3"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    lines = done.stderr.splitlines()
+    logged = [json.loads(line)["event"] for line in lines if line.startswith("{")]
+    waited = [line for line in logged if line.startswith(f"{name} at {nobody} does not answer")]
+    assert 1 <= len(waited) <= 2
+    assert all("check EDEN_" in line and "`eden up`" in line for line in waited)
+    what, hint = (line for line in lines if not line.startswith("{"))
+    assert what.startswith(f"{name} at {nobody} does not answer: ")
+    assert (done.returncode, PASSWORD in done.stderr) == (1, False)
+    assert hint.startswith("Check EDEN_")
+
+
+def test_a_run_that_is_interrupted_says_that_it_stopped_and_no_error(
+    tmp_path: Path, environment: Environment
+) -> None:
+    for prepares in ("setup", "topics apply"):
+        assert eden(tmp_path, environment, *prepares.split())[0] == 0
+    with (
+        (tmp_path / "log").open("w") as log,
+        subprocess.Popen([EDEN, "run"], cwd=tmp_path, env=environment, stderr=log) as running,
+    ):
+        until_in(tmp_path / "log", '"event": "leads"')
+        running.send_signal(signal.SIGINT)
+        assert running.wait(60) == 0
+    lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert lines[-1]["event"] == "stopped"
+    assert [line for line in lines if line["level"] == "error"] == []
+
+
+def until_in(log: Path, words: str) -> None:
+    """Wait until a running command has logged the words."""
+    deadline = time.monotonic() + 60
+    while words not in log.read_text():
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.05)
+
+
 def test_doctor_says_soon_that_both_are_silent(silent: str, tmp_path: Path, environment: Environment) -> None:
     away = {**environment, "EDEN_MONGODB_URI": f"mongodb://{silent}/", "EDEN_KAFKA_BOOTSTRAP": silent}
     done = subprocess.run(
@@ -227,9 +285,12 @@ def _as_user(server: LocalMongo, user: str, password: str = PASSWORD) -> str:
     return server.endpoint.replace("://", f"://{user}:{password}@")
 
 
-def test_a_wrong_password_is_said(guarded: LocalMongo, tmp_path: Path, environment: Environment) -> None:
+@pytest.mark.parametrize("command", ["facts", "run"])
+def test_a_wrong_password_is_said(
+    command: str, guarded: LocalMongo, tmp_path: Path, environment: Environment
+) -> None:
     wrong = {**environment, "EDEN_MONGODB_URI": _as_user(guarded, "weak", "another-password")}
-    code, what, hint = said(tmp_path, wrong, "facts")
+    code, what, hint = said(tmp_path, wrong, command)
     assert (code, what) == (1, "MongoDB does not accept the user name or the password")
     assert "EDEN_MONGODB_URI" in hint
 

@@ -5,6 +5,7 @@ from collections.abc import Generator, MutableMapping
 from typing import Any
 
 import pytest
+from aiokafka.errors import GroupCoordinatorNotAvailableError
 from structlog.testing import capture_logs
 
 from eden_memory.logs import MOST_KINDS, LibraryLines
@@ -80,3 +81,19 @@ def test_a_stack_trace_goes_along(library: logging.Logger, lines: Lines) -> None
         library.exception("failed")
     (line,) = lines
     assert line["exc_info"][0] is ValueError
+
+
+def test_a_coordinator_that_is_being_chosen_is_an_error_only_if_that_lasts(
+    library: logging.Logger, clock: Clock, lines: Lines
+) -> None:
+    def refused(*seconds: float) -> None:
+        for second in seconds:
+            clock.now = second
+            library.error("Group Coordinator Request failed: %s", GroupCoordinatorNotAvailableError())
+
+    refused(0.0, 0.1, 5.0)
+    refused(300.0)
+    assert not lines
+    refused(*(1_000.0 + second for second in range(20)))
+    assert len(lines) == 1
+    assert "GroupCoordinatorNotAvailableError" in lines[0]["event"]

@@ -305,4 +305,8 @@ def _lost(group: str, tp: TopicPartition, how: str) -> EdenError:
 
 
 def _names(homes: Iterable[TopicPartition]) -> str:
-    return ", ".join(f"{tp.topic}/{tp.partition}" for tp in sorted(homes)) or "none"
+    """Return `topic 0 1 2` of each topic."""
+    of_topics: dict[str, list[str]] = {}
+    for tp in sorted(homes):
+        of_topics.setdefault(tp.topic, []).append(str(tp.partition))
+    return ", ".join(f"{topic} {' '.join(numbers)}" for topic, numbers in of_topics.items()) or "none"

@@ -66,8 +66,7 @@ _PERMANENT = (
 )
 _AWAY = (ConnectionFailure, WaitQueueTimeoutError, WTimeoutError, KafkaError)
 _TRANSIENT = (TimeoutError, OSError, asyncio.IncompleteReadError, PyMongoError)
-_MONGO_REFUSED_CODES = {13, 18}
-"""Unauthorized, AuthenticationFailed."""
+UNAUTHORIZED, AUTHENTICATION_FAILED = 13, 18
 _KAFKA_REFUSED = (
     AuthenticationFailedError,
     ClusterAuthorizationFailedError,
@@ -102,8 +101,13 @@ def classify(error: BaseException) -> Kind:
 def refused(error: BaseException) -> bool:
     """Whether a server says that this program may not do what it asked for."""
     if isinstance(error, OperationFailure):
-        return error.code in _MONGO_REFUSED_CODES
+        return error.code in (UNAUTHORIZED, AUTHENTICATION_FAILED)
     return isinstance(error, _KAFKA_REFUSED)
+
+
+def wrong_account(error: BaseException) -> bool:
+    """Whether MongoDB does not accept the user name or the password."""
+    return isinstance(error, OperationFailure) and error.code == AUTHENTICATION_FAILED
 
 
 @dataclass(frozen=True, slots=True)

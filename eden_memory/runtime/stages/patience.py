@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 import structlog
@@ -10,7 +11,7 @@ import structlog
 from eden_memory.domain.stage import RetryPolicy
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
-from eden_memory.runtime.stages.failures import Kind, backoff, classify, refused
+from eden_memory.runtime.stages.failures import Kind, backoff, classify, refused, wrong_account
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -19,7 +20,9 @@ SERVERS = RetryPolicy(first=0.1, cap=5.0)
 
 REFUSED_HINT = "`eden doctor` says which rights are needed."
 SAID_SECONDS = 60.0
-"""A refusal is said in the log so often at most, however many steps meet it."""
+"""A refusal, or a server that is waited for, is said in the log so often at most, however many steps meet it."""
+SOON_SECONDS = 1.0
+"""A server that has not answered for so long is said for the first time."""
 
 
 class Refusals:
@@ -75,17 +78,64 @@ def _say(step: object, error: Exception, attempts: int) -> None:
     log.warning("server away, tried again", error=describe(error), attempt=attempts)
 
 
+class Awaited:
+    """Says in one sentence that a server does not answer: soon, when the reason changes, and once a minute."""
+
+    def __init__(self, server: str, hint: str) -> None:
+        self._server, self._hint = server, hint
+        self._reason, self._said = "", False
+        self._due = time.monotonic() + SOON_SECONDS
+
+    @asynccontextmanager
+    async def said(self) -> AsyncGenerator[None]:
+        """Say it while the block waits, and when the server answers after all."""
+        teller = asyncio.create_task(self._tell())
+        try:
+            yield
+        finally:
+            teller.cancel()
+        if self._said:
+            log.info(f"{self._server} answers")
+
+    def away(self, reason: str) -> None:
+        """An attempt has failed; the reason is known now."""
+        if reason != self._reason:
+            self._reason = reason
+            self._say()
+
+    async def _tell(self) -> None:
+        while True:
+            await asyncio.sleep(max(0.0, self._due - time.monotonic()))
+            if time.monotonic() >= self._due:
+                self._say()
+
+    def _say(self) -> None:
+        self._said, self._due = True, time.monotonic() + SAID_SECONDS
+        because = f" ({self._reason})" if self._reason else ""
+        log.warning(f"{self._server} does not answer{because}: {self._hint[:1].lower()}{self._hint[1:]}")
+
+
 async def until_there(step: Callable[[], Awaitable[T]], server: str, seconds: float, hint: str) -> T:
     """Repeat a process's first step on a server until it is there; an EdenError with the hint after `seconds`.
 
     At the start of a deployment everything comes up at once.
     """
+    awaited = Awaited(server, hint)
+    async with awaited.said():
+        return await _there(step, server, seconds, hint, awaited)
+
+
+async def _there(
+    step: Callable[[], Awaitable[T]], server: str, seconds: float, hint: str, awaited: Awaited
+) -> T:
     loop = asyncio.get_running_loop()
     until, attempts = loop.time() + seconds, 0
     while True:
         try:
             return await step()
         except Exception as error:
+            if wrong_account(error):
+                raise
             if refused(error):
                 raise EdenError(f"{server} refuses: {describe(error)}", REFUSED_HINT) from error
             if classify(error) not in (Kind.AWAY, Kind.TRANSIENT):
@@ -94,5 +144,6 @@ async def until_there(step: Callable[[], Awaitable[T]], server: str, seconds: fl
             pause = 0.2 + backoff(SERVERS, attempts)
             if loop.time() + pause >= until:
                 raise EdenError(f"{server} does not answer: {describe(error)}", hint) from error
-            log.warning("waits for it", server=server, error=type(error).__name__, seconds=round(pause, 1))
+            said = describe(error)
+            awaited.away(said.partition(": ")[2] or said)
             await asyncio.sleep(pause)

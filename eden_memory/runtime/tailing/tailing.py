@@ -18,6 +18,8 @@ STOP_SECONDS = 2.0
 AGAIN_SECONDS = 5.0
 """A cancellation that got lost is repeated after so long: disconnecting and giving the lease back come first."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
+STANDS_BY, STANDS_BY_SECONDS = "stands by: another tailer holds the lease", 1.0
+"""What is said, once, after waiting so long for the lease."""
 
 log = structlog.get_logger("eden.tailer")
 
@@ -43,7 +45,7 @@ class Tailing:
 
     def state(self) -> State:
         """Ready whether it leads or stands by: a stand-by is what it is for."""
-        return State(True, "leads" if self.leading else "stands by: another tailer holds the lease")
+        return State(True, "leads" if self.leading else STANDS_BY)
 
     async def run(self) -> None:
         """Until `stop`; what trying again cannot put right is raised."""
@@ -72,16 +74,24 @@ class Tailing:
                 pause = min(pause * 2, LONGEST_PAUSE)
 
     async def _cycle(self) -> None:
-        async with self._lease.held() as epoch:
-            self.leading = True
-            metrics.TAILER_LEADING.set(1)
-            metrics.TAILER_TAKEOVERS.inc()
-            log.info("leads", epoch=epoch)
-            try:
-                await self._lead(epoch, self._stopping)
-            finally:
-                self.leading = False
-                metrics.TAILER_LEADING.set(0)
+        standing = asyncio.get_running_loop().call_later(STANDS_BY_SECONDS, log.info, STANDS_BY)
+        try:
+            async with self._lease.held() as epoch:
+                standing.cancel()
+                await self._led(epoch)
+        finally:
+            standing.cancel()
+
+    async def _led(self, epoch: int) -> None:
+        self.leading = True
+        metrics.TAILER_LEADING.set(1)
+        metrics.TAILER_TAKEOVERS.inc()
+        log.info("leads", epoch=epoch)
+        try:
+            await self._lead(epoch, self._stopping)
+        finally:
+            self.leading = False
+            metrics.TAILER_LEADING.set(0)
 
     async def _pause(self, seconds: float) -> None:
         try:

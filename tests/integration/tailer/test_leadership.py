@@ -33,6 +33,7 @@ async def test_one_leads_and_the_other_takes_over_when_it_is_killed(app: Kit, tm
     async with tailer_process(usual, tmp_path / "a") as first, app.topic() as topic:
         await leads(first)
         async with tailer_process(usual, tmp_path / "b") as second:
+            await second.until_said("stands by")
             await app.following()
             for number in range(20):
                 await app.insert(number)
