@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from eden_memory.cli.confirming import confirm
 from eden_memory.cli.memory.terminal import show_table
 from eden_memory.cli.replay.live import live_settings
 from eden_memory.cli.times import moment
@@ -213,7 +214,7 @@ async def _each(
     do: Callable[[_Connected, DeadLetter], Awaitable[bool]],
 ) -> int:
     if not ids and wanted == Wanted() and not yes:
-        typer.confirm(f"{verb} all dead letters?", abort=True)
+        confirm(f"{verb} all dead letters?")
     found = [letter async for letter, _ in connected.found(wanted) if not ids or letter.id in ids]
     missing = set(ids or ()) - {letter.id for letter in found}
     if missing:

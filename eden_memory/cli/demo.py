@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from eden_memory.cli.confirming import confirm
 from eden_memory.cli.demo_result import print_result
 from eden_memory.cli.demo_view import LineView, LiveView
 from eden_memory.demo.conversation import EXAMPLE, read_conversation
@@ -105,7 +106,7 @@ def _agree(console: Console, settings: Settings, plan: Plan, *, yes: bool) -> No
             "[yellow]that may not be enough for all of it[/yellow]: what is formed by then is shown"
         )
     if plan.own and not yes:
-        typer.confirm(f"Send this conversation to {where}?", abort=True)
+        confirm(f"Send this conversation to {where}?")
 
 
 def _run(console: Console, settings: Settings, plan: Plan) -> Outcome:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 import typer
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory.cli.confirming import confirm
 from eden_memory.cli.replay.live import live_settings
 from eden_memory.cli.sessions import named_session
 from eden_memory.domain.replay.namespaces import goes_on
@@ -61,7 +62,7 @@ def forget(
     if kind is None or name is None:
         raise Invalid("what is to be forgotten is not named", "eden forget message|session|user|fact ID")
     if not yes:
-        typer.confirm(f"Forget the {kind} {name}? It cannot be undone.", abort=True)
+        confirm(f"Forget the {kind} {name}? It cannot be undone.")
     _say_asked(asyncio.run(_forget(settings, kind, name, by)))
 
 
@@ -77,7 +78,7 @@ def _forget_missing(settings: Settings, by: str | None, *, yes: bool) -> None:
         return
     if not yes:
         question = f"Forget these {len(found)} messages, which the application does not have any more?"
-        typer.confirm(f"{question} It cannot be undone.", abort=True)
+        confirm(f"{question} It cannot be undone.")
     _say_asked(asyncio.run(_ask_all(settings, found, by)))
 
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from eden_memory.cli.confirming import confirm
 from eden_memory.errors import NotFound
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
@@ -24,7 +25,7 @@ def restart(
     Outcomes that are still stored are published again and cost nothing; what has none is decided anew.
     """
     if not yes:
-        typer.confirm(f"{group} will read its topics from the beginning; go on?", abort=True)
+        confirm(f"{group} will read its topics from the beginning; go on?")
     if not asyncio.run(_forget(Settings(), group)):
         raise NotFound(
             f"no group {group} has ever committed here", "Give its whole name, as the error says it."

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 from bson import ObjectId
 
+from eden_memory.cli.confirming import confirm
 from eden_memory.cli.memory import terminal
 from eden_memory.cli.replay.live import live_settings
 from eden_memory.local.servers import endpoints
@@ -51,10 +52,9 @@ def retire(
         typer.echo("Nothing is hidden.")
         return
     if not yes:
-        typer.confirm(
+        confirm(
             f"Retire {kinds['fact']} facts, forget {kinds['reflection']} reflections for ever, and make "
-            f"{kinds['blob']} blobs anew without them?",
-            abort=True,
+            f"{kinds['blob']} blobs anew without them?"
         )
     asyncio.run(_ask(settings, [_request(one, by) for one in found if one.kind != "blob"]))
     typer.echo(

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from eden_memory.cli.confirming import agreed
 from eden_memory.cli.memory.terminal import show_table
 from eden_memory.cli.replay.live import live_if_there
 from eden_memory.errors import EdenError, NotFound
@@ -111,7 +112,7 @@ def _chosen(topics: Topics, name: str | None) -> list[Topic]:
 
 
 def _confirmed(names: Sequence[str]) -> bool:
-    return typer.confirm(f"Delete {', '.join(names)}, with all that is in them?", err=True)
+    return agreed(f"Delete {', '.join(names)}, with all that is in them?")
 
 
 def _tell(report: Report, as_json: bool, *, changed: bool) -> None:

@@ -43,6 +43,7 @@ def eden(
         [EDEN, *words],
         cwd=folder,
         env=dict(environment),
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,
@@ -111,6 +112,44 @@ def test_an_amount_below_nothing_is_refused(tmp_path: Path, environment: Environ
     code, what, hint = said(tmp_path, environment, "budget", "set", "-1")
     assert (code, what) == (2, "a limit cannot be -1 USD")
     assert "from 0" in hint
+
+
+@pytest.mark.parametrize(
+    "words", [("forget", "user", "ada"), ("groups", "restart", "eden.usage"), ("dead", "drop")]
+)
+def test_a_question_that_nobody_can_answer_names_the_option(
+    words: tuple[str, ...], tmp_path: Path, environment: Environment
+) -> None:
+    code, lines = eden(tmp_path, environment, *words)
+    assert (code, lines[-2:]) == (
+        2,
+        ["nobody is there to be asked", "Give --yes to do it without a question."],
+    )
+
+
+def test_add_says_what_the_rules_leave_and_shows_no_encoded_id(
+    tmp_path: Path, environment: Environment
+) -> None:
+    done = {
+        texts: subprocess.run(
+            [EDEN, "add", *texts, "--user", "ada"],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        )
+        for texts in (("I live in Lima.",), ("I live in Lima.", "Hm, well."))
+    }
+    assert [one.stdout for one in done.values()] == [
+        "asked: `eden run` forms 1 text into memory of user ada\n",
+        "asked: `eden run` forms 2 texts into memory of user ada\n",
+    ]
+    formed, left = (one.stderr for one in done.values())
+    assert formed == ""
+    assert "find nothing to remember in 1 of them" in left
+    assert "EDEN_LLM" in left
 
 
 NOT_THERE = (

@@ -1,6 +1,8 @@
 """`eden add`, `eden edit`, `eden retire`: asked through the inbox, carried out by a running `eden run`."""
 
 import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -8,7 +10,12 @@ import typer
 from eden_memory.api.results import Added
 from eden_memory.cli.memory import terminal
 from eden_memory.cli.memory.who import Agent, AsJson, Session, User, Who, ask
+from eden_memory.domain.material import Line
 from eden_memory.errors import Invalid
+from eden_memory.models.offline.statements import statements
+from eden_memory.models.providers.catalogue import chat_providers
+from eden_memory.scope_limits import STANDARD
+from eden_memory.settings import Settings
 
 FactId = Annotated[str, typer.Argument(metavar="FACT", help="its id, as `eden facts` shows it")]
 Version = Annotated[
@@ -55,8 +62,30 @@ def add(
     if as_json:
         terminal.show_json(added)
     else:
+        texts_said = "1 text" if len(given) == 1 else f"{len(given)} texts"
+        whose = _whose(session, user, scope)
+        typer.echo(terminal.plain(f"asked: `eden run` forms {texts_said} into memory of {whose}"))
+    _say_what_rules_leave(given)
+
+
+def _whose(session: str | None, user: str | None, scope: str | None) -> str:
+    if user is not None and scope != "agent":
+        return f"user {user}"
+    return "the agent" if session is None or scope == "agent" else f"session {session}"
+
+
+def _say_what_rules_leave(texts: Sequence[str]) -> None:
+    """On standard error, where rules form memory: how many of the texts they find nothing in."""
+    if chat_providers(Settings()):
+        return
+    lines = [Line("User", "user", datetime.now(UTC), one) for one in texts]
+    left = sum(not statements([one], STANDARD.fact_words) for one in lines)
+    if left:
+        of = "it" if len(texts) == 1 else f"{left} of them"
         typer.echo(
-            f"asked: {len(added.request_ids)} messages of session {added.session} are formed by `eden run`"
+            f"No language model is used, and the rules in its place find nothing to remember in {of}: they keep "
+            'only plain statements such as "I live in Oslo." Set EDEN_LLM to use a model.',
+            err=True,
         )
 
 

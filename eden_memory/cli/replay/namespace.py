@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from eden_memory.cli.confirming import confirm
 from eden_memory.cli.memory.terminal import show_table
 from eden_memory.cli.replay.carrying import carry
 from eden_memory.cli.replay.reform_report import report
@@ -132,7 +133,7 @@ async def _drop(settings: Settings, name: str, *, yes: bool) -> None:
             raise EdenError(f"{name} is live and stays", "Switch to another namespace first.")
         if not yes:
             documents, size = await _sizes(at, at.memory_prefix(placement))
-            typer.confirm(f"{name} has {documents} documents, {size}; drop it?", abort=True)
+            confirm(f"{name} has {documents} documents, {size}; drop it?")
         await drop_namespace(at, name)
     typer.echo(f"{name} is dropped")
 

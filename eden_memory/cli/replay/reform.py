@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
+from eden_memory.cli.confirming import confirm
 from eden_memory.cli.replay import reform_shown as shown
 from eden_memory.cli.replay import reform_work
 from eden_memory.cli.replay.live import live_settings
@@ -383,11 +384,8 @@ class _Command:
         return "switched"
 
     def _confirm(self, question: str) -> None:
-        if self._given.yes:
-            return
-        if not sys.stdin.isatty():
-            raise EdenError("nobody is there to be asked", "Say --yes.")
-        typer.confirm(question, abort=True)
+        if not self._given.yes:
+            confirm(question)
 
     def _tell(self, lines: Sequence[Any]) -> None:
         for line in lines:
