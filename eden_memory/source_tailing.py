@@ -9,6 +9,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer
 from bson import json_util
+from bson.binary import UuidRepresentation
 from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
@@ -51,6 +52,7 @@ from eden_memory.settings import Settings
 
 MongoClient = AsyncMongoClient[dict[str, Any]]
 
+AS_JSON = json_util.RELAXED_JSON_OPTIONS.with_options(uuid_representation=UuidRepresentation.STANDARD)
 INBOX = "inbox"
 INBOX_FIELDS = sorted(
     {
@@ -111,7 +113,7 @@ def inbox_name(settings: Settings) -> str:
 
 def to_json(document: Document) -> bytes:
     """Extended JSON of a document, whatever stands in it."""
-    return json_util.dumps(document, json_options=json_util.RELAXED_JSON_OPTIONS).encode()
+    return json_util.dumps(document, json_options=AS_JSON).encode()
 
 
 @asynccontextmanager

@@ -3,9 +3,11 @@
 import asyncio
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import pytest
 from bson import Binary, Decimal128, ObjectId, encode, json_util
+from bson.binary import UuidRepresentation
 from bson.raw_bson import RawBSONDocument
 
 from eden_memory.mongo.changes import version_of
@@ -112,6 +114,7 @@ async def test_what_cannot_be_used_goes_to_the_dead_letters_whole(chat: Kit) -> 
         {"_id": 3, "session_id": "s", "content": {"a": 1}, "at": datetime(2026, 1, 2, tzinfo=UTC)},
         {"_id": 1.5, "session_id": "s", "content": "an id of no use"},
         {"_id": {"a": 1}, "session_id": "s", "content": "another"},
+        {"_id": UUID(int=5), "session_id": UUID(int=6), "content": {"a": 1}, "by": [UUID(int=7)]},
         {"_id": 4, "session_id": "s", "content": "x", "user_id": [], "huge": "h" * 5_000_000},
     ]
     async with chat.tailing(), chat.topic() as topic, chat.topic("chat.messages.dead") as dead:
@@ -131,8 +134,8 @@ async def test_what_cannot_be_used_goes_to_the_dead_letters_whole(chat: Kit) -> 
         assert int(cut.headers["__connect.errors.cut"]) > 5_000_000
 
 
-RELAXED = json_util.RELAXED_JSON_OPTIONS
-AWARE = json_util.JSONOptions(tz_aware=True)
+RELAXED = json_util.RELAXED_JSON_OPTIONS.with_options(uuid_representation=UuidRepresentation.STANDARD)
+AWARE = json_util.JSONOptions(tz_aware=True, uuid_representation=UuidRepresentation.STANDARD)
 
 
 async def test_text_that_is_not_utf_8_does_not_stop_the_stream(chat: Kit) -> None:
