@@ -9,10 +9,9 @@ from typing import Annotated, Any, get_args
 import typer
 from pydantic import ValidationError
 from pymongo.asynchronous.collection import AsyncCollection
-from rich.console import Console
-from rich.table import Table
 
 from eden_memory.api.typed_text import typed_id_of
+from eden_memory.cli.memory.terminal import show_table
 from eden_memory.cli.replay.live import live_settings
 from eden_memory.errors import Invalid, NotFound
 from eden_memory.local.servers import endpoints
@@ -48,14 +47,15 @@ def list_(
     if as_json:
         typer.echo(json.dumps([_shown(one) for one in found], indent=2))
         return
-    table = Table("agent", "scope", "active", "sets", box=None, pad_edge=False)
-    for one in found:
-        sets = ", ".join(name for name in _shown(one) if name not in NAMES | {"active"})
-        table.add_row(one.agent_id, label(one), "yes" if one.active else "no", sets)
-    console = Console(highlight=False)
-    console.print(
-        table if found else "no streams: every scope is formed by the settings, and there are no shards"
-    )
+    if not found:
+        typer.echo("no streams: every scope is formed by the settings, and there are no shards")
+        return
+    rows = ((one.agent_id, label(one), "yes" if one.active else "no", ", ".join(_sets(one))) for one in found)
+    show_table(("agent", "scope", "active", "sets"), rows, "", whole=("agent",))
+
+
+def _sets(stream: Stream) -> list[str]:
+    return [name for name in _shown(stream) if name not in NAMES | {"active"}]
 
 
 @app.command()

@@ -9,10 +9,10 @@ from datetime import datetime
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
+from eden_memory.cli.memory.terminal import console
 from eden_memory.cli.replay.live import live_settings
 from eden_memory.domain.chain import (
     Node,
@@ -68,7 +68,7 @@ def trace(
         return
     tree = Tree(_line(node, content=content))
     _grow(tree, node.nodes, content=content)
-    Console(highlight=False).print(tree)
+    console().print(tree)
 
 
 def _grow(tree: Tree, nodes: Sequence[Node], *, content: bool) -> None:

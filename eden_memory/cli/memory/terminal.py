@@ -22,6 +22,9 @@ OBEYED = re.compile(
 """Control characters but tab and line feed, and what turns the direction of writing around."""
 NARROW, UNBROKEN = 100, 10_000
 """Columns: below the first, ids stand under the texts that they belong to; the second is more than a line needs."""
+UNBROKEN_COLUMNS = ("id", "scope", "of")
+SHORT = 12
+"""Characters of a word that is never broken, whatever its column."""
 GAP = 2
 """Spaces between two columns."""
 LONE = re.compile(r"[\ud800-\udfff]")
@@ -50,8 +53,12 @@ def scope_name(scope: Scope) -> str:
 
 def console() -> Console:
     """Return a console that prints texts as they stand; into a pipe or a file no line is broken."""
-    width = None if sys.stdout.isatty() else UNBROKEN
-    return Console(highlight=False, markup=False, emoji=False, width=width)
+    return Console(highlight=False, markup=False, emoji=False, width=width())
+
+
+def width() -> int | None:
+    """Return how wide a console is, None for as wide as its terminal: what is piped is never broken or cut."""
+    return None if sys.stdout.isatty() else UNBROKEN
 
 
 def show_table(
@@ -63,8 +70,9 @@ def show_table(
 ) -> None:
     """Print a table, or to standard error that there is nothing.
 
-    No header, no `id`, no cell of the columns named by `whole` and no word of those named by `words` is ever
-    broken; where the terminal is too narrow for that, each row is a block with a line for every cell.
+    No header, id, scope, short word, cell of the columns named by `whole` or word of those named by `words` is ever
+    broken: on a narrow terminal ids, and scopes if need be, stand below the texts that they belong to; where that
+    is not enough, each row is a block with a line for every cell.
     """
     out = console()
     cells = [[one if isinstance(one, Text) else Text(plain(str(one))) for one in row] for row in rows]
@@ -72,17 +80,20 @@ def show_table(
         typer.echo(empty, err=True)
         return
     names = list(columns)
-    widths = [max(map(len, name.split()), default=0) for name in names]
+    widths = [
+        max(len(word) for word in (*name.split(), *_short_words(row[at] for row in cells), ""))
+        for at, name in enumerate(names)
+    ]
     for at in (names.index(name) for name in whole):
         widths[at] = max(widths[at], *(len(row[at]) for row in cells))
     for at in (names.index(name) for name in words):
         widths[at] = max(widths[at], *(len(word) for row in cells for word in row[at].plain.split()), 0)
-    if "id" in names:
-        ids = names.index("id")
-        widths[ids] = max(len(row[ids]) for row in cells)
-        if out.width < NARROW:
-            _put_ids_below(names, widths, cells, ids)
-    room = out.width - GAP * (len(names) - 1)
+    for name in (one for one in UNBROKEN_COLUMNS if one in names):
+        at = names.index(name)
+        widths[at] = max(len(row[at]) for row in cells)
+        if out.width < NARROW and (name == "id" or sum(widths) > _room(out, names)):
+            _put_below(names, widths, cells, at)
+    room = _room(out, names)
     if sum(widths) > room:
         _show_blocks(out, names, cells)
         return
@@ -124,11 +135,19 @@ def _fitted(natural: Sequence[int], least: Sequence[int], room: int) -> list[int
     return widths
 
 
-def _put_ids_below(names: list[str], widths: list[int], cells: list[list[Text]], ids: int) -> None:
+def _room(out: Console, names: Sequence[str]) -> int:
+    return out.width - GAP * (len(names) - 1)
+
+
+def _short_words(cells: Iterable[Text]) -> Iterable[str]:
+    """The words that are not worth a break: dates, names, no addresses."""
+    return (word for cell in cells for word in cell.plain.split() if len(word) <= SHORT)
+
+
+def _put_below(names: list[str], widths: list[int], cells: list[list[Text]], ids: int) -> None:
     """Each id becomes the last line of the longest text of its row, and its column goes."""
-    longest = max(
-        (at for at in range(len(names)) if at != ids), key=lambda at: max(len(row[at]) for row in cells)
-    )
+    others = (at for at, name in enumerate(names) if at != ids and name not in UNBROKEN_COLUMNS)
+    longest = max(others, key=lambda at: max(len(row[at]) for row in cells))
     widths[longest] = max(widths[longest], widths[ids])
     for row in cells:
         row[longest] = Text.assemble(row[longest], "\n", (row[ids].plain, "dim"))

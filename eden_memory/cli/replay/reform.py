@@ -17,6 +17,7 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from eden_memory.cli.confirming import confirm
+from eden_memory.cli.memory.terminal import width
 from eden_memory.cli.replay import reform_shown as shown
 from eden_memory.cli.replay import reform_work
 from eden_memory.cli.replay.live import live_settings
@@ -150,7 +151,9 @@ def run(
     try:
         with warnings_only():
             ended = asyncio.run(
-                heeding(reformed(Settings(), name, given, Console(highlight=False, soft_wrap=True)))
+                heeding(
+                    reformed(Settings(), name, given, Console(highlight=False, soft_wrap=True, width=width()))
+                )
             )
     except KeyboardInterrupt:
         typer.echo(f"stopped; `eden reform {name}` goes on", err=True)

@@ -38,7 +38,9 @@ def estimated(name: str, asked: ReformAsked, plan: Plan, cap: Decimal | None) ->
 
 
 def _table(rows: Sequence[ReformCalls]) -> Table:
-    table = Table("stage", "calls", "tokens in", "tokens out", "USD", "answers kept")
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("stage", "calls", "tokens in", "tokens out", "USD", "answers kept"):
+        table.add_column(name, justify="left" if name == "stage" else "right", overflow="fold")
     for one in rows:
         kept = "some" if one.reused is None else f"{one.reused:,}"
         tokens = f"{one.input_tokens:,}", f"{one.output_tokens:,}"

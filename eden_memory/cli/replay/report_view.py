@@ -24,14 +24,14 @@ def show(console: Console, report: Report) -> None:
         console.print(
             Text(f"{report.shadow} is not complete: what is not formed yet counts as lost", style="yellow")
         )
-    console.print(Padding(_counts(report), (1, 0, 0, 2)))
+    console.print(Padding(_counts(report), (1, 0, 0, 2), expand=False))
     if report.spent:
-        console.print(Padding(_cost(report), (1, 0, 0, 2)))
+        console.print(Padding(_cost(report), (1, 0, 0, 2), expand=False))
     if report.own is not None:
         for part in _own(report.own, report.most):
             console.print(part)
     for scope in report.scopes:
-        console.print(Padding(_scope(scope), (1, 0, 0, 0)))
+        console.print(Padding(_scope(scope), (1, 0, 0, 0), expand=False))
     if (more := report.different - len(report.scopes)) > 0:
         scopes = "scope" if more == 1 else "scopes"
         console.print(Text(f"\nand {more:,} {scopes} more that differ less (--most, --scope)", style="dim"))
@@ -64,10 +64,13 @@ def _counts(report: Report) -> Table:
 
 
 def _cost(report: Report) -> Group:
-    table = _table("", f"{report.live} calls", "tokens", "USD", f"{report.shadow} calls", "tokens", "USD")
+    table = _table("", "memory", "calls", "tokens", "USD")
+    memories = report.live, report.shadow
     for stage, spent in sorted(report.spent.items()):
-        table.add_row(stage, *(cell for one in spent for cell in _money(one)))
-    table.add_row("together", *(cell for one in total_of(report.spent) for cell in _money(one)), style="bold")
+        for at, (memory, of) in enumerate(zip(memories, spent, strict=True)):
+            table.add_row("" if at else stage, memory, *_money(of))
+    for at, (memory, of) in enumerate(zip(memories, total_of(report.spent), strict=True)):
+        table.add_row("" if at else "together", memory, *_money(of), style="bold")
     reused = Text(f"{report.reused:,} answers were found paid for already", style="dim")
     return Group(table, reused) if report.reused else Group(table)
 
@@ -98,7 +101,7 @@ def _own(own: Applied, most: int | None) -> Iterator[RenderableType]:
 
 def _settled(what: str, settled: Sequence[Settled], most: int | None) -> Iterator[RenderableType]:
     for one in settled[:most]:
-        yield Padding(settled_line(what, one), (0, 0, 0, 2))
+        yield Padding(settled_line(what, one), (0, 0, 0, 2), expand=False)
     if most is not None and len(settled) > most:
         yield Text(f"  and {len(settled) - most:,} more", style="dim")
 
@@ -125,7 +128,8 @@ def _why(one: Settled) -> str:
 def _scope(scope: ScopeDiffers) -> Group:
     words = f"  {scope.words:,} words differ"
     heading = Text(plain(scope.scope_key), style="bold").append_text(Text(words, style="dim"))
-    return Group(heading, *(Padding(part, (0, 0, 0, 2)) for kind in KINDS for part in _kind(scope, kind)))
+    parts = (part for kind in KINDS for part in _kind(scope, kind))
+    return Group(heading, *(Padding(part, (0, 0, 0, 2), expand=False) for part in parts))
 
 
 def _kind(scope: ScopeDiffers, kind: str) -> Iterator[Text]:
@@ -162,7 +166,7 @@ def _run(run: Run) -> Text:
 
 def _table(first: str, *columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column(first, no_wrap=True)
+    table.add_column(first, overflow="fold")
     for one in columns:
-        table.add_column(one, justify="right")
+        table.add_column(one, justify="left" if one == "memory" else "right", overflow="fold")
     return table

@@ -5,14 +5,22 @@ import re
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from eden_memory.cli import keys, sessions, topics
-from eden_memory.cli.memory.terminal import show_table
+from eden_memory.cli.memory.terminal import console, show_table, width
+from eden_memory.cli.replay.reform_plan import Plan
+from eden_memory.cli.replay.reform_shown import estimated
+from eden_memory.cli.replay.report_view import show
+from eden_memory.domain.reform.expected import Expecting, Pricing
+from eden_memory.domain.reform.recorded import Recorded
+from eden_memory.domain.replay.report import Report, Spent
 from eden_memory.kafka.topics import Topics, load_topics
-from eden_memory.schemas.documents import ApiKey
+from eden_memory.schemas.documents import ApiKey, ReformAsked, ReformCalls
 from eden_memory.settings import Settings
 
 MODEL = "openai gpt-4.1-mini-2025-04-14"
@@ -62,6 +70,82 @@ def test_a_table_too_wide_for_the_terminal_becomes_a_line_for_each_cell(
         f"window  {'b' * 40}",
         "scopes  scope-scope-scope-scope-scope-scope",
     ]
+
+
+USER = "user 3f2a7c1e-9b4d-4e8a-a1c2-5d6e7f809a1b"
+FACT = ("0.482", USER, "Rui owns a red boat that lies in Cascais.", "2026-03-04 12:00", "v1", "0" * 32)
+FACTS = ("score", "scope", "fact", "since", "version", "id")
+
+
+@pytest.mark.parametrize("columns", [80, 99])
+def test_ids_are_whole_and_a_table_stays_one_where_users_are_uuids(
+    monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    lines = shown_on_a_terminal(monkeypatch, columns, lambda: show_table(FACTS, [FACT], ""))
+    assert all(len(line) <= columns for line in lines)
+    assert lines[0].split() == ["score", "fact", "since", "version"]
+    assert any(USER in line for line in lines)
+    assert any("0" * 32 in line for line in lines)
+
+
+def test_dates_are_broken_between_words_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = (
+        "scope",
+        "blob words",
+        "version",
+        "reflections",
+        "buffered",
+        "facts",
+        "consolidated",
+        "changed",
+    )
+    row = ("user", 0, "", 1, 1, 4, "", "2026-11-23 03:39")
+    lines = shown_on_a_terminal(monkeypatch, 80, lambda: show_table(columns, [row], ""))
+    assert all(len(line) <= 80 for line in lines)
+    assert [line.split()[-1] for line in lines[-2:]] == ["2026-11-23", "03:39"]
+
+
+def differing() -> Report:
+    report = Report("original", "trial-with-another-prompt", None)
+    spent = Spent(
+        calls=12_345, input_tokens=123_456_789, output_tokens=9_876_543, cost_usd=Decimal("1234.5678")
+    )
+    report.spent = {"reflection-extraction": (spent, spent), "fact-dedup": (spent, Spent())}
+    return report
+
+
+def test_a_comparison_is_not_cut_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = shown_on_a_terminal(monkeypatch, 80, lambda: show(console(), differing()))
+    assert all(len(line) <= 80 for line in lines)
+    assert not any("…" in line for line in lines)
+    figures = " ".join(lines)
+    assert all(one in figures for one in ("trial-with-another-prompt", "133,333,332", "1234.5678", "24,690"))
+
+
+def planned(calls: ReformCalls) -> Plan:
+    nothing = Expecting(Recorded(), Pricing(lambda *_: None, frozenset()))
+    return Plan(nothing, {}, (calls,))
+
+
+def test_an_estimate_is_not_cut_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = ReformCalls(
+        stage="reflection-extraction",
+        calls=12_345,
+        input_tokens=123_456_789,
+        output_tokens=9_876_543,
+        usd=Decimal("1234.56"),
+        reused=1_234,
+    )
+    (table,) = (
+        one for one in estimated("trial", ReformAsked(), planned(calls), None) if not isinstance(one, str)
+    )
+    lines = shown_on_a_terminal(
+        monkeypatch, 80, lambda: Console(highlight=False, soft_wrap=True, width=width()).print(table)
+    )
+    assert all(len(line) <= 80 for line in lines)
+    assert all(
+        one in lines[1] for one in ("reflection-extraction", "123,456,789", "9,876,543", "1234.56", "1,234")
+    )
 
 
 def key(name: str, **more: Any) -> ApiKey:
