@@ -1,5 +1,8 @@
 """What the demo shows at its end: the way into Kafka, the memory formed, a context, a search, what to try next."""
 
+import sys
+from pathlib import Path
+
 from rich.console import Console
 from rich.panel import Panel
 from rich.text import Text
@@ -75,18 +78,24 @@ def _verdict(console: Console, verdict: Verdict) -> None:
 
 
 def _next_steps(kept: bool) -> str:
+    eden = "eden" if Path(sys.argv[0]).is_absolute() else sys.argv[0]  # `make` calls .venv/bin/eden
     where = (
-        "Look at the database `eden_demo` and the topics `eden-demo.*`; `make down` stops the servers."
+        f"Look at the database `eden_demo` and the topics `eden-demo.*`; `{eden} down` stops the servers."
         if kept
-        else "Everything the demo made is gone again; `make demo KEEP=1` leaves it to look at."
+        else f"Everything the demo made is gone again; `{eden} demo --keep` leaves it to look at."
     )
     return f"""
 {where}
 Try next:
-  make demo LLM=openai            the same with a real model (a key in OPENAI_API_KEY; says what it costs first)
-  make demo CONVERSATION=FILE     a ChatGPT export (conversations.json), or JSON lines
-  make up                         start MongoDB and Kafka, and leave them running
-  .venv/bin/eden topics apply && .venv/bin/eden setup && .venv/bin/eden run
-                                  memory for a chat collection of your own (EDEN_MESSAGES_COLLECTION, ...)
-  .venv/bin/eden watch            the same view of a running system
-  make doctor                     what is not yet as it should be"""
+  {eden} demo --llm openai
+      the same with a real model (a key in OPENAI_API_KEY; says what it costs first)
+  {eden} demo --conversation FILE
+      a ChatGPT export (conversations.json), or JSON lines
+  {eden} up
+      start MongoDB and Kafka, and leave them running
+  {eden} topics apply && {eden} setup && {eden} run
+      memory for a chat collection of your own (EDEN_MESSAGES_COLLECTION, ...)
+  {eden} watch
+      the same view of a running system
+  {eden} doctor
+      what is not yet as it should be"""

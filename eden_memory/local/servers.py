@@ -166,7 +166,7 @@ def _running(server: "LocalServer", variable: str) -> str:
     if not server.running:
         raise EdenError(
             f"{server.name} does not run here ({server.folder})",
-            f"Start it with `make up` (or `eden up`), or set {variable}.",
+            f"Start it with `eden up`, or set {variable}.",
         )
     return server.endpoint
 

@@ -7,6 +7,11 @@ from eden_memory.errors import EdenError
 CONSEQUENCE = (
     "That ends the records of messages that are not in that collection; what was formed from them stays."
 )
+BESIDE = (
+    "set EDEN_MONGODB_DATABASE, EDEN_KAFKA_TOPIC_PREFIX and EDEN_KAFKA_GROUP_PREFIX to names of its own (where both "
+    "read from one database, EDEN_MONGODB_PREFIX too) and EDEN_SOURCE_DATABASE to {database}, then run "
+    "`eden topics apply` and `eden setup`"
+)
 
 
 def named(source: str) -> str:
@@ -17,11 +22,12 @@ def named(source: str) -> str:
 def another_source(source: str, known: Iterable[str]) -> EdenError:
     """The settings name another collection than the one that memory is formed from."""
     before = ", ".join(map(named, sorted(known)))
+    beside = BESIDE.format(database=named(source).partition(".")[0])
     return EdenError(
         f"the settings name {named(source)}, but memory is formed from {before}",
         f"To go on with {before}, set EDEN_SOURCE_DATABASE and EDEN_MESSAGES_COLLECTION to it, or start in the "
-        f"folder of its eden.toml. To change to {named(source)}, start once with `eden run --new-source`. "
-        f"{CONSEQUENCE}",
+        f"folder of its eden.toml. For a second memory of {named(source)} beside it, {beside}. "
+        f"To change to {named(source)}, start once with `eden run --new-source`. {CONSEQUENCE}",
     )
 
 

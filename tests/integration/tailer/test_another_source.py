@@ -9,7 +9,7 @@ from eden_memory import source_tailing
 from eden_memory.doctor.examine import examine
 from eden_memory.errors import EdenError
 from eden_memory.settings import Settings
-from tests.integration.tailer.harness import Kit, Topic, message, tailer_process, until
+from tests.integration.tailer.harness import Kit, Topic, kit, message, tailer_process, until
 
 pytestmark = pytest.mark.servers
 MANY = 8
@@ -53,8 +53,37 @@ async def test_eden_run_refuses_another_collection(app: Kit, tmp_path: Path, the
             f"the settings name {database}.nope, but memory is formed from {database}.messages" in wrong.said
         )
         assert "--new-source" in wrong.said
+        assert "EDEN_MONGODB_DATABASE, EDEN_KAFKA_TOPIC_PREFIX and EDEN_KAFKA_GROUP_PREFIX" in wrong.said
         assert "Traceback" not in wrong.said
         await unharmed(app, topic)
+
+
+def beside(settings: Settings) -> Settings:
+    """What the refusal says to set for a second memory on the same servers."""
+    mongodb = {"database": f"{settings.mongodb.database}_b", "prefix": "second_"}
+    kafka = {
+        "topic_prefix": f"{settings.kafka.topic_prefix}second.",
+        "group_prefix": f"{settings.kafka.group_prefix}second.",
+    }
+    return collection(settings, "nope").model_copy(
+        update={
+            "mongodb": settings.mongodb.model_copy(update=mongodb),
+            "kafka": settings.kafka.model_copy(update=kafka),
+            "source": settings.source.model_copy(update={"database": settings.source_database}),
+        }
+    )
+
+
+async def test_a_second_memory_stands_beside_the_first_with_names_of_its_own(chat: Kit) -> None:
+    async with chat.topic() as first:
+        await recorded(chat, first)
+        async with kit(beside(chat.settings)) as second, second.topic() as own:
+            await second.insert(1_000)
+            async with second.tailing():
+                await own.until(lambda: own.last() == {"i.1000": "text 1000"}, "its own message")
+            await unharmed(chat, first)
+            assert own.last() == {"i.1000": "text 1000"}
+            await second.mongo.drop_database(second.settings.mongodb.database)
 
 
 async def test_doctor_says_that_eden_run_would_refuse_the_collection(chat: Kit) -> None:

@@ -122,8 +122,12 @@ def test_a_comparison_is_not_cut_at_80_columns(monkeypatch: pytest.MonkeyPatch) 
     assert all(one in figures for one in ("trial-with-another-prompt", "133,333,332", "1234.5678", "24,690"))
 
 
+def no_price(*_: object) -> None:
+    """Nobody knows one."""
+
+
 def planned(calls: ReformCalls) -> Plan:
-    nothing = Expecting(Recorded(), Pricing(lambda *_: None, frozenset()))
+    nothing = Expecting(Recorded(), Pricing(no_price, frozenset()))
     return Plan(nothing, {}, (calls,))
 
 
