@@ -3,9 +3,8 @@
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from functools import partial
 
-from eden_memory.models.offline.words import english, pattern, plain
+from eden_memory.models.offline.words import english, pattern, plain, says
 
 _SHORT = {"'m": " am", "'ve": " have", "'ll": " will", "'d": " would", "'re": " are"}
 _ODD = {"am": "is", "have": "has", "do": "does", "don't": "doesn't", "haven't": "hasn't", "go": "goes"}
@@ -50,10 +49,12 @@ def _third(verb: str) -> str:
 
 
 def dated(text: str, time: datetime) -> str:
-    """Days and months that count from the message's time, by their dates; a year where one is missing."""
-    past = bool(pattern("{past}").search(text))
+    """Days and months that count from the message's time, by their dates; a year where one is missing and meant."""
+    past, yearly = bool(pattern("{past}").search(text)), says(text, "yearly")
 
-    year = partial(_year, time, past=past)
+    def year(month: str, day: int = 15) -> str:
+        return "" if yearly else f" {_year_of(time, month, day, past=past)}"
+
     weekday = (
         r"\b(on|last|next|this|by|until) ({days})(?! (?:the )?\d)(?=(?: [a-z]+(?<!of)(?<!s)\b|[^\w\s]|$))"
     )
@@ -62,9 +63,12 @@ def dated(text: str, time: datetime) -> str:
         (r"\b(?:on )?(yesterday|last night|today|tonight|tomorrow)\b", lambda m: _span("day", m[1], time)),
         (weekday, lambda m: _weekday(m[1].lower(), m[2], time, past)),
         (r"\b(?:{since} )?(last|this|next) ({unit})\b", lambda m: _span(m[2], m[1], time)),
-        (r"\bin ({months})\b(?! \d)", lambda m: f"in {m[1]} {_year_of(time, m[1], past=past)}"),
+        (r"\bin ({months})\b(?! \d)", lambda m: f"in {m[1]}{year(m[1])}"),
         (r"\b({months}) (\d\d?)(?:st|nd|rd|th)?\b(?!:|\.\d)", lambda m: f"{m[2]} {m[1]}"),
-        (r"\b(\d\d?)(?:st|nd|rd|th)?(?: of)? ({months})(?!,? \d{4})", lambda m: f"{m[1]} {m[2]} {year(m)}"),
+        (
+            r"\b(\d\d?)(?:st|nd|rd|th)?(?: of)? ({months})(?!,? \d{4})",
+            lambda m: f"{m[1]} {m[2]}{year(m[2], int(m[1]))}",
+        ),
     )
     for template, said in steps:
         text = pattern(template).sub(said, text)
@@ -92,10 +96,6 @@ def _weekday(how: str, day: str, time: datetime, past: bool) -> str:
     back = how == "last" or (how == "on" and past)
     then = time + timedelta(ahead - 7 if back else ahead or 7)
     return f"{how if how in ('by', 'until') else 'on'} {day} {_day(then)}"
-
-
-def _year(time: datetime, found: re.Match[str], past: bool) -> int:
-    return _year_of(time, found[2], int(found[1]), past=past)
 
 
 def _year_of(time: datetime, month: str, day: int = 15, *, past: bool) -> int:

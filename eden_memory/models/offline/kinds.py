@@ -27,7 +27,8 @@ def kind_of(sentence: str, lead: str, speakers: frozenset[str], named: frozenset
         return "nothing"
     specific = named & set(re.findall(r"[\w-]+", sentence)) or numbers(sentence) or dates(sentence)
     lasts = says(sentence, "lasts") or pattern(r"\b(?:i|we) {did}.*{ago}|{ago},? (?:i|we)\b").search(sentence)
-    return "fact" if len(meaning) > 1 and (specific or lasts) else "context"
+    named_so = meaning and says(sentence, "naming")
+    return "fact" if named_so or (len(meaning) > 1 and (specific or lasts)) else "context"
 
 
 def personal(clause: str, said: str) -> int:

@@ -36,10 +36,35 @@ ANN = "Ann Berg"
             "From 1 June 2026 the yard's accountant is Karin Holm at Ekonomihuset in Kungälv.",
         ),
         ("By the way, I can speak Finnish.", "Ann Berg can speak Finnish."),
+        ("Hi, my name is Zoe.", "Ann Berg's name is Zoe."),
+        ("My name is Zoe Lind.", "Ann Berg's name is Zoe Lind."),
     ],
 )
 async def test_a_fact_names_its_speaker(said: str, fact: str) -> None:
     assert await facts_of((ANN, said)) == {fact: "user"}
+
+
+@pytest.mark.parametrize(
+    "said", ["My name is Ann Berg.", "My name is Ann.", "My name is not important.", "My name is long."]
+)
+async def test_a_name_that_is_none_or_known_is_left(said: str) -> None:
+    assert await facts_of((ANN, said)) == {}
+
+
+@pytest.mark.parametrize(
+    ("said", "fact"),
+    [
+        ("My birthday is on 3 May.", "Ann Berg's birthday is on 3 May."),
+        ("My birthday is May 3rd.", "Ann Berg's birthday is 3 May."),
+        ("My birthday is in May.", None),
+        ("My daughter was born on 30 November.", "Ann Berg's daughter was born on 30 November."),
+        ("My birthday is on 3 May 1990.", "Ann Berg's birthday is on 3 May 1990."),
+        ("The Lund fair opens on 3 May every year.", "The Lund fair opens on 3 May every year."),
+        ("My birthday party in Lund is on 3 May.", "Ann Berg's birthday party in Lund is on 3 May 2026."),
+    ],
+)
+async def test_what_returns_every_year_is_given_none(said: str, fact: str | None) -> None:
+    assert list(await facts_of((ANN, said))) == ([] if fact is None else [fact])
 
 
 @pytest.mark.parametrize(
