@@ -1,18 +1,21 @@
 """`eden context`: what an agent is given before a turn in a session."""
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import typer
 
 from eden_memory.api.results import ScopeStats
 from eden_memory.cli.memory import terminal
-from eden_memory.cli.memory.who import AS_ID, Agent, AsJson, nothing, who
+from eden_memory.cli.memory.who import AS_ID, Agent, AsJson, Who, nothing, who
 from eden_memory.cli.sessions import named_session
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.settings import Settings
 
+NEWEST = 50
+"""Facts that are looked at to tell why a context shows none."""
 SessionId = Annotated[str, typer.Argument(help=AS_ID)]
 User = Annotated[str | None, typer.Option(help="whose context; unset: the session's only user")]
 Message = Annotated[str | None, typer.Option(help="the user's message: what it asks of the past is searched")]
@@ -35,27 +38,51 @@ def context(
 
     eden context s1 --user ada --message "what did I say about Lyon?"
     """
-    found = asyncio.run(_context(session, user, agent, message, stats=stats))
-    if not isinstance(found, str):
-        terminal.show_json(found)
-    elif as_json:
+    if stats:
+        terminal.show_json(asyncio.run(_stats(session, user, agent)))
+        return
+    found, older = asyncio.run(_context(session, user, agent, message))
+    if as_json:
         terminal.show_json({"context": found})
     elif found:
         typer.echo(terminal.plain(found))
-    else:
+    elif not older:
         typer.echo(nothing("nothing is remembered that could be shown here", user), err=True)
+    if older:
+        days = Settings().memory.context_days
+        typer.echo(
+            f"all facts known here are older than {days:g} days, and EDEN_MEMORY_CONTEXT_DAYS leaves such facts out "
+            "of a context; --message TEXT brings back what a message asks for, `eden search` finds them all",
+            err=True,
+        )
+
+
+async def _stats(session: str, user: str | None, agent: str | None) -> dict[str, ScopeStats]:
+    async with who(Settings(), agent, session, user, alone=True) as one:
+        return await one.memory.get_memory_stats(one.session, one.user)
 
 
 async def _context(
-    session: str, user: str | None, agent: str | None, message: str | None, *, stats: bool
-) -> str | dict[str, ScopeStats]:
+    session: str, user: str | None, agent: str | None, message: str | None
+) -> tuple[str, bool]:
+    """The context, and whether it shows no fact because all that are known are too old for it."""
     async with who(Settings(), agent, session, user, alone=True) as one:
-        if stats:
-            return await one.memory.get_memory_stats(one.session, one.user)
         found = await one.memory.get_memory_context(one.session, one.user, message)
-        if not found:
+        older = "<Facts>" not in found and await _only_older(one)
+        if not found and not older:
             await _demand(Settings(), session)
-        return found
+        return found, older
+
+
+async def _only_older(one: Who) -> bool:
+    settings = Settings().memory
+    newest = await one.memory.list_facts(**one.named, active=True, limit=NEWEST)
+    oldest = datetime.now(UTC) - timedelta(days=settings.context_days)
+    return (
+        bool(newest.items)
+        and settings.facts_in_context
+        and all(fact.valid_from < oldest for fact in newest.items)
+    )
 
 
 async def _demand(settings: Settings, session: str) -> None:

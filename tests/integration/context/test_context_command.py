@@ -2,15 +2,19 @@
 
 import asyncio
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from eden_memory.cli.main import app
+from eden_memory.schemas.documents import RecentFact
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
-from tests.integration.context.harness import kit_for
+from tests.integration.context.harness import kit_for, now
+from tests.integration.python.stored import fact as stored_fact
+from tests.integration.python.stored import store
 
 pytestmark = pytest.mark.servers
 
@@ -48,3 +52,33 @@ def test_where_nothing_is_remembered_that_is_said(environment: Settings) -> None
     assert found.exit_code == 0
     assert found.stdout == ""
     assert "nothing is remembered" in found.stderr
+
+
+async def remembered(settings: Settings, days_ago: int, blob: str = "") -> None:
+    """A fact of the session's only user."""
+    await prepared(settings)
+    scope, at = Scope.of_user("s.default", "s.ada"), now() - timedelta(days=days_ago)
+    async with kit_for(settings) as kit:
+        fact = stored_fact("f1", scope, "Ada lives in Lima.", formed_at=at, valid_from=at)
+        await store(kit, [fact])
+        recent = RecentFact(fact_id="f1", version=1, content=fact.content, formed_at=at, valid_from=at)
+        await kit.put(scope, blob=blob, recent_facts=(recent,), active_facts=1)
+
+
+@pytest.mark.parametrize("blob", ["", "Prefers trains."])
+def test_facts_too_old_for_a_context_are_said_with_the_setting(environment: Settings, blob: str) -> None:
+    asyncio.run(remembered(environment, 30, blob))
+    found = run("5")
+    assert found.exit_code == 0
+    assert "Lima" not in found.stdout
+    (said,) = found.stderr.splitlines()
+    assert "older than 7 days" in said
+    assert all(one in said for one in ("EDEN_MEMORY_CONTEXT_DAYS", "--message", "eden search"))
+    assert json.loads(run("5", "--json").stdout)["context"] == found.stdout.removesuffix("\n")
+
+
+def test_of_facts_that_a_context_shows_nothing_is_said(environment: Settings) -> None:
+    asyncio.run(remembered(environment, 1))
+    found = run("5")
+    assert "Lima" in found.stdout
+    assert found.stderr == ""

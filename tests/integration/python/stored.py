@@ -41,12 +41,11 @@ def fact(name: str, scope: Scope, text: str, minutes: int = 0, **fields: Any) ->
     """Stated so many minutes after AT."""
     at = AT + timedelta(minutes=minutes)
     rest: dict[str, Any] = {"active": True, "version": 1, "decision": "ADD", "call": CALL}
+    rest |= {"formed_at": at, "valid_from": at}
     return Fact(
         _id=name,
         content=text,
         hash=fact_hash(text),
-        formed_at=at,
-        valid_from=at,
         revision=1,
         **spread(scope),
         **(rest | fields),
