@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from datetime import datetime
+from datetime import UTC, datetime
 from getpass import getuser
 from typing import Annotated, Any
 
@@ -64,6 +64,10 @@ def reread(
     """
     if session is not None and since is not None:
         raise Invalid("--session and --since cannot be given together", "Leave one of them out.")
+    if since is not None and since > datetime.now(UTC):
+        raise Invalid(
+            "--since lies in the future: no message is created then or later", "Give a time before now."
+        )
     try:
         for line in asyncio.run(heeding(_reread(Settings(), session, since))):
             typer.echo(line)

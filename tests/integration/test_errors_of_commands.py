@@ -108,6 +108,12 @@ def test_a_time_that_is_none_is_refused_with_an_example(
     assert "'yesterday' is no time; give an ISO date or time, as 2026-01-31" in text
 
 
+def test_reading_again_what_is_yet_to_come_is_refused(tmp_path: Path, environment: Environment) -> None:
+    code, what, hint = said(tmp_path, environment, "source", "reread", "--since", "2099-01-01")
+    assert (code, hint) == (2, "Give a time before now.")
+    assert what.startswith("--since lies in the future")
+
+
 def test_an_amount_below_nothing_is_refused(tmp_path: Path, environment: Environment) -> None:
     code, what, hint = said(tmp_path, environment, "budget", "set", "-1")
     assert (code, what) == (2, "a limit cannot be -1 USD")

@@ -85,13 +85,16 @@ class Rereading:
             await known.read(self.consumers)
             letters = await self.refusals.waiting()
             progress = Progress("reading messages again", await leading.source.messages.count(), 0)
+            passed = 0
             async for page in ahead(leading, None, asked.session):
-                counts.read += len(page.documents)
-                await self._page(leading, known, letters, _selected(leading, page, asked), counts)
-                progress.tell(counts.read)
+                passed += len(page.documents)
+                selected = _selected(leading, page, asked)
+                counts.read += len(selected.documents)
+                await self._page(leading, known, letters, selected, counts)
+                progress.tell(passed)
                 if leading.stopping.is_set():
                     return None
-            progress.tell(counts.read, finished=True)
+            progress.tell(passed, finished=True)
         finally:
             known.close()
         await leading.settle()

@@ -167,6 +167,21 @@ async def test_a_selection_leaves_the_rest_as_it_is(chat: Kit) -> None:
         assert {one.key for one in topic.records[5:]} == {"i.1", "i.2", "i.3"}
 
 
+async def test_a_selection_of_nothing_and_an_unchanged_mapping_record_nothing(chat: Kit) -> None:
+    await write(chat, created_at=datetime(2026, 3, 1, tzinfo=UTC))
+    async with chat.topic() as topic, chat.tailing():
+        await topic.until(lambda: len(topic.records) >= MANY, "all are recorded")
+        await chat.following()
+        nothing = {"read": 0, "changed": 0, "accepted": 0, "refused": 0}
+        for fields in ({"session_id": "nobody's"}, {"since": datetime(2099, 1, 1, tzinfo=UTC)}):
+            await reread(chat, **fields)
+            assert await result(chat) == nothing
+        await reread(chat)
+        assert await result(chat) == nothing | {"read": MANY}
+        await topic.until_marked()
+        assert len(topic.records) == MANY
+
+
 async def test_a_request_that_cannot_be_read_is_a_dead_letter(chat: Kit) -> None:
     async with chat.topic("chat.messages.dead") as dead, chat.tailing():
         await chat.following()
