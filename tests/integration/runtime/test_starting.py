@@ -74,7 +74,7 @@ async def test_a_process_waits_for_its_servers_and_gives_up_in_time(
     environment: dict[str, str], away: dict[str, str], named: str
 ) -> None:
     async with started(environment, **away, EDEN_RUN_START_SECONDS="8") as process:
-        await says(process, "waits for")
+        await says(process, "does not answer")
         await says(process, f"{named} ")
         assert await asyncio.wait_for(process.wait(), 60) == 1
 
@@ -107,7 +107,7 @@ async def test_a_signal_ends_the_waiting_at_once(
     environment: dict[str, str], away: dict[str, str], number: signal.Signals
 ) -> None:
     async with started(environment, **away, EDEN_RUN_START_SECONDS="600") as process:
-        await says(process, "waits for")
+        await says(process, "does not answer")
         process.send_signal(number)
         assert await asyncio.wait_for(process.wait(), 60) == 0
 
@@ -121,7 +121,7 @@ async def test_a_server_that_comes_while_a_process_waits_lets_it_begin(
         _door(host, int(port)) as (door, opens),
         started(environment, EDEN_KAFKA_BOOTSTRAP=door) as process,
     ):
-        await says(process, "waits for Kafka")
+        await says(process, "does not answer")
         opens.set()
         await says(process, "stage runs")
         process.send_signal(signal.SIGTERM)
