@@ -22,7 +22,7 @@ COMMANDS: Mapping[str, Entry] = {
     "down": Entry("servers:down", "Stop the local servers; their data stays.", patient=True),
     "status": Entry(
         "servers:status",
-        "Say which servers run and where; of an agent, session or user, how near memory is to consolidation.",
+        "Say which servers run and what waits; of an agent, session or user, how near memory is to consolidation.",
     ),
     "doctor": Entry(
         "doctor:doctor",

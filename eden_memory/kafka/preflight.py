@@ -8,8 +8,8 @@ from confluent_kafka import KafkaError as LibraryError
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVariableType]
 
+from eden_memory.awaited import Awaited
 from eden_memory.errors import EdenError
-from eden_memory.runtime.stages.patience import Awaited
 
 ANSWER_SECONDS = 0.8
 """For one attempt: connecting goes on meanwhile, however slow the broker is."""

@@ -2,12 +2,12 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import structlog
 
+from eden_memory.awaited import SAID_SECONDS, Awaited
 from eden_memory.domain.stage import RetryPolicy
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
@@ -19,10 +19,6 @@ SERVERS = RetryPolicy(first=0.1, cap=5.0)
 """How long storing and publishing wait between two attempts; there is no last one."""
 
 REFUSED_HINT = "`eden doctor` says which rights are needed."
-SAID_SECONDS = 60.0
-"""A refusal, or a server that is waited for, is said in the log so often at most, however many steps meet it."""
-SOON_SECONDS = 1.0
-"""A server that has not answered for so long is said for the first time."""
 
 
 class Refusals:
@@ -76,43 +72,6 @@ def _say(step: object, error: Exception, attempts: int) -> None:
         return
     REFUSALS.over(step)
     log.warning("server away, tried again", error=describe(error), attempt=attempts)
-
-
-class Awaited:
-    """Says in one sentence that a server does not answer: soon, when the reason changes, and once a minute."""
-
-    def __init__(self, server: str, hint: str) -> None:
-        self._server, self._hint = server, hint
-        self._reason, self._said = "", False
-        self._due = time.monotonic() + SOON_SECONDS
-
-    @asynccontextmanager
-    async def said(self) -> AsyncGenerator[None]:
-        """Say it while the block waits, and when the server answers after all."""
-        teller = asyncio.create_task(self._tell())
-        try:
-            yield
-        finally:
-            teller.cancel()
-        if self._said:
-            log.info(f"{self._server} answers")
-
-    def away(self, reason: str) -> None:
-        """An attempt has failed; the reason is known now."""
-        if reason != self._reason:
-            self._reason = reason
-            self._say()
-
-    async def _tell(self) -> None:
-        while True:
-            await asyncio.sleep(max(0.0, self._due - time.monotonic()))
-            if time.monotonic() >= self._due:
-                self._say()
-
-    def _say(self) -> None:
-        self._said, self._due = True, time.monotonic() + SAID_SECONDS
-        because = f" ({self._reason})" if self._reason else ""
-        log.warning(f"{self._server} does not answer{because}: {self._hint[:1].lower()}{self._hint[1:]}")
 
 
 async def until_there(step: Callable[[], Awaitable[T]], server: str, seconds: float, hint: str) -> T:

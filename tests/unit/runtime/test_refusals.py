@@ -8,9 +8,10 @@ import pytest
 import structlog
 from pymongo.errors import OperationFailure
 
+from eden_memory.awaited import SAID_SECONDS
 from eden_memory.domain.stage import RetryPolicy
 from eden_memory.runtime.stages import patience, worker
-from eden_memory.runtime.stages.patience import SAID_SECONDS, Refusals, until_done
+from eden_memory.runtime.stages.patience import Refusals, until_done
 from eden_memory.runtime.stages.worker import Worker
 
 REFUSED = OperationFailure("not authorized on db to execute command", code=13)
