@@ -204,7 +204,7 @@ class MemorySettings(Group):
     )
     demote_names: bool = Field(
         default=False,
-        description="what names a participant leaves group scope too; the agent keeps only what is shown to name nobody",
+        description="what names a participant leaves group scope too; an agent keeps only what names nobody",
     )
     sharing: Sharing | None = Field(
         None,
