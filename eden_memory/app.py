@@ -11,7 +11,6 @@ from typing import Any
 from pymongo import AsyncMongoClient
 
 from eden_memory.domain.consumption import Consumption
-from eden_memory.domain.stage import Handler
 from eden_memory.errors import EdenError
 from eden_memory.handlers import stage_handlers
 from eden_memory.kafka.connection import admin_config, client_kwargs
@@ -27,7 +26,6 @@ from eden_memory.mongo.leases import MongoLease
 from eden_memory.mongo.memory.blobs_decided import scopes_due
 from eden_memory.mongo.memory.retirements import MongoRetirements
 from eden_memory.mongo.memory.streams import MongoStreams
-from eden_memory.mongo.outcomes import MongoLedger
 from eden_memory.mongo.replay.live import MongoLive
 from eden_memory.mongo.setup.setup import check
 from eden_memory.mongo.spent import spent
@@ -43,21 +41,23 @@ from eden_memory.runtime import metrics
 from eden_memory.runtime.budget_keeping import BudgetKeeping
 from eden_memory.runtime.context_keeping import ContextKeeping
 from eden_memory.runtime.housekeeping import Housekeeping
-from eden_memory.runtime.http import HealthServer
 from eden_memory.runtime.janitor import Janitor
 from eden_memory.runtime.lagging.exporting import Census, LagExport
 from eden_memory.runtime.metrics import BudgetMetrics
 from eden_memory.runtime.placed import Placed
-from eden_memory.runtime.process import Part, Process, Signals
 from eden_memory.runtime.retiring import Retiring
-from eden_memory.runtime.stages.patience import until_there
-from eden_memory.runtime.stages.publishing import Publisher, new_producer
 from eden_memory.runtime.stages.waking import Waking
-from eden_memory.runtime.stages.worker import Bounds, Surroundings, Worker
 from eden_memory.runtime.window_texts import WindowTexts
 from eden_memory.schemas.events import REGISTRY
 from eden_memory.settings import Settings
 from eden_memory.source_tailing import tailing
+from eden_memory.stages.health_server import HealthServer
+from eden_memory.stages.outcome_store import MongoLedger
+from eden_memory.stages.patience import until_there
+from eden_memory.stages.process import Part, Process, Signals
+from eden_memory.stages.publishing import Publisher, new_producer
+from eden_memory.stages.stage import Handler
+from eden_memory.stages.worker import Bounds, Surroundings, Worker
 
 MongoClient = AsyncMongoClient[dict[str, Any]]
 

@@ -12,7 +12,6 @@ from pymongo import AsyncMongoClient
 from eden_memory import prompts
 from eden_memory.domain.fence import Fence
 from eden_memory.domain.forgetting.of_pipeline import of_pipeline
-from eden_memory.domain.stage import Handler
 from eden_memory.domain.windows.windows import Limits
 from eden_memory.logs import LibraryLogger
 from eden_memory.models.asking.answers import AnswerStore
@@ -72,11 +71,12 @@ from eden_memory.runtime.metrics import (
     TriggerMetrics,
     UsageMetrics,
 )
-from eden_memory.runtime.stages.accounting import UsageLog, accounted
-from eden_memory.runtime.stages.codec import TopicOf
-from eden_memory.runtime.stages.storing import storing
-from eden_memory.runtime.stages.tools import Publishing
 from eden_memory.settings import Settings
+from eden_memory.stages.answer_storing import storing
+from eden_memory.stages.call_records import UsageLog, accounted
+from eden_memory.stages.codec import TopicOf
+from eden_memory.stages.stage import Handler
+from eden_memory.stages.stage_tools import Publishing
 
 log = LibraryLogger()
 

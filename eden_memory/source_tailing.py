@@ -24,7 +24,6 @@ from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.change_stream import ChangeStream
 from eden_memory.mongo.changes import Document, SourceFailed
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.controls import MongoControls
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.mongo.source.collection_reader import CollectionReader
 from eden_memory.mongo.source.inbox import MongoInbox
@@ -49,6 +48,7 @@ from eden_memory.schemas.documents import (
     Message,
 )
 from eden_memory.settings import Settings
+from eden_memory.stages.control_store import MongoControls
 
 MongoClient = AsyncMongoClient[dict[str, Any]]
 

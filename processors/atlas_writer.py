@@ -13,12 +13,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from eden_memory.domain.buffers import last_formed
 from eden_memory.domain.projection.memory_batch import MemoryBatch, erased_since, memory_batch, named_by
 from eden_memory.domain.projection.stored_memory import Applied
-from eden_memory.domain.stage import Decision, Delivery, Emit
 from eden_memory.forgotten import Marks
 from eden_memory.ports import Forgetting, MemoryStore
 from eden_memory.schemas.documents import Fact, Snapshot
 from eden_memory.schemas.events import FactChanged, FactCommanded, Forgotten, ReflectionFormed, ScopeChanged
 from eden_memory.schemas.scopes import Scope
+from eden_memory.stages.stage import Decision, Delivery, Emit
 
 ANNOUNCED_EVERY = 0.05
 """Seconds between two records about one scope."""

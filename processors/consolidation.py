@@ -24,7 +24,6 @@ from eden_memory.domain.consolidating import (
     within_limit,
 )
 from eden_memory.domain.fence import Fence
-from eden_memory.domain.stage import Dead, Decision, Delivery, Result, Retry
 from eden_memory.failures import QuestionSpent
 from eden_memory.forgotten import Marks
 from eden_memory.ports import BlobsDecided, Forgetting, LanguageModel, Snapshots, Streams
@@ -33,6 +32,7 @@ from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.events import ScopeChanged, ScopeConsolidated
 from eden_memory.schemas.scopes import Scope
 from eden_memory.scope_limits import STANDARD, FormationLimits, ScopeLimits, limits_of
+from eden_memory.stages.stage import Dead, Decision, Delivery, Result, Retry
 from eden_memory.word_limits import words_of
 
 STAGE = "consolidation"

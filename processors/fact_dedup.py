@@ -26,7 +26,6 @@ from eden_memory.domain.facts.statements import (
     unsettled,
 )
 from eden_memory.domain.fence import Fence
-from eden_memory.domain.stage import Decision, Delivery, Emit
 from eden_memory.forgotten import Marks, ids_of
 from eden_memory.ports import Decided, DedupWatch, Embedder, FactSearch, Forgetting, LanguageModel, Streams
 from eden_memory.prompts import fact_decisions
@@ -35,6 +34,7 @@ from eden_memory.schemas.events import FactChanged, FactCommanded, FactsProposed
 from eden_memory.schemas.provenance import Embedding
 from eden_memory.schemas.scopes import Scope
 from eden_memory.scope_limits import STANDARD, FormationLimits, limits_of
+from eden_memory.stages.stage import Decision, Delivery, Emit
 
 STAGE = "fact-dedup"
 MOST_BYTES = 3_000_000

@@ -22,7 +22,6 @@ from eden_memory.domain.extraction.proposals import proposals_of
 from eden_memory.domain.extraction.transcript import Transcript, named_by, transcript
 from eden_memory.domain.fence import Fence
 from eden_memory.domain.material import FactMaterial
-from eden_memory.domain.stage import Delivery, Outgoing
 from eden_memory.failures import PermanentError
 from eden_memory.ports import ExtractionWatch, Forgetting, LanguageModel, Streams, Windows
 from eden_memory.schemas.answers import ExtractedFacts
@@ -31,6 +30,7 @@ from eden_memory.schemas.events.formation import ExtractedFact, Window
 from eden_memory.schemas.provenance import Call
 from eden_memory.schemas.scopes import Scope
 from eden_memory.scope_limits import STANDARD, FormationLimits
+from eden_memory.stages.stage import Delivery, Outgoing
 
 STAGE = "fact-extraction"
 PAST_RETENTION = "every scope's facts of so long ago have expired"

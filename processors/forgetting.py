@@ -17,11 +17,11 @@ from eden_memory.domain.forgetting.forgetting import (
     next_slice,
     reflections_of,
 )
-from eden_memory.domain.stage import Decision, Delivery, Emit
 from eden_memory.forgotten import Mark, ids_of
 from eden_memory.ports import Forgetting as Marked
 from eden_memory.ports import ForgettingStore
 from eden_memory.schemas.events import Forgotten
+from eden_memory.stages.stage import Decision, Delivery, Emit
 
 FORMED_FROM = ("message", "session", "user")
 SLICE = 1_000

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from eden_memory.domain.budgets.budgets import Admitted, Held
-from eden_memory.domain.stage import Decision, Delivery, Emit, Erase, Retry
 from eden_memory.domain.windows.participants import Missing, SessionFacts
 from eden_memory.domain.windows.trigger import Messages, Session
 from eden_memory.domain.windows.trigger_batch import (
@@ -40,6 +39,7 @@ from eden_memory.failures import PermanentError
 from eden_memory.forgotten import Marks
 from eden_memory.ports import Directory, Forgetting, TriggerStore, TriggerWatch, WindowBudgets
 from eden_memory.schemas.events import Watermark
+from eden_memory.stages.stage import Decision, Delivery, Emit, Erase, Retry
 
 MOST_DUE = 1_000
 """Sessions that one watermark closes, and as many that it looks up again; the next one takes the rest."""

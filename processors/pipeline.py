@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 
 from eden_memory.domain.extraction.in_place import closed_all_the_same, failed_extraction
 from eden_memory.domain.facts.proposals import proposals_together
-from eden_memory.domain.stage import Delivery, Handler, Outgoing, Stage
 from eden_memory.schemas.events import (
     FactChanged,
     FactCommanded,
@@ -25,6 +24,7 @@ from eden_memory.schemas.events import (
     SessionEnded,
     Watermark,
 )
+from eden_memory.stages.stage import Delivery, Handler, Outgoing, Stage
 
 FORMATION_TRIGGER = "formation-trigger"
 FACT_EXTRACTION = "fact-extraction"

@@ -26,7 +26,6 @@ from eden_memory.domain.extraction.transcript import Transcript, named_by, trans
 from eden_memory.domain.fence import Fence
 from eden_memory.domain.material import ReflectionMaterial
 from eden_memory.domain.sharing import private_keys
-from eden_memory.domain.stage import Delivery, Outgoing
 from eden_memory.failures import PermanentError
 from eden_memory.forgotten import Marks
 from eden_memory.ports import ExtractionWatch, Forgetting, LanguageModel, Snapshots, Streams, Windows
@@ -36,6 +35,7 @@ from eden_memory.schemas.events import FactsExtracted, ReflectionFormed
 from eden_memory.schemas.events.formation import Window
 from eden_memory.schemas.provenance import Call, newest_said
 from eden_memory.scope_limits import STANDARD, FormationLimits
+from eden_memory.stages.stage import Delivery, Outgoing
 
 STAGE = "reflection-extraction"
 

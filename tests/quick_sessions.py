@@ -5,7 +5,7 @@ Tests that kill a worker wait until the broker gives its partitions to another o
 """
 
 from eden_memory.cli.main import main
-from eden_memory.runtime.stages import consuming
+from eden_memory.stages import membership as consuming
 
 SESSION_MS = 6_000
 

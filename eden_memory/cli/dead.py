@@ -14,18 +14,18 @@ from eden_memory.cli.confirming import confirm
 from eden_memory.cli.memory.terminal import show_table
 from eden_memory.cli.replay.live import live_settings
 from eden_memory.cli.times import moment
-from eden_memory.domain.control import DeadRetry
 from eden_memory.errors import EdenError, Invalid, NotFound
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.topics import Topics, load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.controls import MongoControls
-from eden_memory.mongo.outcomes import MongoLedger
-from eden_memory.runtime.dead.dead_reading import DeadLetter, Wanted, dead_letter_at, dead_letters
-from eden_memory.runtime.stages.failures import UNPUBLISHABLE
-from eden_memory.runtime.stages.publishing import Publisher, new_producer
 from eden_memory.settings import Settings
+from eden_memory.stages.control_store import MongoControls
+from eden_memory.stages.controls import DeadRetry
+from eden_memory.stages.dead_letter_reading import DeadLetter, Wanted, dead_letter_at, dead_letters
+from eden_memory.stages.failure_decisions import UNPUBLISHABLE
+from eden_memory.stages.outcome_store import MongoLedger
+from eden_memory.stages.publishing import Publisher, new_producer
 
 app = typer.Typer(help="Dead letters: what stages have given up.", no_args_is_help=True)
 

@@ -14,8 +14,8 @@ from pymongo.errors import ConfigurationError, ConnectionFailure, OperationFailu
 from eden_memory.cli.setting_names import nearest
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError, Invalid
-from eden_memory.runtime.stages.failures import refused, wrong_account
 from eden_memory.settings import Settings
+from eden_memory.stages.failure_decisions import refused, wrong_account
 
 SETTINGS = "Settings come from EDEN_… and eden.toml: docs/reference/settings.md."
 MONGODB = "Check that it runs (`eden status`), and EDEN_MONGODB_URI."

@@ -10,13 +10,13 @@ import typer
 
 from eden_memory.cli.replay.live import live_settings
 from eden_memory.cli.soon import soon
-from eden_memory.domain.control import Pause
 from eden_memory.errors import Invalid
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.controls import MongoControls
 from eden_memory.processors.pipeline import NAMES
 from eden_memory.settings import Settings
+from eden_memory.stages.control_store import MongoControls
+from eden_memory.stages.controls import Pause
 
 Stage = Annotated[str, typer.Argument(help=f"one of: {', '.join(NAMES)}")]
 Reason = Annotated[str, typer.Option(help="shown wherever the stage's state is shown")]

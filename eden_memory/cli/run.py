@@ -7,8 +7,8 @@ import typer
 
 from eden_memory import app
 from eden_memory.logs import configure
-from eden_memory.runtime import process
 from eden_memory.settings import Settings
+from eden_memory.stages import process
 
 
 def run(

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
 from eden_memory.domain.material import Material
-from eden_memory.domain.stage import Delivery
 from eden_memory.schemas.answers import Answer
 from eden_memory.schemas.provenance import Call
+from eden_memory.stages.stage import Delivery
 
 A = TypeVar("A", bound=Answer)
 Role = Literal["facts", "decisions", "reflections", "consolidation", "propagation"]

@@ -8,11 +8,11 @@ from typing import Literal, Protocol
 from uuid import uuid4
 
 from eden_memory.domain.asking import Asking
-from eden_memory.domain.usage import note
 from eden_memory.models.calls import CallFailed, Tokens
 from eden_memory.schemas.documents import Answer as KeptAnswer
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.schemas.events.usage import CallOutcome
+from eden_memory.stages.model_calls import note
 
 Cost = Callable[[str, str, Tokens], Decimal | None]
 """(provider, model, tokens) → US dollars, None where the price is unknown."""

@@ -18,15 +18,12 @@ from eden_memory.domain.forgetting.forgetting import mark_of
 from eden_memory.domain.forgetting.of_pipeline import own
 from eden_memory.domain.replay.namespaces import WRITER
 from eden_memory.domain.replay.restored import Restored
-from eden_memory.domain.stage import Delivery
 from eden_memory.errors import EdenError
 from eden_memory.handlers import window_limits
 from eden_memory.kafka.group_offsets import committed, members_of
 from eden_memory.kafka.topic_reading import all_partitions, reading
 from eden_memory.kafka.topics import Topics
-from eden_memory.mongo.controls import MongoGroupNotes
 from eden_memory.mongo.memory.forgetting_store import MongoForgettingStore
-from eden_memory.mongo.outcomes import MongoLedger
 from eden_memory.mongo.replay.lost import MongoLost
 from eden_memory.mongo.replay.restored import MongoRestored
 from eden_memory.mongo.setup.setup import set_up
@@ -41,6 +38,9 @@ from eden_memory.runtime.replay.restoring import Restoring
 from eden_memory.schemas.documents import Namespace
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import REGISTRY, Forgotten, ModelCalled, ScopeChanged, ScopeConsolidated
+from eden_memory.stages.control_store import MongoGroupNotes
+from eden_memory.stages.outcome_store import MongoLedger
+from eden_memory.stages.stage import Delivery
 
 Row = dict[str, Any]
 Say = Callable[[str], None]

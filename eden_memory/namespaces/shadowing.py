@@ -24,13 +24,13 @@ from eden_memory.mongo.replay.namespaces import MongoNamespaces
 from eden_memory.namespaces.wiring import silent_surroundings, take_away, writer_row
 from eden_memory.placement import Placement
 from eden_memory.processors.pipeline import ATLAS_WRITER, FORGETTING
-from eden_memory.runtime.process import Part
 from eden_memory.runtime.replay.places import Places, behind
 from eden_memory.runtime.replay.rebuilding import Counted, silent_worker
 from eden_memory.runtime.replay.shadows import AGAIN_SECONDS, Made, Shadows
 from eden_memory.runtime.replay.sweeping import Undecoded, begin_where, tombstones_alone
 from eden_memory.schemas.documents import Live, Namespace
 from eden_memory.settings import Settings
+from eden_memory.stages.process import Part
 from eden_memory.task_ending import end
 
 HANDED_OVER_AFTER = timedelta(seconds=30)

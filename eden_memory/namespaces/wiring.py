@@ -18,16 +18,13 @@ from eden_memory.domain.replay.namespaces import (
     sweeping_of,
     unknown,
 )
-from eden_memory.domain.stage import Stage
 from eden_memory.errors import EdenError
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.topic_reading import refuse_missing
 from eden_memory.kafka.topics import Topics, load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.controls import MongoControls, MongoGroupNotes
 from eden_memory.mongo.memory.memory_store import MongoMemoryStore
-from eden_memory.mongo.outcomes import MongoLedger
 from eden_memory.mongo.replay.live import MongoLive
 from eden_memory.mongo.replay.marks import MongoMarks
 from eden_memory.mongo.replay.namespaces import MongoNamespaces
@@ -37,12 +34,15 @@ from eden_memory.processors import pipeline
 from eden_memory.processors.atlas_writer import AtlasWriter
 from eden_memory.runtime.replay.places import Places, remove_group
 from eden_memory.runtime.replay.rebuilding import Counted, Progress, Rebuilding
-from eden_memory.runtime.stages.slots import Slots
-from eden_memory.runtime.stages.tools import Publishing
-from eden_memory.runtime.stages.worker import Bounds, Surroundings, Worker
 from eden_memory.schemas.documents import Namespace
 from eden_memory.schemas.events import REGISTRY
 from eden_memory.settings import Settings
+from eden_memory.stages.control_store import MongoControls, MongoGroupNotes
+from eden_memory.stages.outcome_store import MongoLedger
+from eden_memory.stages.slots import Slots
+from eden_memory.stages.stage import Stage
+from eden_memory.stages.stage_tools import Publishing
+from eden_memory.stages.worker import Bounds, Surroundings, Worker
 
 Row = dict[str, Any]
 SLOTS = 12

@@ -13,12 +13,12 @@ from typing import Any, Protocol
 import structlog
 
 from eden_memory.domain.budgets.budgets import Spending
-from eden_memory.domain.ledger import Ledger
-from eden_memory.domain.outcome import Outcome
 from eden_memory.runtime.formed import named, outcomes_of
-from eden_memory.runtime.process import State
-from eden_memory.runtime.stages.patience import until_done
 from eden_memory.schemas.events import ModelCalled
+from eden_memory.stages.ledger import Ledger
+from eden_memory.stages.outcome import Outcome
+from eden_memory.stages.patience import until_done
+from eden_memory.stages.process import State
 from eden_memory.task_ending import end
 
 log = structlog.get_logger("eden.budgets")

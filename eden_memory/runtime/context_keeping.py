@@ -11,7 +11,7 @@ from typing import Protocol
 import structlog
 
 from eden_memory.error_text import describe
-from eden_memory.runtime.process import State
+from eden_memory.stages.process import State
 from eden_memory.task_ending import end
 
 log = structlog.get_logger()

@@ -3,7 +3,7 @@
 import structlog
 
 from eden_memory.runtime.janitor import Janitor
-from eden_memory.runtime.leased import Leased, LeaseHandle
+from eden_memory.stages.leased import Leased, LeaseHandle
 
 log = structlog.get_logger("eden.janitor")
 

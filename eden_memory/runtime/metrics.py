@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from prometheus_client import Counter, Gauge, Histogram, Info
 
 from eden_memory.domain.budgets.budgets import Spending
-from eden_memory.domain.usage import unpriced
 from eden_memory.domain.windows.trigger_batch import Counts
 from eden_memory.schemas.events import FactChanged, ModelCalled, ReflectionFormed, ScopeConsolidated
+from eden_memory.stages.model_calls import unpriced
 
 BUILD = Info("eden_build", "Version of the program")
 

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Protocol
 
 from eden_memory.domain.window_texts import KEPT, Concluded, complete
-from eden_memory.runtime.stages.codec import event_id
+from eden_memory.stages.codec import event_id
 
 FACTS, REFLECTIONS = "fact-extraction", "reflection-extraction"
 TOGETHER = 500

@@ -19,8 +19,8 @@ from pymongo import InsertOne, ReplaceOne
 from pymongo.asynchronous.collection import AsyncCollection
 
 from eden_memory.mongo.client import connect
-from eden_memory.runtime.process import run
 from eden_memory.settings import MongoSettings
+from eden_memory.stages.process import run
 
 CALLS_AT_ONCE, COMMANDS_AT_ONCE, BATCH = 64, 8, 50
 DOCUMENT = {"text": "x" * 600, "numbers": list(range(20))}

@@ -29,14 +29,14 @@ from pymongo import ReplaceOne, UpdateMany
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.domain.stage import Delivery
 from eden_memory.domain.windows.windows import Limits
 from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore
-from eden_memory.runtime import process
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
+from eden_memory.stages import process
+from eden_memory.stages.stage import Delivery
 from tests.bench.report import Report, Row, median
 from tests.integration.formation_trigger.harness import Kit
-from tests.integration.runtime.harness import until
+from tests.integration.stages.harness import until
 from tests.integration.stages_on_servers import PARTITIONS, Topic, on_servers
 from tests.names import NAMES
 from tests.servers import running_servers

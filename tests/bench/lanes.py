@@ -33,11 +33,11 @@ from pydantic import SecretStr
 from rich.console import Console
 from rich.table import Table
 
-from eden_memory.domain.stage import Delivery, Outgoing
-from eden_memory.runtime.stages.worker import Bounds, Worker
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
+from eden_memory.stages.stage import Delivery, Outgoing
+from eden_memory.stages.worker import Bounds, Worker
 from tests.bench import formation_trigger as trigger
-from tests.integration.runtime.harness import Asked, Bench, asked, bench, consuming, running, stage, until
+from tests.integration.stages.harness import Asked, Bench, asked, bench, consuming, running, stage, until
 from tests.servers import running_servers
 
 KEYS, PARTITIONS, CAP = 500, 6, 200

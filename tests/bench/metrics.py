@@ -24,16 +24,16 @@ import structlog
 from prometheus_client import Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.openmetrics.exposition import generate_latest  # pyright: ignore[reportUnknownVariableType]
 
-from eden_memory.runtime.exposition import Labelled, exposition
 from eden_memory.runtime.metrics import CallMetrics, FormationMetrics
-from eden_memory.runtime.stages.worker import Bounds, Worker
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.schemas.example_files import examples_of
+from eden_memory.stages.labelled_metrics import Labelled, exposition
+from eden_memory.stages.worker import Bounds, Worker
 from tests.bench.formation_trigger import TEXT, namespace
 from tests.bench.lanes import PARTITIONS, _cpu, _settings, lanes_cpu  # pyright: ignore[reportPrivateUsage]
 from tests.bench.report import Report, Row, median
 from tests.integration.formation_trigger.harness import Kit
-from tests.integration.runtime.harness import Bench, answer, asked, bench, running, stage, until
+from tests.integration.stages.harness import Bench, answer, asked, bench, running, stage, until
 from tests.servers import running_servers
 from tests.unit.formation_trigger.records import message
 

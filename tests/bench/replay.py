@@ -22,11 +22,11 @@ from uuid import uuid4
 from pymongo import InsertOne, UpdateOne
 
 from eden_memory.domain.replay.namespaces import KINDS, prefix_of
-from eden_memory.domain.stage import Delivery
 from eden_memory.namespaces.dropping import drop
 from eden_memory.namespaces.wiring import installation
 from eden_memory.schemas.documents import Consolidated, Fact, Snapshot, StoredBlob
 from eden_memory.schemas.scopes import Scope
+from eden_memory.stages.stage import Delivery
 from tests.bench.report import Report, Row, most_memory
 from tests.integration import stages_on_servers
 from tests.integration.replay.replay_kit import ReplayKit

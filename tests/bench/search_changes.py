@@ -12,7 +12,6 @@ from pymongo.asynchronous.database import AsyncDatabase
 from eden_memory.domain.facts.fact_hash import fact_hash
 from eden_memory.domain.projection.memory_batch import memory_batch
 from eden_memory.domain.search.candidates import NOW as WHEN_NOW
-from eden_memory.domain.stage import Delivery
 from eden_memory.forgotten import Marks
 from eden_memory.mongo.memory.memory_store import MongoMemoryStore
 from eden_memory.mongo.search.plain_lists import PlainFactLists
@@ -20,6 +19,7 @@ from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FactChanged
 from eden_memory.schemas.provenance import Embedding
 from eden_memory.schemas.scopes import Scope
+from eden_memory.stages.stage import Delivery
 from eden_memory.task_ending import end
 from tests.bench.search_facts import MODEL, NOW
 from tests.names import NAMES

@@ -39,8 +39,8 @@ from eden_memory.kafka.outgoing import Outgoing
 from eden_memory.kafka.topic_admin import apply_topics
 from eden_memory.kafka.topics import load_topics
 from eden_memory.mongo.client import connect
-from eden_memory.runtime.stages.publishing import partition_for
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
+from eden_memory.stages.publishing import partition_for
 from tests.bench.chat_load import messages
 from tests.bench.report import Report, Row, median, percentile
 from tests.servers import TestServers, running_servers

@@ -27,11 +27,11 @@ from eden_memory.models.providers import providers
 from eden_memory.mongo.answers import MongoAnswers
 from eden_memory.names import Names
 from eden_memory.own_process import claim_process
-from eden_memory.runtime import process
-from eden_memory.runtime.stages import consuming
-from eden_memory.runtime.stages.failures import Kind, classify
 from eden_memory.schemas.documents import Answer
 from eden_memory.settings import Settings
+from eden_memory.stages import membership as consuming
+from eden_memory.stages import process
+from eden_memory.stages.failure_decisions import Kind, classify
 from tests.chaos.stages_process import SERVER_AWAY, Diary
 
 CONSOLIDATION_SECONDS = 2.0

@@ -13,9 +13,9 @@ from eden_memory.mongo.memory.memory_store import MongoMemoryStore
 from eden_memory.mongo.setup.setup import set_up
 from eden_memory.names import Names
 from eden_memory.processors.atlas_writer import AtlasWriter
-from eden_memory.runtime.stages.codec import delivery
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import REGISTRY
+from eden_memory.stages.codec import delivery
 from tests.chaos.compaction import FILLER_PAUSE, fill, hurry
 from tests.chaos.reader import consumer
 from tests.chaos.waiting import PATIENCE, NotInTime

@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from eden_memory.domain.facts.fact_hash import fact_hash
-from eden_memory.domain.stage import Delivery
 from eden_memory.kafka.topics import load_topics
 from eden_memory.mongo.replay.comparing import MongoComparing
 from eden_memory.namespaces.dropping import drop
 from eden_memory.namespaces.verifying import Verdict, verify
 from eden_memory.namespaces.wiring import installation, rebuilding
-from eden_memory.runtime.stages.patience import until_done
 from eden_memory.schemas.events import FactChanged, FormationRequested, ScopeConsolidated, decode
 from eden_memory.settings import Settings
+from eden_memory.stages.patience import until_done
+from eden_memory.stages.stage import Delivery
 from tests.chaos import formation
 from tests.chaos.command import parser, run_and_show
 from tests.chaos.formation import PARTITIONS, Scene, environment, quiet

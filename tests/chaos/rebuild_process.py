@@ -8,8 +8,8 @@ from pathlib import Path
 
 from eden_memory.cli.replay.rebuild import rebuild
 from eden_memory.own_process import claim_process
-from eden_memory.runtime.stages import consuming
-from eden_memory.runtime.stages.failures import Kind, classify
+from eden_memory.stages import membership as consuming
+from eden_memory.stages.failure_decisions import Kind, classify
 from tests.chaos.stages_process import SERVER_AWAY
 
 

@@ -14,8 +14,8 @@ from eden_memory.models.providers import providers as _loaded  # noqa: F401  # p
 from eden_memory.mongo.leases import LeaseLost
 from eden_memory.mongo.reform import alone
 from eden_memory.own_process import claim_process
-from eden_memory.runtime.stages import consuming
 from eden_memory.settings import Settings
+from eden_memory.stages import membership as consuming
 from tests.chaos.stages_process import SERVER_AWAY
 
 FORMED = 0

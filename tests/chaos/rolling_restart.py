@@ -17,13 +17,13 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from eden_memory.runtime.stages.publishing import partition_for
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
+from eden_memory.stages.publishing import partition_for
 from tests.chaos.report import Outcome, show
 from tests.chaos.servers import private_servers
 from tests.chaos.waiting import until
-from tests.integration.runtime import worker_process
-from tests.integration.runtime.harness import PARTITIONS, Bench, asked, bench
+from tests.integration.stages import worker_process
+from tests.integration.stages.harness import PARTITIONS, Bench, asked, bench
 
 NAME = "rolling"
 PAUSE = 0.04

@@ -20,7 +20,7 @@ from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.topic_admin import apply_topics
 from eden_memory.kafka.topics import load_topics
 from eden_memory.mongo.client import connect
-from eden_memory.runtime.stages.publishing import Publisher, new_producer
+from eden_memory.stages.publishing import Publisher, new_producer
 from tests.chaos import stages_verdict as verdict
 from tests.chaos.command import parser, run_and_show
 from tests.chaos.report import Outcome, Violations

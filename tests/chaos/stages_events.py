@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
-from eden_memory.domain.outcome import StoredRecord
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events.base import Event
 from eden_memory.schemas.registry import Registry
-from tests.integration.runtime.harness import Answered, Asked, Unanswered, asked
+from eden_memory.stages.outcome import StoredRecord
+from tests.integration.stages.harness import Answered, Asked, Unanswered, asked
 
 IN, OUT, KEPT = "stages.in", "stages.out", "stages.kept"
 PARTITIONS = 6

@@ -23,30 +23,30 @@ import orjson
 from pydantic import SecretStr
 from pymongo import AsyncMongoClient
 
-from eden_memory.domain.outcome import Outcome
-from eden_memory.domain.stage import Decision, Delivery, Outgoing, RetryPolicy, Stage
 from eden_memory.failures import PermanentError, ProviderError
 from eden_memory.handlers import stage_handlers
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.topics import load_topics
 from eden_memory.logs import configure
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.controls import MongoControls, MongoGroupNotes
-from eden_memory.mongo.outcomes import MongoLedger
 from eden_memory.names import Names
 from eden_memory.own_process import claim_process
 from eden_memory.processors import pipeline
-from eden_memory.runtime import process
-from eden_memory.runtime.stages import consuming
-from eden_memory.runtime.stages.failures import Kind, classify
-from eden_memory.runtime.stages.patience import until_done
-from eden_memory.runtime.stages.publishing import Publisher, new_producer
-from eden_memory.runtime.stages.slots import Slots
-from eden_memory.runtime.stages.worker import Bounds, Surroundings, Worker
 from eden_memory.schemas import events
 from eden_memory.settings import KafkaSettings, MemorySettings, MongoSettings, Settings, WindowsSettings
+from eden_memory.stages import membership as consuming
+from eden_memory.stages import process
+from eden_memory.stages.control_store import MongoControls, MongoGroupNotes
+from eden_memory.stages.failure_decisions import Kind, classify
+from eden_memory.stages.outcome import Outcome
+from eden_memory.stages.outcome_store import MongoLedger
+from eden_memory.stages.patience import until_done
+from eden_memory.stages.publishing import Publisher, new_producer
+from eden_memory.stages.slots import Slots
+from eden_memory.stages.stage import Decision, Delivery, Outgoing, RetryPolicy, Stage
+from eden_memory.stages.worker import Bounds, Surroundings, Worker
 from tests.chaos.stages_events import CALL_TIMEOUT, REGISTRY, TOPICS, Fate, Kept, fate
-from tests.integration.runtime.harness import Answered, Asked, Unanswered
+from tests.integration.stages.harness import Answered, Asked, Unanswered
 
 DRAIN_SECONDS = 6.0
 SERVER_AWAY = 75

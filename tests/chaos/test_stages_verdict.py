@@ -5,8 +5,8 @@ from typing import Any, cast
 
 import orjson
 
-from eden_memory.domain.outcome import StoredRecord
-from eden_memory.runtime.stages.publishing import Publisher
+from eden_memory.stages.outcome import StoredRecord
+from eden_memory.stages.publishing import Publisher
 from tests.chaos import stages_verdict as verdict
 from tests.chaos.stages_inputs import Chat
 from tests.chaos.stages_reader import Arrived

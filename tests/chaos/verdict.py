@@ -6,7 +6,7 @@ Each returns one line a violation, with the key to look for; an empty list is a 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from eden_memory.runtime.stages.publishing import partition_for
+from eden_memory.stages.publishing import partition_for
 from tests.chaos.seen import Seen
 
 

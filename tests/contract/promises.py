@@ -36,12 +36,12 @@ from eden_memory.domain.material import (
 )
 from eden_memory.kafka.topics import read_topics, topics_path
 from eden_memory.models.asking.keys import first_key
-from eden_memory.runtime.dead.dead_letters import _class_name  # pyright: ignore[reportPrivateUsage]
 from eden_memory.schemas import documents
 from eden_memory.schemas.answers import ConsolidatedText, ExtractedFacts, FactDecisions, StatedReflections
 from eden_memory.schemas.documents import DOCUMENTS
 from eden_memory.schemas.events import REGISTRY
 from eden_memory.settings import Settings
+from eden_memory.stages.dead_letters import _class_name  # pyright: ignore[reportPrivateUsage]
 
 FILE = Path(__file__).with_name("promises.json")
 

@@ -15,11 +15,11 @@ from eden_memory.kafka.record import Record
 from eden_memory.kafka.topics import load_topics
 from eden_memory.placement import Placement
 from eden_memory.runtime.contract.asyncapi import HEADERS, document, document_text
-from eden_memory.runtime.dead.dead_letters import Cause
-from eden_memory.runtime.stages.failures import Failure, Kind
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import REGISTRY
 from eden_memory.settings import KafkaSettings
+from eden_memory.stages.dead_letters import Cause
+from eden_memory.stages.failure_decisions import Failure, Kind
 
 PUBLISHED = Path(__file__).parent / "published" / "asyncapi" / "asyncapi-3.0.0.json"
 

@@ -19,9 +19,9 @@ from typer.core import TyperGroup
 from eden_memory.app import CLOSED_SECONDS, DRAINED_SECONDS, JANITOR, LAG, PARTS
 from eden_memory.cli.main import COMMANDS
 from eden_memory.kafka.topics import load_topics
-from eden_memory.runtime.http import health_app
-from eden_memory.runtime.process import CANCEL_SECONDS, CLOSE_SECONDS
 from eden_memory.settings import Settings
+from eden_memory.stages.health_server import health_app
+from eden_memory.stages.process import CANCEL_SECONDS, CLOSE_SECONDS
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = Path(__file__).parent / "published/compose/compose-spec.json"

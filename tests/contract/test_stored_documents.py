@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from pymongo import AsyncMongoClient
 
-from eden_memory.domain.outcome import Outcome as Decided
-from eden_memory.domain.outcome import StoredRecord
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.leases import MongoLease
-from eden_memory.mongo.outcomes import MongoLedger
 from eden_memory.mongo.source.positions import MongoPositions
 from eden_memory.ports import Position as Reached
 from eden_memory.schemas.documents import Document, Lease, Outcome, Position
 from eden_memory.settings import Settings
+from eden_memory.stages.outcome import Outcome as Decided
+from eden_memory.stages.outcome import StoredRecord
+from eden_memory.stages.outcome_store import MongoLedger
 from tests.names import NAMES
 
 pytestmark = pytest.mark.servers

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import yaml
 
-from eden_memory.domain.stage import Delivery
 from eden_memory.errors import EdenError
 from eden_memory.kafka.topic_diff import KEYS_MOVE, Found, differences, unknown_topics
 from eden_memory.kafka.topics import Topic, Topics, load_topics, read_topics, topics_path
 from eden_memory.processors import pipeline
 from eden_memory.schemas.events import REGISTRY, Event, MessageRecorded
 from eden_memory.settings import KafkaSettings
+from eden_memory.stages.stage import Delivery
 
 NOT_PROCESSORS = {"__init__", "pipeline"}
 SOURCE = "tailer"

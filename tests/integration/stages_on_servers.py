@@ -10,22 +10,22 @@ from aiokafka import AIOKafkaConsumer
 from pydantic import SecretStr
 from pymongo import AsyncMongoClient
 
-from eden_memory.domain.stage import Delivery, Stage
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.topic_admin import apply_topics
 from eden_memory.kafka.topics import load_topics
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.controls import MongoControls, MongoGroupNotes
-from eden_memory.mongo.outcomes import MongoLedger
 from eden_memory.mongo.setup.setup import set_up
-from eden_memory.runtime.process import Part
-from eden_memory.runtime.stages.publishing import Publisher, new_producer, partition_for
-from eden_memory.runtime.stages.slots import Slots
-from eden_memory.runtime.stages.worker import Bounds, Surroundings, Worker
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import REGISTRY, Forgotten, FormationRequested, decode
 from eden_memory.schemas.events.base import Event
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
+from eden_memory.stages.control_store import MongoControls, MongoGroupNotes
+from eden_memory.stages.outcome_store import MongoLedger
+from eden_memory.stages.process import Part
+from eden_memory.stages.publishing import Publisher, new_producer, partition_for
+from eden_memory.stages.slots import Slots
+from eden_memory.stages.stage import Delivery, Stage
+from eden_memory.stages.worker import Bounds, Surroundings, Worker
 from tests.names import NAMES
 
 PREFIX, PARTITIONS = "memory_", 3

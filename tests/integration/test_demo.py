@@ -24,8 +24,8 @@ from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.topic_admin import TopicAdmin
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import Endpoints
-from eden_memory.runtime.dead.dead_reading import Wanted, dead_letters
 from eden_memory.settings import KafkaSettings, Settings
+from eden_memory.stages.dead_letter_reading import Wanted, dead_letters
 from tests.model_server.serving import model_server_process
 from tests.servers import TestServers, wait_until
 

@@ -19,9 +19,9 @@ from eden_memory.api.http.routes import events, reading, searching, users, writi
 from eden_memory.api.mcp.server import McpApp, mcp_app
 from eden_memory.api.memory import Memory
 from eden_memory.app import namespace_of
-from eden_memory.runtime.http import health_app
-from eden_memory.runtime.process import Part
 from eden_memory.settings import Settings
+from eden_memory.stages.health_server import health_app
+from eden_memory.stages.process import Part
 
 ROUTERS = (reading.router, searching.router, writing.router, events.router, users.router)
 ASKED_HEADERS = ("Authorization", "X-Eden-Key", "Content-Type", "If-None-Match", "Last-Event-ID")

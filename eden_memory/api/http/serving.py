@@ -15,9 +15,9 @@ from eden_memory.api.memory import Memory
 from eden_memory.app import namespace_of
 from eden_memory.errors import EdenError
 from eden_memory.logs import LibraryLogger
-from eden_memory.runtime.http import HealthServer, SignalLessServer
-from eden_memory.runtime.process import Part, Process, Signals, State
 from eden_memory.settings import Settings
+from eden_memory.stages.health_server import HealthServer, SignalLessServer
+from eden_memory.stages.process import Part, Process, Signals, State
 
 log = LibraryLogger("eden.http")
 BACKLOG = 2_048

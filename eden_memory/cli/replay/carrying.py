@@ -12,7 +12,7 @@ from eden_memory.mongo.replay.own_facts import side
 from eden_memory.namespaces.wiring import Installation
 from eden_memory.placement import Placement
 from eden_memory.runtime.replay.own_changes import apply_own_changes
-from eden_memory.runtime.stages.publishing import Publisher, new_producer
+from eden_memory.stages.publishing import Publisher, new_producer
 
 BEFORE = timedelta(minutes=5)
 """What was asked for just before a switch may have been carried out after it."""

@@ -17,8 +17,8 @@ from eden_memory.logs import warnings_only
 from eden_memory.namespaces.switching import switch
 from eden_memory.namespaces.verifying import SHOWN, Verdict, verify
 from eden_memory.namespaces.wiring import Installation, installation, rebuilding
-from eden_memory.runtime.process import run
 from eden_memory.settings import Settings
+from eden_memory.stages.process import run
 from eden_memory.task_ending import end
 
 Name = Annotated[str | None, typer.Argument(help="the namespace; made if there is none")]

@@ -29,7 +29,6 @@ from eden_memory.models.asking.capped import Capped
 from eden_memory.models.asking.reused import CountedReuse
 from eden_memory.mongo.memory.blobs_decided import scopes_due
 from eden_memory.mongo.memory.streams import MongoStreams, Streams, streams_in
-from eden_memory.mongo.outcomes import MongoLedger
 from eden_memory.mongo.reform.reform_windows import MongoReformWindows
 from eden_memory.mongo.reform.reforms import MongoReforms
 from eden_memory.mongo.replay.own_facts import side
@@ -51,13 +50,14 @@ from eden_memory.runtime.reform.quiet import Quiet
 from eden_memory.runtime.reform.reforming import Reforming
 from eden_memory.runtime.replay.own_changes import apply_own_changes
 from eden_memory.runtime.replay.restoring import Restoring
-from eden_memory.runtime.stages.publishing import Publisher, new_producer
-from eden_memory.runtime.stages.slots import Slots
 from eden_memory.runtime.stages.waking import Waking
-from eden_memory.runtime.stages.worker import Bounds, Worker
 from eden_memory.schemas.documents import Reform
 from eden_memory.schemas.events import FormationRequested, MessageRecorded
 from eden_memory.settings import Settings
+from eden_memory.stages.outcome_store import MongoLedger
+from eden_memory.stages.publishing import Publisher, new_producer
+from eden_memory.stages.slots import Slots
+from eden_memory.stages.worker import Bounds, Worker
 from eden_memory.task_ending import end
 
 STAGES = (

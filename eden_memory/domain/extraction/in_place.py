@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from eden_memory.domain.stage import Delivery, Outgoing
 from eden_memory.schemas.events import FactsExtracted, FormationRequested, SessionClosed
+from eden_memory.stages.stage import Delivery, Outgoing
 
 
 def failed_extraction(delivery: Delivery, reason: str) -> Sequence[Outgoing]:

@@ -8,10 +8,10 @@ from eden_memory.domain.facts.fact_hash import fact_hash
 from eden_memory.domain.facts.known_facts import KnownFact
 from eden_memory.domain.facts.scope_facts import Cause, ScopeFacts, Worded
 from eden_memory.domain.facts.statements import command_ref
-from eden_memory.domain.stage import Delivery
 from eden_memory.schemas.events import FactCommanded
 from eden_memory.schemas.events.facts import By
 from eden_memory.schemas.provenance import Embedding, newest_said
+from eden_memory.stages.stage import Delivery
 
 Carried = Literal["EDIT", "RETIRE", "REEMBED", "UNMERGE", "unknown", "stale", "needless", "other_model"]
 BECAUSE: Mapping[By, str] = {"expiry": "expired", "limit": "limit"}

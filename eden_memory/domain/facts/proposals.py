@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from eden_memory.constants import MOST_FACTS_TOGETHER
-from eden_memory.domain.stage import Delivery
 from eden_memory.schemas.events import FactsProposed
+from eden_memory.stages.stage import Delivery
 
 
 def proposals_together(deliveries: Sequence[Delivery]) -> int:

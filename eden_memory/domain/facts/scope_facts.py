@@ -6,12 +6,12 @@ from datetime import datetime
 
 from eden_memory.constants import MOST_SOURCES
 from eden_memory.domain.facts.known_facts import KnownFact
-from eden_memory.domain.stage import Delivery
 from eden_memory.forgotten import Marks
 from eden_memory.schemas.events import CommandRef, Considered, FactChanged
 from eden_memory.schemas.events.facts import Decision
 from eden_memory.schemas.provenance import Call, Embedding, SourceMessage, Statement
 from eden_memory.schemas.scopes import Scope
+from eden_memory.stages.stage import Delivery
 
 NOT_KNOWN: Mapping[str, int] = {}
 SAID_AGAINST = ("contradicted", "asked")

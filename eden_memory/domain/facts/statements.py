@@ -7,11 +7,11 @@ from datetime import datetime
 from eden_memory.domain.facts.fact_hash import fact_hash, fact_id
 from eden_memory.domain.facts.known_facts import Near
 from eden_memory.domain.facts.scope_matrix import nearest_before
-from eden_memory.domain.stage import Delivery
 from eden_memory.forgotten import Marks
 from eden_memory.schemas.events import CommandRef, FactCommanded, FactsProposed
 from eden_memory.schemas.provenance import SourceMessage, Statement, newest_said
 from eden_memory.schemas.scopes import Scope
+from eden_memory.stages.stage import Delivery
 
 
 @dataclass(frozen=True, slots=True)

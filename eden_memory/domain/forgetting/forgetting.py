@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from eden_memory.domain.stage import Delivery, Emit, Erase, Outgoing
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.schemas.events import (
     FactChanged,
@@ -17,6 +16,7 @@ from eden_memory.schemas.events import (
 from eden_memory.schemas.events.forgetting import Forgettable
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
+from eden_memory.stages.stage import Delivery, Emit, Erase, Outgoing
 
 REASON = "forgotten"
 _VERSION = re.compile("[1-9][0-9]{0,17}")

@@ -7,9 +7,9 @@ for are kept by each pipeline by itself. Messages, sessions and users, and what 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from eden_memory.domain.stage import Decision, Delivery, Emit, Handler, Outgoing, Result
 from eden_memory.placement import ORIGINAL
 from eden_memory.schemas.events import Forgotten
+from eden_memory.stages.stage import Decision, Delivery, Emit, Handler, Outgoing, Result
 
 MARK = "ns@"
 """No fact, reflection or blob has an id that begins so."""

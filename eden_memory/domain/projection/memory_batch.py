@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from eden_memory.domain.stage import Delivery, Erase
 from eden_memory.forgotten import Marks, ids_of
 from eden_memory.schemas.events import Event, FactChanged, ReflectionFormed, ScopeConsolidated, SessionClosed
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
+from eden_memory.stages.stage import Delivery, Erase
 
 REASON = "forgotten"
 Memory = FactChanged | ReflectionFormed | SessionClosed | ScopeConsolidated

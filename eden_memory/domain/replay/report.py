@@ -8,7 +8,7 @@ from typing import Any
 
 from eden_memory.domain.replay.applied import Applied, Settled
 from eden_memory.domain.replay.differing import Changed, Counts, Differing, Told
-from eden_memory.domain.usage import known_cost
+from eden_memory.stages.model_calls import known_cost
 
 KINDS = ("facts", "reflections", "blobs")
 

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from eden_memory.domain.stage import Delivery, Emit, Erase
 from eden_memory.domain.windows.looks import Looks
 from eden_memory.domain.windows.own_sessions import whose
 from eden_memory.domain.windows.switched_off import NOBODY, Off
@@ -28,6 +27,7 @@ from eden_memory.domain.windows.windows import Control
 from eden_memory.forgotten import Marks
 from eden_memory.schemas.events import Forgotten, FormationAsked, MessageRecorded, SessionEnded, Watermark
 from eden_memory.schemas.provenance import SourceMessage
+from eden_memory.stages.stage import Delivery, Emit, Erase
 
 IN_A_SESSION = (MessageRecorded, SessionEnded, FormationAsked)
 INCLUSIVE = "!"

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Generic, cast
 
 from eden_memory.domain.asking import A, Answered, Asking, Earlier, Prompt
-from eden_memory.domain.keeping import KEEPING
 from eden_memory.failures import PermanentError, ProviderError
 from eden_memory.models.accounts import Accounts, of_kept, with_id
 from eden_memory.models.asking import repair
@@ -22,6 +21,7 @@ from eden_memory.schemas.answers import Answer
 from eden_memory.schemas.documents import Answer as KeptAnswer
 from eden_memory.schemas.events.usage import CallOutcome
 from eden_memory.schemas.provenance import Call
+from eden_memory.stages.pending_answers import KEEPING
 
 Check = Callable[[A], str | None]
 OUTCOMES: Mapping[str, CallOutcome] = {TRUNCATED: "truncated", REFUSED: "refused"}

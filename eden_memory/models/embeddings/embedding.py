@@ -6,8 +6,6 @@ from dataclasses import replace
 from decimal import Decimal
 
 from eden_memory.domain.asking import Asking
-from eden_memory.domain.keeping import KEEPING
-from eden_memory.domain.own_time import off_the_clock
 from eden_memory.errors import EdenError
 from eden_memory.models.accounts import Accounts, Ended, of_kept
 from eden_memory.models.asking.keys import text_key
@@ -16,6 +14,8 @@ from eden_memory.models.embeddings.batching import Batching
 from eden_memory.models.embeddings.embedding_calls import EmbeddingCalls, Wish
 from eden_memory.schemas.documents import Answer
 from eden_memory.schemas.provenance import Embedding
+from eden_memory.stages.own_time import off_the_clock
+from eden_memory.stages.pending_answers import KEEPING
 
 LINGER = 0.003
 """Seconds in which requests join the same call."""

@@ -9,7 +9,6 @@ from decimal import Decimal
 from hashlib import sha256
 
 from eden_memory.domain.asking import Asking
-from eden_memory.domain.keeping import Keeping
 from eden_memory.failures import PermanentError
 from eden_memory.models.accounts import Cost, Ended, call_id, error_kind, price, unanswered_id
 from eden_memory.models.asking.answers import AnswerStore
@@ -21,6 +20,7 @@ from eden_memory.models.guard.guard import Guard
 from eden_memory.models.guard.metered import Stopwatch, metered
 from eden_memory.schemas.documents import Answer
 from eden_memory.schemas.fields import pack_vector
+from eden_memory.stages.pending_answers import Keeping
 
 TEXTS_OF_A_CALL = 256
 CHARACTERS_OF_A_CALL = 200_000

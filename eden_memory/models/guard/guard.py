@@ -5,13 +5,13 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
-from eden_memory.domain.own_time import off_the_clock
 from eden_memory.failures import PermanentError
 from eden_memory.models.calls import CallFailed, Completion
 from eden_memory.models.guard.breaker import WAITS, Breaker, Ping, ProviderAway
 from eden_memory.models.guard.gate import Gate
 from eden_memory.models.guard.growth import Growth
 from eden_memory.models.guard.pace import Pace
+from eden_memory.stages.own_time import off_the_clock
 
 T = TypeVar("T")
 PATIENCE = 20.0

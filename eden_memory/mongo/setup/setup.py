@@ -10,7 +10,6 @@ from pymongo.errors import CollectionInvalid, OperationFailure
 from eden_memory.domain.windows.windows import Limits
 from eden_memory.errors import EdenError
 from eden_memory.mongo.answers import MongoAnswers
-from eden_memory.mongo.outcomes import MongoLedger
 from eden_memory.mongo.setup import search_indexes
 from eden_memory.mongo.setup.memory_indexes import MEMORY_INDEXES
 from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore
@@ -33,6 +32,7 @@ from eden_memory.schemas.documents import (
     UsageTotal,
     WindowTexts,
 )
+from eden_memory.stages.outcome_store import MongoLedger
 
 Row = dict[str, Any]
 Database = AsyncDatabase[Row]

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from eden_memory.runtime.dead.dead_reading import Wanted, dead_letters
+from eden_memory.stages.dead_letter_reading import Wanted, dead_letters
 
 SETTLED = frozenset({"published", "dropped", "dead again"})
 

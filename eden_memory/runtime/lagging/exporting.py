@@ -10,8 +10,8 @@ from aiokafka.errors import KafkaError
 
 from eden_memory.kafka.lag_reading import GroupLag, LagReader, Reading
 from eden_memory.runtime import metrics
-from eden_memory.runtime.leased import Leased, LeaseHandle
 from eden_memory.schemas.documents import Snapshot
+from eden_memory.stages.leased import Leased, LeaseHandle
 
 log = structlog.get_logger("eden.lag")
 EVERY_SECONDS, PAUSE_SECONDS, CENSUS_SECONDS = 2.5, 2.0, 10.0

@@ -12,17 +12,17 @@ from typing import Protocol
 
 import structlog
 
-from eden_memory.domain.ledger import Ledger
-from eden_memory.domain.outcome import StoredRecord
 from eden_memory.domain.reform.selection import PlannedWindow, in_order, planned, takes
 from eden_memory.domain.windows.window_request import StoredWindow
 from eden_memory.runtime.formed import complete
 from eden_memory.runtime.reform.money import Money
-from eden_memory.runtime.stages.codec import TopicOf, record_of
-from eden_memory.runtime.stages.patience import until_done
-from eden_memory.runtime.stages.tools import Publishing
 from eden_memory.schemas.documents import ReformAsked
 from eden_memory.schemas.events import FormationRequested
+from eden_memory.stages.codec import TopicOf, record_of
+from eden_memory.stages.ledger import Ledger
+from eden_memory.stages.outcome import StoredRecord
+from eden_memory.stages.patience import until_done
+from eden_memory.stages.stage_tools import Publishing
 from eden_memory.task_ending import end
 
 log = structlog.get_logger()

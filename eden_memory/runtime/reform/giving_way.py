@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from eden_memory.error_text import describe
-from eden_memory.runtime.stages.slots import Slots
+from eden_memory.stages.slots import Slots
 
 log = structlog.get_logger()
 LOOK_SECONDS = 0.5

@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Protocol
 
-from eden_memory.domain.outcome import StoredRecord
-from eden_memory.runtime.stages.codec import TopicOf
-from eden_memory.runtime.stages.tools import Publishing
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FormationRequested, ModelCalled, decode
+from eden_memory.stages.codec import TopicOf
+from eden_memory.stages.outcome import StoredRecord
+from eden_memory.stages.stage_tools import Publishing
 
 
 class Counting(Protocol):

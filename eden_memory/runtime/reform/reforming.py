@@ -6,10 +6,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from eden_memory.errors import EdenError
-from eden_memory.runtime.process import Part
 from eden_memory.runtime.reform.feeding import Feeding
 from eden_memory.runtime.reform.quiet import Quiet
-from eden_memory.runtime.stages.patience import until_done
+from eden_memory.stages.patience import until_done
+from eden_memory.stages.process import Part
 from eden_memory.task_ending import end
 
 TICK_SECONDS = 0.5

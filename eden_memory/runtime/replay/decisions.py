@@ -15,13 +15,9 @@ from aiokafka import TopicPartition
 
 from eden_memory.domain.extraction.in_place import session_closed
 from eden_memory.domain.extraction.proposals import proposals_of
-from eden_memory.domain.ledger import Ledger
-from eden_memory.domain.outcome import Outcome, StoredRecord
-from eden_memory.domain.stage import Delivery, Outgoing
 from eden_memory.kafka.record import Record
 from eden_memory.kafka.topic_reading import reading
 from eden_memory.kafka.topics import Topics
-from eden_memory.runtime.stages.codec import Encoder
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import (
     REGISTRY,
@@ -33,6 +29,10 @@ from eden_memory.schemas.events import (
     ReflectionFormed,
     SessionClosed,
 )
+from eden_memory.stages.codec import Encoder
+from eden_memory.stages.ledger import Ledger
+from eden_memory.stages.outcome import Outcome, StoredRecord
+from eden_memory.stages.stage import Delivery, Outgoing
 
 EXTRACTION, DEDUP, REFLECTIONS = "fact-extraction", "fact-dedup", "reflection-extraction"
 Offsets = Mapping[TopicPartition, int]

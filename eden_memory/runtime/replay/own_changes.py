@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 
 from eden_memory.domain.facts.fact_hash import fact_hash
 from eden_memory.domain.facts.known_facts import KnownFact, Near
-from eden_memory.domain.outcome import StoredRecord
 from eden_memory.domain.replay.applied import Applied, Settled
 from eden_memory.domain.replay.likeness import related, same, same_figures
 from eden_memory.domain.replay.own import OwnChange, Side
@@ -18,13 +17,14 @@ from eden_memory.domain.replay.settling import (
     texts_of,
     wanted_texts,
 )
-from eden_memory.domain.usage import CALLS
 from eden_memory.ports import Embedder
-from eden_memory.runtime.stages.accounting import UsageLog
-from eden_memory.runtime.stages.codec import TopicOf, record_of
-from eden_memory.runtime.stages.tools import Publishing
 from eden_memory.schemas.events import FactCommanded, ModelCalled
 from eden_memory.schemas.scopes import Scope
+from eden_memory.stages.call_records import UsageLog
+from eden_memory.stages.codec import TopicOf, record_of
+from eden_memory.stages.model_calls import CALLS
+from eden_memory.stages.outcome import StoredRecord
+from eden_memory.stages.stage_tools import Publishing
 from eden_memory.tracing import traceparent
 
 SOURCE = "reform"

@@ -15,13 +15,13 @@ import structlog
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
-from eden_memory.domain.outcome import StoredRecord
-from eden_memory.domain.stage import Decision, Delivery, Handler, Stage
 from eden_memory.errors import EdenError
 from eden_memory.runtime.replay.places import Places, behind, passed
-from eden_memory.runtime.stages.patience import until_done
-from eden_memory.runtime.stages.worker import Bounds, Surroundings, Worker
 from eden_memory.schemas.documents import Namespace, Place
+from eden_memory.stages.outcome import StoredRecord
+from eden_memory.stages.patience import until_done
+from eden_memory.stages.stage import Decision, Delivery, Handler, Stage
+from eden_memory.stages.worker import Bounds, Surroundings, Worker
 
 log = structlog.get_logger()
 BATCH = 1_500

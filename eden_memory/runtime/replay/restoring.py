@@ -39,9 +39,9 @@ from eden_memory.kafka.topics import Topics
 from eden_memory.runtime.replay.gathered import Gathered
 from eden_memory.runtime.replay.giving import Giving
 from eden_memory.runtime.replay.taking import Taking, Texts
-from eden_memory.runtime.stages.publishing import partition_for
 from eden_memory.schemas.envelope import Envelope, EnvelopeError
 from eden_memory.schemas.events import REGISTRY, FormationRequested, MessageRecorded, SchemaViolation
+from eden_memory.stages.publishing import partition_for
 
 log = structlog.get_logger()
 

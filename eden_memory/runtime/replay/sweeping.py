@@ -10,12 +10,12 @@ from typing import Any
 
 from aiokafka import TopicPartition
 
-from eden_memory.domain.stage import Decision, Delivery, Handler
 from eden_memory.errors import EdenError
 from eden_memory.kafka import group_offsets as offsets
 from eden_memory.runtime.replay.places import Places
 from eden_memory.schemas.events import Event, FactChanged
 from eden_memory.schemas.registry import Registry
+from eden_memory.stages.stage import Decision, Delivery, Handler
 
 PASSED_OVER: Event = FactChanged.model_construct(said_at=None)
 """Stands for any value."""

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterable, Callable
 import structlog
 
 from eden_memory.domain.consolidating import change_of
-from eden_memory.domain.outcome import StoredRecord
 from eden_memory.error_text import describe
-from eden_memory.runtime.process import State
-from eden_memory.runtime.stages.codec import TopicOf, record_of
-from eden_memory.runtime.stages.tools import Publishing
 from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.events import ScopeChanged
+from eden_memory.stages.codec import TopicOf, record_of
+from eden_memory.stages.outcome import StoredRecord
+from eden_memory.stages.process import State
+from eden_memory.stages.stage_tools import Publishing
 from eden_memory.task_ending import end
 from eden_memory.tracing import traceparent
 

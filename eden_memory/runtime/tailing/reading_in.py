@@ -20,9 +20,9 @@ from eden_memory.kafka.outgoing import Outgoing
 from eden_memory.mongo.changes import Page
 from eden_memory.ports import Position
 from eden_memory.runtime import metrics
-from eden_memory.runtime.stages.publishing import partition_for
 from eden_memory.runtime.tailing.known import Known
 from eden_memory.runtime.tailing.leading import Leading
+from eden_memory.stages.publishing import partition_for
 
 log = structlog.get_logger("eden.tailer")
 

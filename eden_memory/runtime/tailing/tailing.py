@@ -8,9 +8,9 @@ import structlog
 from eden_memory.mongo.changes import SourceFailed
 from eden_memory.mongo.leases import LeaseLost
 from eden_memory.runtime import metrics
-from eden_memory.runtime.leased import LeaseHandle
-from eden_memory.runtime.process import State
 from eden_memory.runtime.tailing.transactions import PublishFailed
+from eden_memory.stages.leased import LeaseHandle
+from eden_memory.stages.process import State
 from eden_memory.task_ending import end
 
 STOP_SECONDS = 2.0

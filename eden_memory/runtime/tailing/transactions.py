@@ -20,8 +20,8 @@ from eden_memory.errors import EdenError
 from eden_memory.kafka.outgoing import DEAD, EVERYWHERE, EVERYWHERE_ELSE, Outgoing, cut_to, refused
 from eden_memory.kafka.topics import Topics
 from eden_memory.runtime import metrics
-from eden_memory.runtime.stages.failures import TOO_LARGE
-from eden_memory.runtime.stages.publishing import partition_for
+from eden_memory.stages.failure_decisions import TOO_LARGE
+from eden_memory.stages.publishing import partition_for
 
 log = structlog.get_logger("eden.tailer")
 

@@ -12,7 +12,6 @@ from eden_memory.domain.asking import A, Answered, Asking, Earlier, Prompt
 from eden_memory.domain.consolidating import change_of
 from eden_memory.domain.fence import Fence
 from eden_memory.domain.material import ConsolidationMaterial
-from eden_memory.domain.stage import Delivery
 from eden_memory.domain.windows.participants import SessionFacts
 from eden_memory.failures import PermanentError, ProviderError
 from eden_memory.mongo.memory.blobs_decided import MongoBlobsDecided, scopes_due
@@ -25,15 +24,16 @@ from eden_memory.processors import pipeline
 from eden_memory.processors.atlas_writer import AtlasWriter
 from eden_memory.processors.consolidation import Consolidation
 from eden_memory.runtime.metrics import ConsolidationMetrics
-from eden_memory.runtime.stages.publishing import Publisher
 from eden_memory.runtime.stages.waking import announce
-from eden_memory.runtime.stages.worker import Worker
 from eden_memory.schemas.answers import ConsolidatedText
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import REGISTRY, ReflectionFormed, ScopeChanged, ScopeConsolidated
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
+from eden_memory.stages.publishing import Publisher
+from eden_memory.stages.stage import Delivery
+from eden_memory.stages.worker import Worker
 from tests.integration.stages_on_servers import PARTITIONS, Mongo, OnServers, on_servers, running
 from tests.names import NAMES
 

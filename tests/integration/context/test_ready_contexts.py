@@ -14,7 +14,6 @@ import pytest
 from eden_memory.domain.context.context import Showing
 from eden_memory.domain.context.ready_contexts import Ready
 from eden_memory.domain.context.visible import Asked
-from eden_memory.domain.stage import Delivery
 from eden_memory.mongo.context.context_source import MongoContextSource
 from eden_memory.mongo.context.context_watch import ContextWatch
 from eden_memory.mongo.context.contexts import MongoContexts
@@ -27,6 +26,7 @@ from eden_memory.schemas.documents import Context
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import ScopeChanged
 from eden_memory.schemas.scopes import Scope
+from eden_memory.stages.stage import Delivery
 from tests.integration.context.harness import Kit, now
 
 pytestmark = pytest.mark.servers

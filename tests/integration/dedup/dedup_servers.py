@@ -11,24 +11,24 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.domain.fence import Fence
 from eden_memory.domain.projection.memory_batch import memory_batch
-from eden_memory.domain.stage import Decision, Delivery, Emit
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.mongo.memory.decided import MongoDecided
 from eden_memory.mongo.memory.fact_search import MongoFactSearch
 from eden_memory.mongo.memory.forgotten import MongoForgetting
 from eden_memory.mongo.memory.memory_store import MongoMemoryStore
 from eden_memory.mongo.memory.streams import MongoStreams
-from eden_memory.mongo.outcomes import MongoLedger
 from eden_memory.mongo.setup.setup import set_up
 from eden_memory.ports import LanguageModel
 from eden_memory.processors import pipeline
 from eden_memory.processors.atlas_writer import AtlasWriter
 from eden_memory.processors.fact_dedup import FactDedup, Stores
-from eden_memory.runtime.stages.accounting import accounted
-from eden_memory.runtime.stages.storing import storing
-from eden_memory.runtime.stages.worker import Worker
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FactChanged, decode
+from eden_memory.stages.answer_storing import storing
+from eden_memory.stages.call_records import accounted
+from eden_memory.stages.outcome_store import MongoLedger
+from eden_memory.stages.stage import Decision, Delivery, Emit
+from eden_memory.stages.worker import Worker
 from tests.integration.stages_on_servers import OnServers, ignored, on_servers, running, settings_of
 from tests.names import NAMES
 from tests.unit.dedup.dedup_kit import WordEmbedder

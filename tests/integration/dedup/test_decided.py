@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from eden_memory.domain.outcome import Outcome, Reread
-from eden_memory.domain.stage import Decision, Delivery
 from eden_memory.forgotten import Mark
 from eden_memory.mongo.memory.decided import MongoDecided
-from eden_memory.mongo.outcomes import MongoLedger
-from eden_memory.runtime.stages.codec import Encoder
 from eden_memory.schemas.events import FactChanged
 from eden_memory.schemas.scopes import Scope
+from eden_memory.stages.codec import Encoder
+from eden_memory.stages.outcome import Outcome, Reread
+from eden_memory.stages.outcome_store import MongoLedger
+from eden_memory.stages.stage import Decision, Delivery
 from tests.integration.dedup.dedup_servers import Database, facts_of, handler, write
 from tests.names import NAMES
 from tests.unit.dedup.dedup_kit import ANA, NOON, ScriptedModel, command, proposal

@@ -6,8 +6,6 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from eden_memory.domain.outcome import StoredRecord
-from eden_memory.domain.stage import Stage
 from eden_memory.domain.windows.window_request import StoredWindow
 from eden_memory.domain.windows.windows import Limits
 from eden_memory.mongo.memory.forgotten import MongoForgetting
@@ -19,11 +17,13 @@ from eden_memory.ports import LanguageModel
 from eden_memory.processors import pipeline
 from eden_memory.processors.fact_extraction import FactExtraction
 from eden_memory.processors.reflection_extraction import ReflectionExtraction
-from eden_memory.runtime.stages.accounting import accounted
-from eden_memory.runtime.stages.storing import storing
-from eden_memory.runtime.stages.worker import Worker
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FormationRequested
+from eden_memory.stages.answer_storing import storing
+from eden_memory.stages.call_records import accounted
+from eden_memory.stages.outcome import StoredRecord
+from eden_memory.stages.stage import Stage
+from eden_memory.stages.worker import Worker
 from tests.integration.stages_on_servers import OnServers, Topic, ignored, on_servers, running, settings_of
 from tests.unit.extraction.windows import FENCE, Counted, Talk, talk
 

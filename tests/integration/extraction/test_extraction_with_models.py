@@ -7,7 +7,6 @@ from decimal import Decimal
 
 import pytest
 
-from eden_memory.domain.stage import Decision, Emit, Erase, Stage
 from eden_memory.forgotten import Mark
 from eden_memory.models.calls import Tokens
 from eden_memory.models.factory import Models
@@ -17,6 +16,7 @@ from eden_memory.mongo.trigger.trigger_documents import window_row
 from eden_memory.schemas.events import FactsExtracted, ReflectionFormed
 from eden_memory.schemas.events.base import Event
 from eden_memory.settings import ModelsSettings
+from eden_memory.stages.stage import Decision, Emit, Erase, Stage
 from tests.integration.extraction.extraction_kit import Kit, window
 from tests.model_server.script import Asked, Said, default_script
 from tests.model_server.serving import serving

@@ -21,11 +21,11 @@ from eden_memory.mongo.client import connect
 from eden_memory.mongo.setup.setup import set_up
 from eden_memory.mongo.source.requests import ask
 from eden_memory.processors import pipeline
-from eden_memory.runtime.process import Part, State
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import decode
 from eden_memory.schemas.events.base import Event
 from eden_memory.settings import Settings
+from eden_memory.stages.process import Part, State
 from tests.model_server.serving import Serving
 
 PARTITIONS = 2

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from eden_memory.domain.stage import Decision, Delivery, Emit
 from eden_memory.mongo.memory.forgetting_store import MongoForgettingStore
 from eden_memory.mongo.memory.forgotten import MongoForgetting
 from eden_memory.processors.forgetting import Forgetting
@@ -14,6 +13,7 @@ from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import Forgotten
 from eden_memory.schemas.events.forgetting import Forgettable
 from eden_memory.settings import Settings
+from eden_memory.stages.stage import Decision, Delivery, Emit
 from tests.integration.stages_on_servers import OnServers, on_servers
 from tests.names import NAMES
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from eden_memory.domain.outcome import StoredRecord
-from eden_memory.domain.stage import Decision, Delivery, Result, Stage
 from eden_memory.mongo.memory.forgetting_store import MongoForgettingStore
 from eden_memory.mongo.memory.forgotten import MongoForgetting
 from eden_memory.processors import pipeline
 from eden_memory.processors.forgetting import SLICE, Forgetting
-from eden_memory.runtime.stages.publishing import Publisher
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import Forgotten
 from eden_memory.settings import Settings
+from eden_memory.stages.outcome import StoredRecord
+from eden_memory.stages.publishing import Publisher
+from eden_memory.stages.stage import Decision, Delivery, Result, Stage
 from tests.integration.stages_on_servers import OnServers, on_servers, running
 from tests.names import NAMES
 

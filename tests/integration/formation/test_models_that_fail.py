@@ -10,13 +10,13 @@ import pytest
 from prometheus_client import REGISTRY
 
 from eden_memory import handlers
-from eden_memory.domain.stage import RetryPolicy
 from eden_memory.models.factory import Models
 from eden_memory.mongo.bson_ids import encode_id
-from eden_memory.runtime.stages import worker
-from eden_memory.runtime.stages.standing import Standing
 from eden_memory.schemas.events import FactsExtracted, FactsProposed, ModelCalled
 from eden_memory.settings import Settings
+from eden_memory.stages import worker
+from eden_memory.stages.stage import RetryPolicy
+from eden_memory.stages.stage_health import Standing
 from tests.integration.formation.commands import eden
 from tests.integration.formation.obedient_model import WORD, obey
 from tests.integration.formation.running_system import AGENT, Row, System, fast, system, until

@@ -9,7 +9,7 @@ import pytest
 from pymongo.asynchronous.client_session import AsyncClientSession
 
 from eden_memory.mongo.bson_ids import encode_id
-from eden_memory.runtime.stages.publishing import partition_for
+from eden_memory.stages.publishing import partition_for
 from tests.integration.formation.running_system import PARTITIONS, System, until
 
 pytestmark = pytest.mark.servers

@@ -10,11 +10,11 @@ from functools import partial
 import pytest
 from prometheus_client import REGISTRY
 
-from eden_memory.domain.stage import Stage
 from eden_memory.models.guard import guard
 from eden_memory.processors import pipeline
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.settings import Settings
+from eden_memory.stages.stage import Stage
 from tests.integration.formation.obedient_model import obey
 from tests.integration.formation.running_system import System, fast, system
 from tests.model_server.script import Asked, Said

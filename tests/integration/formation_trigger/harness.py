@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from eden_memory import app
-from eden_memory.domain.stage import Delivery
 from eden_memory.processors.pipeline import FORMATION_TRIGGER
 from eden_memory.schemas.events import Watermark
 from eden_memory.settings import Settings
+from eden_memory.stages.stage import Delivery
 from tests.integration.stages_on_servers import PARTITIONS, OnServers
 
 

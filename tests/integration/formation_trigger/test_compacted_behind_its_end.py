@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from eden_memory.domain.stage import Delivery
+from eden_memory.stages.stage import Delivery
 from tests.chaos.compaction import FILLER_PAUSE, hurry
 from tests.chaos.reader import read_whole
 from tests.integration.formation_trigger.harness import Kit

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from eden_memory import source_tailing
-from eden_memory.domain.stage import Delivery, Handler, Result
 from eden_memory.domain.windows.window_request import BatchWrite
 from eden_memory.domain.windows.windows import Limits
 from eden_memory.handlers import Handlers
@@ -20,6 +19,7 @@ from eden_memory.mongo.source.requests import ask
 from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore
 from eden_memory.processors import pipeline
 from eden_memory.settings import Settings
+from eden_memory.stages.stage import Delivery, Handler, Result
 from tests.integration.formation_trigger.harness import changed
 from tests.integration.stages_on_servers import OnServers, on_servers, running
 from tests.names import NAMES

@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
-from eden_memory.domain.stage import Delivery
 from eden_memory.kafka.outgoing import DEAD_HEADERS
-from eden_memory.runtime.stages.publishing import partition_for
+from eden_memory.stages.publishing import partition_for
+from eden_memory.stages.stage import Delivery
 from tests.integration.formation_trigger.harness import Kit
 from tests.integration.stages_on_servers import PARTITIONS, Topic
 from tests.integration.tailer.harness import until

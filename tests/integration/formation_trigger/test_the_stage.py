@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from eden_memory.cli.main import app
-from eden_memory.domain.stage import Delivery
+from eden_memory.stages.stage import Delivery
 from tests.integration.formation.running_system import until
 from tests.integration.formation_trigger.harness import Kit, changed
 from tests.integration.stages_on_servers import PARTITIONS

@@ -9,17 +9,17 @@ from typing import Any
 
 from eden_memory.domain.asking import Asking, Prompt
 from eden_memory.domain.material import ConsolidationMaterial
-from eden_memory.domain.stage import Delivery, Outgoing, RetryPolicy, Stage
 from eden_memory.models.calls import Tokens
 from eden_memory.models.factory import Models
 from eden_memory.mongo.answers import MongoAnswers
-from eden_memory.runtime.stages.accounting import accounted
-from eden_memory.runtime.stages.storing import storing
-from eden_memory.runtime.stages.worker import Worker
 from eden_memory.schemas.answers import ConsolidatedText
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.settings import ModelsSettings
-from tests.integration.runtime.harness import Bench, answered, stage
+from eden_memory.stages.answer_storing import storing
+from eden_memory.stages.call_records import accounted
+from eden_memory.stages.stage import Delivery, Outgoing, RetryPolicy, Stage
+from eden_memory.stages.worker import Worker
+from tests.integration.stages.harness import Bench, answered, stage
 from tests.model_server.script import Asked, Said, default_script
 from tests.model_server.serving import Serving, serving
 from tests.names import NAMES

@@ -10,7 +10,7 @@ from eden_memory.mongo.answers import MongoAnswers
 from eden_memory.mongo.client import connect
 from eden_memory.settings import Settings
 from tests.integration.model_calls.asking_stage import Kit, asking_stage
-from tests.integration.runtime.harness import bench
+from tests.integration.stages.harness import bench
 from tests.names import NAMES
 
 

@@ -6,9 +6,9 @@ from itertools import count
 
 import pytest
 
-from eden_memory.runtime.dead.dead_reading import dead_letter_of
+from eden_memory.stages.dead_letter_reading import dead_letter_of
 from tests.integration.model_calls.asking_stage import Kit
-from tests.integration.runtime.harness import Asked, asked, running, until
+from tests.integration.stages.harness import Asked, asked, running, until
 from tests.model_server.wire import Embed
 
 pytestmark = pytest.mark.servers

@@ -4,12 +4,12 @@ import time
 
 import pytest
 
-from eden_memory.domain.usage import CALLS
 from eden_memory.failures import PermanentError
 from eden_memory.models.calls import CallFailed, Turn
 from eden_memory.models.providers.compatible import CompatibleChat
 from eden_memory.schemas.answers import ConsolidatedText, ExtractedFacts
 from eden_memory.schemas.events import ModelCalled
+from eden_memory.stages.model_calls import CALLS
 from tests.integration.models.conftest import chat_of
 from tests.model_server.script import Asked, Fault, Said, Script, default_script
 from tests.model_server.serving import Serving

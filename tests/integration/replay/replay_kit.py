@@ -9,7 +9,6 @@ from random import Random
 
 from aiokafka import TopicPartition
 
-from eden_memory.domain.stage import Delivery
 from eden_memory.forgotten import Mark
 from eden_memory.mongo.memory.forgetting_store import MongoForgettingStore
 from eden_memory.namespaces.verifying import Verdict, verify
@@ -19,7 +18,8 @@ from eden_memory.runtime.replay.rebuilding import Rebuilding
 from eden_memory.schemas.documents import Namespace, Place
 from eden_memory.schemas.events import Event, FactChanged, SessionClosed
 from eden_memory.schemas.scopes import Scope
-from tests.integration.runtime.harness import until
+from eden_memory.stages.stage import Delivery
+from tests.integration.stages.harness import until
 from tests.integration.writer.stage_kit import StageKit
 from tests.names import NAMES
 from tests.unit.projection.memory_histories import delivered, forgotten_of, history, minute, tombstone

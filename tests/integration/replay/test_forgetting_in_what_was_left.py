@@ -25,7 +25,7 @@ from tests.integration.formation.obedient_model import obey
 from tests.integration.formation.running_system import System, fast, system, until
 from tests.integration.replay.reform_kit import Priced, expected, memory, placed, quiet, reform
 from tests.integration.replay.replay_kit import ignored
-from tests.integration.runtime.harness import running
+from tests.integration.stages.harness import running
 from tests.model_server.serving import serving
 
 pytestmark = pytest.mark.servers

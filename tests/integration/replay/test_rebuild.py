@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
-from eden_memory.domain.control import Pause
 from eden_memory.domain.replay.namespaces import KINDS, stage_of
-from eden_memory.domain.stage import Delivery
 from eden_memory.errors import EdenError
-from eden_memory.mongo.controls import MongoControls
 from eden_memory.mongo.replay.comparing import MongoComparing
 from eden_memory.names import Names
 from eden_memory.namespaces.dropping import drop
 from eden_memory.namespaces.switching import original_of
 from eden_memory.namespaces.wiring import installation, rebuilding
 from eden_memory.schemas.events.base import Event
+from eden_memory.stages.control_store import MongoControls
+from eden_memory.stages.controls import Pause
+from eden_memory.stages.stage import Delivery
 from tests.chaos.formation_rebuild import compacted
 from tests.integration.replay.replay_kit import NAME, WRITER, ReplayKit, ignored, told
-from tests.integration.runtime.harness import until
+from tests.integration.stages.harness import until
 from tests.integration.stages_on_servers import PARTITIONS, PREFIX
 
 pytestmark = pytest.mark.servers

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 import pytest
 
 from eden_memory import app
-from eden_memory.domain.stage import Delivery
 from eden_memory.kafka import group_offsets as offsets
 from eden_memory.namespaces.shadowing import shadowing
 from eden_memory.namespaces.wiring import installation, rebuilding
+from eden_memory.stages.stage import Delivery
 from tests.integration.replay.replay_kit import NAME, ReplayKit, ignored, told
-from tests.integration.runtime.harness import running, until
+from tests.integration.stages.harness import running, until
 from tests.integration.stages_on_servers import PREFIX
 
 pytestmark = pytest.mark.servers

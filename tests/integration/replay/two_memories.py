@@ -7,17 +7,14 @@ from typing import Any
 
 from eden_memory.domain.fence import Fence
 from eden_memory.domain.replay.own import Side
-from eden_memory.domain.stage import Delivery
 from eden_memory.kafka.connection import admin_config
 from eden_memory.kafka.topic_admin import apply_topics
 from eden_memory.kafka.topics import Topics, load_topics
-from eden_memory.mongo.controls import MongoControls, MongoGroupNotes
 from eden_memory.mongo.memory.decided import MongoDecided
 from eden_memory.mongo.memory.fact_search import MongoFactSearch
 from eden_memory.mongo.memory.forgotten import MongoForgetting
 from eden_memory.mongo.memory.memory_store import MongoMemoryStore
 from eden_memory.mongo.memory.streams import MongoStreams
-from eden_memory.mongo.outcomes import MongoLedger
 from eden_memory.mongo.replay.own_facts import side
 from eden_memory.mongo.setup.setup import set_up
 from eden_memory.names import Names
@@ -25,13 +22,16 @@ from eden_memory.placement import Placement
 from eden_memory.processors import pipeline
 from eden_memory.processors.atlas_writer import AtlasWriter
 from eden_memory.processors.fact_dedup import FactDedup, Stores
-from eden_memory.runtime.stages.accounting import accounted
-from eden_memory.runtime.stages.slots import Slots
-from eden_memory.runtime.stages.storing import storing
-from eden_memory.runtime.stages.worker import Bounds, Surroundings, Worker
 from eden_memory.schemas.events import REGISTRY
+from eden_memory.stages.answer_storing import storing
+from eden_memory.stages.call_records import accounted
+from eden_memory.stages.control_store import MongoControls, MongoGroupNotes
+from eden_memory.stages.outcome_store import MongoLedger
+from eden_memory.stages.slots import Slots
+from eden_memory.stages.stage import Delivery
+from eden_memory.stages.worker import Bounds, Surroundings, Worker
 from tests.integration.dedup.dedup_servers import Counts
-from tests.integration.runtime.harness import until
+from tests.integration.stages.harness import until
 from tests.integration.stages_on_servers import PREFIX, OnServers, ignored, running
 from tests.unit.dedup.dedup_kit import ScriptedModel, WordEmbedder
 

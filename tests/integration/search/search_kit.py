@@ -13,7 +13,6 @@ from pymongo.asynchronous.database import AsyncDatabase
 from eden_memory.domain.facts.fact_hash import fact_hash
 from eden_memory.domain.projection.memory_batch import ScopeBatch, memory_batch
 from eden_memory.domain.search.candidates import NOW, Ranked, When
-from eden_memory.domain.stage import Delivery
 from eden_memory.forgotten import Marks
 from eden_memory.mongo.memory.memory_store import MongoMemoryStore
 from eden_memory.mongo.search.plain_lists import PlainFactLists
@@ -25,6 +24,7 @@ from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FactChanged
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
+from eden_memory.stages.stage import Delivery
 from tests.names import NAMES
 from tests.search_following import Following
 from tests.unit.dedup.dedup_kit import DIMENSIONS, WordEmbedder, at, embedded, source

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from eden_memory.domain.outcome import StoredRecord
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.local.kafka import LocalKafka
-from eden_memory.runtime.stages.publishing import Publisher, new_producer
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.settings import KafkaSettings
-from tests.integration.runtime.harness import NOON, make_topics
+from eden_memory.stages.outcome import StoredRecord
+from eden_memory.stages.publishing import Publisher, new_producer
+from tests.integration.stages.harness import NOON, make_topics
 
 pytestmark = pytest.mark.servers
 TOPIC = "memory.facts"

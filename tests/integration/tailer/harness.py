@@ -19,11 +19,11 @@ from eden_memory import source_tailing
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.client import connect
-from eden_memory.runtime.stages.publishing import partition_for
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import MessageRecorded, Watermark, decode
 from eden_memory.schemas.events.base import Event
 from eden_memory.settings import Settings
+from eden_memory.stages.publishing import partition_for
 
 PARTITIONS = 3
 TOPICS = ("chat.messages", "chat.messages.dead", "memory.candidates", "memory.forgotten")

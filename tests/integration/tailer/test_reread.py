@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from eden_memory.mongo.controls import MongoControls
 from eden_memory.mongo.source.requests import ask
 from eden_memory.settings import Settings
+from eden_memory.stages.control_store import MongoControls
 from tests.integration.tailer.harness import Kit, Topic, message, tailer_process, until
 
 pytestmark = pytest.mark.servers

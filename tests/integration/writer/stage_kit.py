@@ -5,13 +5,13 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from eden_memory.domain.stage import RetryPolicy, Stage
 from eden_memory.mongo.memory.forgotten import MongoForgetting
 from eden_memory.mongo.memory.memory_store import MongoMemoryStore
 from eden_memory.processors import pipeline
 from eden_memory.processors.atlas_writer import AtlasWriter
-from eden_memory.runtime.stages.worker import Worker
 from eden_memory.schemas.events import FactCommanded, ScopeChanged
+from eden_memory.stages.stage import RetryPolicy, Stage
+from eden_memory.stages.worker import Worker
 from tests.integration.stages_on_servers import OnServers, Topic, running
 from tests.names import NAMES
 

@@ -9,7 +9,7 @@ import pytest
 
 from eden_memory.schemas.events import Event
 from eden_memory.schemas.scopes import Scope
-from tests.integration.runtime.harness import until
+from tests.integration.stages.harness import until
 from tests.integration.stages_on_servers import Topic
 from tests.integration.writer.stage_kit import StageKit, changes, commands
 from tests.integration.writer.writer_kit import documents, fact_rows, snapshot

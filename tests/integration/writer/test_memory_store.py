@@ -14,12 +14,12 @@ from pydantic import ValidationError
 
 from eden_memory.domain.projection.memory_batch import memory_batch
 from eden_memory.domain.projection.stored_memory import Applied
-from eden_memory.domain.stage import Delivery
 from eden_memory.forgotten import Marks
 from eden_memory.mongo.documents import document_of
 from eden_memory.schemas.documents import BUFFER, RECENT_FACTS, Fact
 from eden_memory.schemas.provenance import Call
 from eden_memory.schemas.scopes import Scope
+from eden_memory.stages.stage import Delivery
 from tests.integration.writer.writer_kit import (
     Database,
     all_of,

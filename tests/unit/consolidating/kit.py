@@ -8,7 +8,6 @@ from typing import Any, cast
 from eden_memory.domain.asking import A, Answered, Asking, Earlier, Prompt
 from eden_memory.domain.consolidating import Because, change_of
 from eden_memory.domain.fence import Fence
-from eden_memory.domain.stage import Delivery
 from eden_memory.failures import PermanentError, QuestionSpent
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.processors.consolidation import Consolidation
@@ -17,6 +16,7 @@ from eden_memory.schemas.documents import BufferedReflection, Snapshot, Stream
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import ScopeChanged
 from eden_memory.schemas.scopes import Scope, ScopeKind
+from eden_memory.stages.stage import Delivery
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 USER = Scope.of_user("s.a", "i.1")

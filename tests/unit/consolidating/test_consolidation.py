@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from eden_memory.domain.consolidating import change_of, due, within_limit
 from eden_memory.domain.material import DatedText
-from eden_memory.domain.stage import Dead, Decision, Retry
 from eden_memory.failures import PermanentError, QuestionSpent
 from eden_memory.forgotten import Mark
 from eden_memory.schemas.answers import ConsolidatedText
@@ -16,6 +15,7 @@ from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.events import ScopeConsolidated
 from eden_memory.schemas.scopes import Scope
 from eden_memory.scope_limits import DEFAULTS
+from eden_memory.stages.stage import Dead, Decision, Retry
 from eden_memory.word_limits import CHARACTERS_OF_A_WORD, words_of
 from tests.unit.consolidating.kit import USER, Around, Model, at, delivery, reflection, snapshot
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from eden_memory.domain.buffers import newest
 from eden_memory.domain.consolidating import change_of
 from eden_memory.domain.material import ConsolidationMaterial
-from eden_memory.domain.stage import Decision
 from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.events import ReflectionFormed, ScopeConsolidated
 from eden_memory.scope_limits import DEFAULTS
+from eden_memory.stages.stage import Decision
 from tests.unit.consolidating.kit import Around, Model, at, delivery, reflection, snapshot
 from tests.unit.projection.memory_histories import SESSION, closed, delivered, minute
 from tests.unit.projection.memory_histories import reflection as formed

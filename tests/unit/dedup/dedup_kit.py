@@ -14,7 +14,6 @@ from eden_memory.domain.facts.known_facts import KnownFact, Near
 from eden_memory.domain.facts.scope_matrix import matrix_of
 from eden_memory.domain.fence import Fence
 from eden_memory.domain.material import DecisionMaterial
-from eden_memory.domain.stage import Decision, Delivery, Emit
 from eden_memory.failures import PermanentError
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.processors.fact_dedup import FactDedup, Stores
@@ -26,6 +25,7 @@ from eden_memory.schemas.events.base import Event
 from eden_memory.schemas.fields import pack_vector
 from eden_memory.schemas.provenance import Call, Embedding, SourceMessage, Statement
 from eden_memory.schemas.scopes import Scope
+from eden_memory.stages.stage import Decision, Delivery, Emit
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 ANA = Scope.of_user("s.agent", "s.ana")

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from eden_memory.domain.facts.decision_plan import Plan, Shown
 from eden_memory.domain.facts.fact_hash import fact_hash, fact_id
 from eden_memory.domain.material import DecisionMaterial
-from eden_memory.domain.stage import Delivery
 from eden_memory.schemas.answers import FactDecision
 from eden_memory.schemas.events import FactChanged
+from eden_memory.stages.stage import Delivery
 from tests.unit.dedup.dedup_kit import Bench, ScriptedModel, command, proposal, said
 
 WORDS = ("ana", "lives", "in", "lyon", "porto", "rome", "with", "cat", "dog", "since", "may")

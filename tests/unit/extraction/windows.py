@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 
 from eden_memory.domain.asking import A, Answered, Asking, Earlier, Prompt
 from eden_memory.domain.fence import Fence
-from eden_memory.domain.stage import Delivery
 from eden_memory.domain.windows.trigger import StoredMessage
 from eden_memory.domain.windows.window_request import StoredWindow
 from eden_memory.domain.windows.windows import Closed
@@ -33,6 +32,7 @@ from eden_memory.schemas.events.base import Event
 from eden_memory.schemas.events.formation import ClosedBecause
 from eden_memory.schemas.provenance import Call, MessageRef
 from eden_memory.schemas.scopes import Scope, SharedSessions, Sharing
+from eden_memory.stages.stage import Delivery
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 AGENT, SESSION, MARA, TOM = "s.juniper", "s.talk", "s.mara", "s.tom"

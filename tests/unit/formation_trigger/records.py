@@ -5,14 +5,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from eden_memory.domain.source.message_mapping import FieldPaths, MessageMapping, Reason
-from eden_memory.domain.stage import Decision, Delivery, Emit
 from eden_memory.domain.windows.participants import Missing, SessionFacts
 from eden_memory.domain.windows.switched_off import Off
 from eden_memory.domain.windows.trigger_batch import Counts, erased
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.ports import Forgetting, TriggerStore
 from eden_memory.processors.formation_trigger import FormationTrigger
-from eden_memory.runtime.stages.codec import Encoder
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import (
     FormationAsked,
@@ -24,6 +22,8 @@ from eden_memory.schemas.events import (
 from eden_memory.schemas.events.base import Event
 from eden_memory.schemas.events.chat import Role
 from eden_memory.schemas.ids import encode
+from eden_memory.stages.codec import Encoder
+from eden_memory.stages.stage import Decision, Delivery, Emit
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 

@@ -12,19 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eden_memory.domain.forgetting.forgetting import mark_of
-from eden_memory.domain.stage import Delivery, Emit
 from eden_memory.domain.windows.windows import Limits
 from eden_memory.forgotten import Marks
 from eden_memory.kafka.outgoing import Outgoing
 from eden_memory.kafka.record import Record
 from eden_memory.mongo.changes import Change, version_of
 from eden_memory.processors.pipeline import FORMATION_TRIGGER, stages
-from eden_memory.runtime.stages.lanes import Queued, Unit
-from eden_memory.runtime.stages.publishing import partition_for
-from eden_memory.runtime.stages.reading import Reader, wanted
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import REGISTRY, Forgotten
 from eden_memory.schemas.provenance import SourceMessage
+from eden_memory.stages.lanes import Queued, Unit
+from eden_memory.stages.publishing import partition_for
+from eden_memory.stages.record_reading import Reader, wanted
+from eden_memory.stages.stage import Delivery, Emit
 from tests.unit.formation_trigger.memory_store import MemoryStore
 from tests.unit.formation_trigger.records import NOON, asked, formations, names, run, trigger
 from tests.unit.tailer.mappings import mapped, tailer

@@ -5,8 +5,8 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eden_memory.domain.stage import Delivery
 from eden_memory.schemas.events import FormationAsked, SessionEnded
+from eden_memory.stages.stage import Delivery
 from tests.unit.formation_trigger.memory_store import MemoryStore
 from tests.unit.formation_trigger.records import (
     Sessions,

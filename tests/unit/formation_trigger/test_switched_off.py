@@ -5,11 +5,11 @@ from contextlib import suppress
 
 import pytest
 
-from eden_memory.domain.stage import Decision, Delivery, Emit, Erase
 from eden_memory.domain.windows.participants import Missing, SessionFacts
 from eden_memory.domain.windows.windows import Limits
 from eden_memory.processors.formation_trigger import FormationTrigger
 from eden_memory.schemas.events import FormationRequested
+from eden_memory.stages.stage import Decision, Delivery, Emit, Erase
 from tests.unit.formation_trigger.memory_store import Crash, MemoryStore
 from tests.unit.formation_trigger.records import (
     Sessions,

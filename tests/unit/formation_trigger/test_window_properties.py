@@ -8,12 +8,12 @@ from datetime import timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eden_memory.domain.stage import Delivery, Emit
 from eden_memory.domain.windows.own_sessions import own_session
 from eden_memory.domain.windows.participants import Missing
 from eden_memory.domain.windows.windows import Limits
 from eden_memory.schemas.events import Forgotten, FormationRequested, MessageRecorded
 from eden_memory.schemas.ids import encode
+from eden_memory.stages.stage import Delivery, Emit
 from tests.unit.formation_trigger.memory_store import Crash, MemoryStore
 from tests.unit.formation_trigger.records import (
     Sessions,

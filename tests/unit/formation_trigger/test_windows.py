@@ -4,11 +4,11 @@ from collections import Counter
 
 import pytest
 
-from eden_memory.domain.stage import Delivery
 from eden_memory.domain.windows.participants import Missing, SessionFacts
 from eden_memory.domain.windows.windows import Limits
 from eden_memory.processors import formation_trigger
 from eden_memory.schemas.events import Forgotten
+from eden_memory.stages.stage import Delivery
 from tests.unit.formation_trigger.memory_store import MemoryStore
 from tests.unit.formation_trigger.records import (
     KnownMarks,

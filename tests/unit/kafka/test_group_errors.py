@@ -8,7 +8,7 @@ from aiokafka.errors import GroupLoadInProgressError, NotCoordinatorForGroupErro
 from aiokafka.protocol.commit import OffsetFetchRequest, OffsetFetchResponse_v3
 
 from eden_memory.kafka.group_errors import heeding_group_errors
-from eden_memory.runtime.stages.consuming import new_consumer
+from eden_memory.stages.membership import new_consumer
 
 ASKED = OffsetFetchRequest("group", [("topic", [0])])
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from eden_memory.domain.usage import CALLS
 from eden_memory.schemas.events import ModelCalled
+from eden_memory.stages.model_calls import CALLS
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from eden_memory.domain.keeping import KEEPING, Keeping, KeptElsewhere
 from eden_memory.schemas.answers import ConsolidatedText
 from eden_memory.schemas.documents import Answer as KeptAnswer
 from eden_memory.schemas.events import ModelCalled
+from eden_memory.stages.pending_answers import KEEPING, Keeping, KeptElsewhere
 from tests.unit.model_calls.model_fakes import (
     GOOD,
     PROMPT,

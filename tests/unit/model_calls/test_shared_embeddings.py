@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.domain.usage import CALLS
 from eden_memory.failures import PermanentError
 from eden_memory.models.accounts import CENTS
 from eden_memory.models.calls import CallFailed, Tokens
@@ -17,6 +16,7 @@ from eden_memory.models.embeddings.shares import shared, shared_cost
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.schemas.fields import unpack_vector
 from eden_memory.schemas.provenance import Embedding
+from eden_memory.stages.model_calls import CALLS
 from tests.unit.model_calls.model_fakes import FakeVectors, MemoryAnswers, asking, embedder_over
 
 

@@ -6,7 +6,6 @@ from hashlib import sha256
 from random import Random
 from typing import Any
 
-from eden_memory.domain.stage import Delivery
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import (
     Event,
@@ -19,6 +18,7 @@ from eden_memory.schemas.events import (
 from eden_memory.schemas.fields import pack_vector
 from eden_memory.schemas.provenance import Call, Embedding, SourceMessage
 from eden_memory.schemas.scopes import Scope
+from eden_memory.stages.stage import Delivery
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 USER = Scope.of_user("s.assistant", "i.4711")

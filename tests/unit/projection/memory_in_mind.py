@@ -8,9 +8,9 @@ from eden_memory.domain.projection.memory_batch import ScopeBatch, memory_batch
 from eden_memory.domain.projection.projection import project
 from eden_memory.domain.projection.snapshot_projection import recent_fact
 from eden_memory.domain.projection.stored_memory import Applied, Change, StoredScope
-from eden_memory.domain.stage import Delivery
 from eden_memory.forgotten import Marks
 from eden_memory.schemas.documents import Consolidated, Document, Fact, Reflection, Snapshot, StoredBlob
+from eden_memory.stages.stage import Delivery
 from tests.unit.projection.memory_histories import compared
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eden_memory.domain.stage import Delivery
 from eden_memory.schemas.scopes import Scope
+from eden_memory.stages.stage import Delivery
 from tests.unit.projection.memory_histories import (
     SESSION,
     USER,

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.domain.forgetting.of_pipeline import bearing, of_pipeline, own
-from eden_memory.domain.stage import Decision, Delivery, Emit
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import Forgotten
+from eden_memory.stages.stage import Decision, Delivery, Emit
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 PIPELINES = st.sampled_from(["original", "trial", "trial-2", "t"])

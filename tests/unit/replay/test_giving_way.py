@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from eden_memory.runtime.reform.giving_way import HANDLERS, STILL_SECONDS, GivingWay
-from eden_memory.runtime.stages.slots import Slots
+from eden_memory.stages.slots import Slots
 from tests.unit.replay.test_reform_planning import Servers, feeding, requests, window
 
 WHOLE, BESIDE, SLOTS = 8, 1, 12

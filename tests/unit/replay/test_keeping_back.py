@@ -7,11 +7,11 @@ from decimal import Decimal
 
 import pytest
 
-from eden_memory.domain.outcome import StoredRecord
 from eden_memory.runtime.reform.keeping_back import KeepingBack
-from eden_memory.runtime.stages.codec import record_of
 from eden_memory.schemas.events import FormationRequested, ModelCalled
 from eden_memory.schemas.events.base import Event
+from eden_memory.stages.codec import record_of
+from eden_memory.stages.outcome import StoredRecord
 from tests.calls import called
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from eden_memory.cli.replay.reform_plan import _asks, cut_anew  # pyright: ignore[reportPrivateUsage]
 from eden_memory.cli.replay.reform_settings import overridden, overrides_of, streams_of
-from eden_memory.domain.outcome import Outcome, StoredRecord
 from eden_memory.domain.reform.expected import Expecting, Pricing, Reuse, total
 from eden_memory.domain.reform.recorded import Calls, RecordedRow, recorded
 from eden_memory.domain.reform.reuse import ALL, reuse
@@ -27,6 +26,7 @@ from eden_memory.schemas.documents import ReformAsked
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings, WindowsSettings
+from eden_memory.stages.outcome import Outcome, StoredRecord
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 USD = Decimal("0.01")

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from eden_memory.domain.replay.restored import Restored
 from eden_memory.domain.replay.restoring import Selection
-from eden_memory.domain.stage import Delivery
 from eden_memory.domain.windows.participants import SessionFacts
 from eden_memory.domain.windows.trigger import StoredMessage
 from eden_memory.domain.windows.windows import Limits
@@ -16,6 +15,7 @@ from eden_memory.runtime.replay.giving import Giving
 from eden_memory.runtime.replay.restoring import EVERYTHING, every_window
 from eden_memory.runtime.replay.taking import Taking
 from eden_memory.schemas.events import FormationRequested
+from eden_memory.stages.stage import Delivery
 from tests.unit.formation_trigger.memory_store import MemoryStore
 from tests.unit.formation_trigger.records import (
     Sessions,

@@ -6,7 +6,7 @@ from typing import Any
 
 from eden_memory.kafka.outgoing import EVERYWHERE, EVERYWHERE_ELSE, Outgoing
 from eden_memory.mongo.changes import Change
-from eden_memory.runtime.stages.publishing import partition_for
+from eden_memory.stages.publishing import partition_for
 from tests.unit.tailer.mappings import change, message
 
 PARTITIONS = 4

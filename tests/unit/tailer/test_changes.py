@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from eden_memory.domain.source.mapped import Mapped
 from eden_memory.kafka.outgoing import EVERYWHERE, EVERYWHERE_ELSE, Outgoing
 from eden_memory.mongo.changes import Change, Page
-from eden_memory.runtime.stages.publishing import partition_for
 from eden_memory.schemas.envelope import Envelope
+from eden_memory.stages.publishing import partition_for
 from tests.unit.tailer.mappings import BEGAN, change, mapped, message, recorded, tailer
 from tests.unit.tailer.table import PARTITIONS, Table, places
 

@@ -1,0 +1,1 @@
+"""How a handler runs: lanes, decide once, retries, dead letters, pauses."""

@@ -1,0 +1,140 @@
+"""Dead letters: the original bytes, key and headers, and beside them, as Kafka Connect does, why."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from eden_memory.error_text import describe_with_trace
+from eden_memory.kafka.outgoing import CUT, DEAD, DEAD_HEADERS, LEAST
+from eden_memory.kafka.record import Record
+from eden_memory.schemas.envelope import rfc3339
+from eden_memory.stages.failure_decisions import Failure
+from eden_memory.stages.outcome import StoredRecord
+
+_TEXT = 2_000
+_TRACE = 8_000
+
+RECORDED_MODULES = {
+    "Away": "eden_memory.api.gateway.upstream",
+    "CallFailed": "eden_memory.models.calls",
+    "Changed": "eden_memory.mongo.memory.memory_writing",
+    "Conflict": "eden_memory.api.errors",
+    "EdenError": "eden_memory.domain.errors",
+    "EnvelopeError": "schemas.envelope",
+    "Invalid": "eden_memory.api.errors",
+    "InvalidRequest": "eden_memory.models.providers.openai_wire",
+    "KeptElsewhere": "eden_memory.domain.keeping",
+    "LeaseLost": "eden_memory.ports",
+    "NoId": "schemas.ids",
+    "NoVector": "eden_memory.domain.facts.decisions",
+    "NotAnId": "eden_memory.api.errors",
+    "NotFound": "eden_memory.api.errors",
+    "OutcomeTooLarge": "eden_memory.domain.outcome",
+    "OverBudget": "eden_memory.api.errors",
+    "PermanentError": "eden_memory.domain.failures",
+    "PositionLost": "eden_memory.ports",
+    "ProviderAway": "eden_memory.models.guard.breaker",
+    "ProviderError": "eden_memory.domain.failures",
+    "PublishFailed": "eden_memory.runtime.tailing.transactions",
+    "QuestionSpent": "eden_memory.domain.failures",
+    "Refused": "eden_memory.api.access",
+    "Reread": "eden_memory.domain.outcome",
+    "SchemaViolation": "schemas.registry",
+    "SourceFailed": "eden_memory.ports",
+    "TooLarge": "eden_memory.api.http.middleware",
+    "TooMany": "eden_memory.api.admission",
+    "Turned": "eden_memory.api.admission",
+    "Unknown": "eden_memory.api.admission",
+    "Unusable": "eden_memory.domain.source.message_fields",
+    "_Changed": "eden_memory.mongo.trigger.trigger_store",
+}
+"""Our own errors → the module under which dead letters name them, wherever the class is now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why, where and when a record was given up."""
+
+    stage: str
+    group: str
+    failure: Failure
+    attempts: int
+    time: datetime
+    retried: int = 0
+    """How often the record had been a dead letter that was sent again."""
+
+    def headers(self, record: Record) -> list[tuple[str, str]]:
+        """Names (without prefix) and values of the headers that are added."""
+        error = self.failure.error
+        trace = describe_with_trace(error) if error is not None else ""
+        return [
+            ("topic", record.topic),
+            ("partition", str(record.partition)),
+            ("offset", str(record.offset)),
+            ("stage", self.stage),
+            ("group", self.group),
+            ("exception.class.name", _class_name(error)),
+            ("exception.message", self.failure.reason[:_TEXT]),
+            ("exception.stacktrace", trace[-_TRACE:]),
+            ("attempts", str(self.attempts)),
+            *([("retried", str(self.retried))] if self.retried else ()),
+            ("time", rfc3339(self.time)),
+        ]
+
+
+def _class_name(error: BaseException | None) -> str:
+    if error is None:
+        return "Dead"
+    module, name = type(error).__module__, type(error).__qualname__
+    if module.startswith("eden_memory."):
+        module = RECORDED_MODULES.get(name, module)
+    return f"{module}.{name}"
+
+
+def dead_topic(topic: str) -> str:
+    """Where the dead letters of a topic go."""
+    return topic + DEAD
+
+
+def dead_letter(record: Record, cause: Cause) -> StoredRecord:
+    """The dead letter of a record; headers of an earlier dead-lettering are replaced."""
+    original = [(name, value) for name, value in record.headers if not name.startswith(DEAD_HEADERS)]
+    added = [(DEAD_HEADERS + name, value.encode(errors="replace")) for name, value in cause.headers(record)]
+    return StoredRecord(
+        dead_topic(record.topic), record.ordering_key, record.key, record.value, (*original, *added)
+    )
+
+
+def unpublished(record: StoredRecord, cause: Cause) -> StoredRecord:
+    """The dead letter of a stage's own event, which stood nowhere: beside the topic that did not take it."""
+    never = Record(record.topic, -1, -1, record.key, record.value, record.headers, 0)
+    return replace(dead_letter(never, cause), ordering_key=record.ordering_key)
+
+
+def shrunk(letter: StoredRecord) -> StoredRecord | None:
+    """A dead letter with half of its bytes, and how many it had; None if nothing is left to leave out."""
+    if not letter.value:
+        return None
+    headers = dict(letter.headers)
+    headers.setdefault(CUT, str(len(letter.value)).encode())
+    half = letter.value[: len(letter.value) // 2] if len(letter.value) > LEAST else b""
+    return replace(letter, value=half, headers=tuple(headers.items()))
+
+
+def known_as(record: Record) -> list[str]:
+    """What the ledger may know a record by that died: its place and bytes if unreadable, else its event's id."""
+    identity = dict(record.headers).get("ce_id")
+    return [record.fingerprint, *([identity.decode(errors="replace")] if identity else ())]
+
+
+def original(record: Record) -> Record:
+    """The record that a dead letter holds, where it first stood; a KeyError if the headers do not say so."""
+    found = {name: value or b"" for name, value in record.headers if name.startswith(DEAD_HEADERS)}
+    return Record(
+        topic=found[DEAD_HEADERS + "topic"].decode(),
+        partition=int(found[DEAD_HEADERS + "partition"]),
+        offset=int(found[DEAD_HEADERS + "offset"]),
+        key=record.key,
+        value=record.value,
+        headers=tuple(pair for pair in record.headers if not pair[0].startswith(DEAD_HEADERS)),
+        timestamp=record.timestamp,
+    )

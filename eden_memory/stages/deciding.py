@@ -1,0 +1,310 @@
+"""One unit from records to confirmed events: decode, look up, decide once, store, publish, finish."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+import structlog
+
+from eden_memory.runtime import metrics
+from eden_memory.stages.codec import Encoder, kind_of
+from eden_memory.stages.dead_letters import Cause, dead_letter
+from eden_memory.stages.failure_decisions import Failure, Kind, attempts_allowed, backoff, delay
+from eden_memory.stages.lanes import Again, Queued, Unit
+from eden_memory.stages.outcome import Outcome, OutcomeTooLarge, Reread, StoredRecord
+from eden_memory.stages.outcome_publishing import OutcomePublishing
+from eden_memory.stages.own_time import STOPPED
+from eden_memory.stages.patience import SERVERS, until_done
+from eden_memory.stages.record_reading import Read, Reader, members, wanted
+from eden_memory.stages.stage import Dead, Decision, Delivery, Emit, Outgoing, Retry, Stage
+from eden_memory.stages.stage_tools import Tools, Watching
+from eden_memory.task_ending import Deadline
+
+log = structlog.get_logger()
+RECORD_LIMIT = 4_000_000
+REREADS = 20
+"""How often a decision is made anew because another one was stored first, before that counts as a failure."""
+
+
+class Deciding:
+    """Works on the units of one stage; what it returns to the lanes is whether and when to try again."""
+
+    def __init__(self, stage: Stage, tools: Tools, watching: Watching) -> None:
+        self._stage = stage
+        self._tools = tools
+        self._watching = watching
+        self._reader = Reader(stage, tools.registry, watching)
+        self._encoder = Encoder(stage.name, tools.topic_of)
+        self._publish = OutcomePublishing(stage, tools, self._encoder)
+        self._ledger = tools.ledger if stage.decides else None
+        self._finished = {
+            how: metrics.STAGE_RECORDS.labels(stage.name, how) for how in ("decided", "dead", "skipped")
+        }
+        self._handler_seconds = metrics.STAGE_HANDLER.labels(stage.name)
+        self._formed = metrics.FormationMetrics()
+        self._tells = structlog.is_configured() and log.is_enabled_for(logging.DEBUG)
+        self._republished = metrics.STAGE_REPUBLISHED.labels(stage.name)
+        self._failures = {kind: metrics.STAGE_FAILED.labels(stage.name, str(kind)) for kind in Kind}
+
+    async def __call__(self, unit: Unit) -> Again | None:
+        """Work on a unit; it never raises but for a defect of the runtime."""
+        read = self._reader.unit(unit)
+        if isinstance(read, Failure):
+            return await self._give_up_unread(unit, read)
+        known = await self._known(unit, read)
+        if known:
+            await self._publish_known(unit, read, known)
+            return None
+        if not wanted(read):
+            return self._finish(unit, "skipped")
+        return await self._decide(unit, read)
+
+    async def _known(self, unit: Unit, read: list[Read]) -> list[Outcome]:
+        """The outcomes of the unit's first records if those were decided before; the unit is cut to fit."""
+        ledger, asked = self._ledger, members(read)
+        if ledger is None or not asked:
+            return []
+        found = await until_done(lambda: ledger.find(self._stage.name, asked))
+        if not found:
+            return []
+        decided = [one.delivery is None or one.member in found for one in read]
+        unit.keep(_alike(decided))
+        del read[len(unit.items) :]
+        if not decided[0]:
+            return []
+        outcomes = (found[one.member] for one in read if one.delivery is not None)
+        return list({outcome.key: outcome for outcome in outcomes}.values())
+
+    async def _publish_known(self, unit: Unit, read: Sequence[Read], known: Sequence[Outcome]) -> None:
+        for outcome in known:
+            await self._publish(unit, wanted(read), outcome.records)
+            self._republished.inc()
+        self._finish(unit, "dead" if any(outcome.dead for outcome in known) else "decided")
+
+    async def _decide(self, unit: Unit, read: list[Read]) -> Again | None:
+        self._cut(unit, read)
+        result = await self._handled(wanted(read))
+        if isinstance(result, Failure):
+            return await self._failed(unit, read, result)
+        self._watching.attempt_succeeded()
+        if isinstance(result, Dead):
+            return await self._failed(unit, read, Failure(Kind.PERMANENT, result.reason))
+        acted_on = await self._acted_on(wanted(read)[0]) if unit.items[0].retry else ()
+        if result.covers is not None:
+            _keep(unit, read, result.covers)
+        try:
+            outcome = self._outcome(unit, read, result, acted_on)
+        except Exception as error:  # noqa: BLE001 - what the handler returned cannot be written
+            return await self._failed(unit, read, Failure.of(error))
+        try:
+            again = await self._settle(unit, read, outcome, result.events)
+        except OutcomeTooLarge as error:
+            return await self._failed(unit, read, Failure.of(error))
+        if again is None and result.published is not None and not unit.home.revoked:
+            result.published()
+        return again
+
+    async def _handled(self, deliveries: Sequence[Delivery]) -> Decision | Dead | Failure:
+        """Call the handler; whatever it raises is a value from here on."""
+        begun = time.perf_counter()
+        try:
+            async with Deadline(self._stage.timeout) as deadline:
+                STOPPED.set(deadline.stopped)  # of this unit's task alone
+                result = await self._stage.handler(deliveries)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            return Failure(Kind.BUG, "the handler was cancelled from inside", error)
+        except Exception as error:  # noqa: BLE001 - the runtime's edge: it becomes a decision
+            return Failure.of(error)
+        finally:
+            self._handler_seconds.observe(time.perf_counter() - begun)
+        if isinstance(result, Retry):
+            return Failure(Kind.TRANSIENT, result.reason, None, result.after, result.split, asked=True)
+        return result if isinstance(result, Decision | Dead) else Decision(result)
+
+    def _cut(self, unit: Unit, read: list[Read]) -> None:
+        """Keep what belongs together, as the stage judges; the rest goes back to the lane."""
+        if self._stage.together_first is not None and len(wanted(read)) > 1:
+            _keep(unit, read, self._stage.together_first(wanted(read)))
+
+    def _outcome(self, unit: Unit, read: list[Read], decision: Decision, acted_on: Sequence[str]) -> Outcome:
+        events = [one for one in decision.events if kind_of(one) not in acted_on]
+        records = self._encoder.records(events, wanted(read), unit.items[0].retry)
+        longest = max((record.size for record in records), default=0)
+        if longest > RECORD_LIMIT:
+            raise OutcomeTooLarge(f"an event of {longest} bytes, {RECORD_LIMIT} are allowed")
+        outcome = self._bare(unit, members(read), decision.key or members(read)[0])
+        return replace(
+            outcome,
+            records=records,
+            writes=decision.writes,
+            kinds=tuple(dict.fromkeys(kind_of(one) for one in events)),
+            in_parts=self._stage.in_parts,
+        )
+
+    async def _acted_on(self, dead: Delivery) -> tuple[str, ...]:
+        """Names of the events published in place of a dead step's result: later stages have used them."""
+        ledger = self._ledger
+        if ledger is None:
+            return ()
+        found = await until_done(lambda: ledger.find(self._stage.name, [dead.id]))
+        return found[dead.id].kinds if dead.id in found else ()
+
+    def _bare(self, unit: Unit, covered: Sequence[str], key: str) -> Outcome:
+        """An outcome of this unit that publishes nothing."""
+        last = unit.items[-1].record
+        return Outcome(
+            key=f"{self._stage.name}:{key}",
+            stage=self._stage.name,
+            members=tuple(covered),
+            writes=(),
+            records=(),
+            topic=last.topic,
+            partition=last.partition,
+            offset=last.offset,
+            decided_at=self._tools.clock(),
+        )
+
+    async def _settle(
+        self, unit: Unit, read: Sequence[Read], outcome: Outcome, events: Sequence[Outgoing] = ()
+    ) -> Again | None:
+        """Store an outcome, publish what is stored, and finish what it covers."""
+        stored = outcome
+        ledger = self._ledger
+        if ledger is not None and (outcome.records or self._stage.keeps_empty):
+            try:
+                stored = await until_done(lambda: ledger.store(outcome))
+            except Reread as error:
+                return await self._reread(unit, read, str(error))
+            if members(read)[0] not in stored.members:
+                return await self._reread(unit, read, f"{outcome.key} was decided for others")
+        await self._publish(unit, wanted(read), stored.records)
+        if stored is outcome:
+            self._formed.decided(one.event if isinstance(one, Emit) else one for one in events)
+        return self._finish_covered(unit, read, stored)
+
+    def _finish_covered(self, unit: Unit, read: Sequence[Read], stored: Outcome) -> Again | None:
+        """Finish the records that an outcome covers; adopted, it may hold fewer than were taken."""
+        covered = set(stored.members)
+        for index, one in enumerate(read):
+            if one.delivery is not None and one.member not in covered:
+                unit.keep(index)
+                break
+        return self._finish(unit, "decided" if stored.dead is None else "dead")
+
+    async def _reread(self, unit: Unit, read: Sequence[Read], reason: str) -> Again | None:
+        """Another decision came first: decide anew from what is now stored, but not for ever."""
+        first = unit.items[0]
+        first.rereads += 1
+        if first.rereads > REREADS:
+            first.rereads = 0
+            return await self._failed(unit, read, Failure(Kind.BUG, f"always decided elsewhere: {reason}"))
+        return Again(backoff(SERVERS, first.rereads))
+
+    def _finish(self, unit: Unit, how: Literal["decided", "dead", "skipped"] = "decided") -> None:
+        for item in unit.items:
+            if not item.retry:
+                item.home.finish(item.record.offset, item.size)
+            of_question = self._stage.one_question and item is not unit.items[-1]
+            self._watching.finished(item, dead=how == "dead" and not of_question)
+        self._finished[how].inc(len(unit.items))
+        if self._tells:
+            self._say(unit, how)
+
+    def _say(self, unit: Unit, how: str) -> None:
+        """A line for each finished record, for those who asked for it."""
+        for item in unit.items:
+            one = item.record
+            at = f"{one.topic}/{one.partition}@{one.offset}"
+            log.debug("finished", stage=self._stage.name, how=how, at=at, attempts=item.attempts + 1)
+
+    async def _failed(self, unit: Unit, read: Sequence[Read], failure: Failure) -> Again | None:
+        """Count a failed attempt, and say when the next one is, or give the unit up."""
+        policy = self._stage.retry
+        counts = True
+        if failure.kind in (Kind.AWAY, Kind.TRANSIENT, Kind.PROVIDER) and not failure.asked:
+            outside = failure.kind is Kind.AWAY or not failure.counts
+            stage_fails = not failure.alone and not self._watching.attempt_failed(read[0].member, failure)
+            counts = not stage_fails and not outside
+        attempts = 0 if failure.outage else unit.items[0].attempts + counts
+        uncounted = unit.items[0].uncounted + 1 if failure.alone and not counts else 0
+        for item in unit.items:
+            item.attempts, item.uncounted = attempts, uncounted
+            item.waits_for = failure.reason if failure.alone else ""
+        if unit.home.revoked:
+            return Again()
+        first = unit.items[0].record
+        self._failures[failure.kind].inc()
+        where = f"{first.topic}/{first.partition}@{first.offset}"
+        log.warning(
+            "attempt failed",
+            stage=self._stage.name,
+            kind=str(failure.kind),
+            reason=failure.reason,
+            attempt=attempts,
+            records=len(unit.items),
+            at=where,
+        )
+        if attempts < attempts_allowed(policy, failure):
+            return Again(delay(policy, failure, max(attempts, 1), uncounted), split=failure.split)
+        if len(unit.items) > 1 and not self._stage.one_question:
+            for item in unit.items:
+                item.attempts = 0
+            return Again(split=True)
+        return await self._give_up(unit, read, failure, attempts)
+
+    async def _give_up(
+        self, unit: Unit, read: Sequence[Read], failure: Failure, attempts: int
+    ) -> Again | None:
+        """Dead-letter a record (of one question the last), and publish what later stages count on in its place."""
+        item = unit.items[-1]
+        letter = self._letter(item, failure, attempts)
+        kinds, records = ((), ()) if item.retry else self._publish.in_its_place(wanted(read)[0], failure)
+        outcome = self._bare(unit, members(read), read[0].member)
+        outcome = replace(outcome, records=(letter, *records), kinds=kinds, dead=failure.reason)
+        return await self._settle(unit, read, outcome)
+
+    async def _give_up_unread(self, unit: Unit, failure: Failure) -> None:
+        """Dead-letter what cannot even be read, once: it is known by its place and its bytes."""
+        item = unit.items[0]
+        letter = self._letter(item, failure, item.attempts + 1)
+        name = item.record.fingerprint + (f"#{item.retry}" if item.retry else "")
+        outcome = replace(self._bare(unit, [name], name), records=(letter,), dead=failure.reason)
+        ledger = self._ledger
+        stored = await until_done(lambda: ledger.store(outcome)) if ledger is not None else outcome
+        await self._publish(unit, (), stored.records)
+        self._finish(unit, "dead")
+
+    def _letter(self, item: Queued, failure: Failure, attempts: int) -> StoredRecord:
+        record = item.record
+        reason = type(failure.error).__name__ if failure.error is not None else str(failure.kind)
+        metrics.DEAD_LETTERS.labels(self._stage.name, reason).inc()
+        log.error(
+            "dead letter",
+            stage=self._stage.name,
+            reason=failure.reason,
+            attempts=attempts,
+            at=f"{record.topic}/{record.partition}@{record.offset}",
+        )
+        now = self._tools.clock()
+        cause = Cause(self._stage.name, self._tools.group, failure, attempts, now, item.times)
+        return dead_letter(record, cause)
+
+
+def _keep(unit: Unit, read: list[Read], count: int) -> None:
+    """Keep the records up to the `count`-th (at least the first) that the stage reads; the rest waits."""
+    positions = [index for index, one in enumerate(read) if one.delivery is not None]
+    count = max(1, count)
+    if count < len(positions):
+        unit.keep(positions[count])
+        del read[positions[count] :]
+
+
+def _alike(flags: Sequence[bool]) -> int:
+    """How many of the first flags are the same."""
+    return next((index for index, flag in enumerate(flags) if flag is not flags[0]), len(flags))

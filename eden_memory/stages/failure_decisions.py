@@ -1,0 +1,175 @@
+"""What an exception means for the record that was being worked on, decided in this one place."""
+
+import asyncio
+import random
+import sys
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from aiokafka.errors import (
+    AuthenticationFailedError,
+    ClusterAuthorizationFailedError,
+    GroupAuthorizationFailedError,
+    InvalidTimestampError,
+    InvalidTopicError,
+    KafkaError,
+    MessageSizeTooLargeError,
+    PolicyViolationError,
+    RecordListTooLargeError,
+    SaslAuthenticationFailed,
+    TopicAuthorizationFailedError,
+)
+from bson.errors import InvalidDocument
+from pydantic import ValidationError
+from pymongo.errors import (
+    ConnectionFailure,
+    DocumentTooLarge,
+    OperationFailure,
+    PyMongoError,
+    WaitQueueTimeoutError,
+    WTimeoutError,
+)
+
+from eden_memory.error_text import describe
+from eden_memory.failures import PermanentError, ProviderError, refused_for_good
+from eden_memory.schemas.envelope import EnvelopeError
+from eden_memory.stages.outcome import OutcomeTooLarge
+from eden_memory.stages.stage import RetryPolicy
+
+
+class Kind(StrEnum):
+    """How a failure is met."""
+
+    AWAY = "away"
+    """MongoDB or Kafka is not there, or refuses us: tried again without end, and it counts against no record."""
+    TRANSIENT = "transient"
+    """Busy, late or cut off: tried again."""
+    PROVIDER = "provider"
+    """A model provider is away or busy: tried again, and no sooner than it asks for."""
+    PERMANENT = "permanent"
+    """This input can never succeed: dead letter at once."""
+    BUG = "bug"
+    """The program is wrong: tried once more, then dead letter."""
+
+
+BUG_ATTEMPTS = 2
+REASON_CHARACTERS = 2_000
+
+_PERMANENT = (
+    PermanentError,
+    EnvelopeError,
+    ValidationError,
+    DocumentTooLarge,
+    InvalidDocument,
+    MessageSizeTooLargeError,
+    OutcomeTooLarge,
+)
+_AWAY = (ConnectionFailure, WaitQueueTimeoutError, WTimeoutError, KafkaError)
+_TRANSIENT = (TimeoutError, OSError, asyncio.IncompleteReadError, PyMongoError)
+UNAUTHORIZED, AUTHENTICATION_FAILED = 13, 18
+_KAFKA_REFUSED = (
+    AuthenticationFailedError,
+    ClusterAuthorizationFailedError,
+    GroupAuthorizationFailedError,
+    SaslAuthenticationFailed,
+    TopicAuthorizationFailedError,
+)
+
+TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
+UNPUBLISHABLE = (*TOO_LARGE, InvalidTopicError, InvalidTimestampError, PolicyViolationError)
+"""What the brokers answer to a record that they will never take, however often it is sent."""
+
+
+def connection_lost(error: BaseException) -> bool:
+    """Whether a connection was written to after it had closed: uvloop says so by a bare RuntimeError."""
+    return isinstance(error, RuntimeError) and "the handler is closed" in str(error)
+
+
+def classify(error: BaseException) -> Kind:
+    """The kind of a failure, by the type of the exception and, from MongoDB, its code."""
+    if isinstance(error, ProviderError):
+        return Kind.PROVIDER
+    if isinstance(error, _PERMANENT):
+        return Kind.PERMANENT
+    if isinstance(error, _AWAY) or connection_lost(error) or refused(error):
+        return Kind.AWAY
+    if isinstance(error, OperationFailure) and refused_for_good(error.code, error.details):
+        return Kind.PERMANENT
+    return Kind.TRANSIENT if isinstance(error, _TRANSIENT) else Kind.BUG
+
+
+def refused(error: BaseException) -> bool:
+    """Whether a server says that this program may not do what it asked for."""
+    if isinstance(error, OperationFailure):
+        return error.code in (UNAUTHORIZED, AUTHENTICATION_FAILED)
+    return isinstance(error, _KAFKA_REFUSED)
+
+
+def wrong_account(error: BaseException) -> bool:
+    """Whether MongoDB does not accept the user name or the password."""
+    return isinstance(error, OperationFailure) and error.code == AUTHENTICATION_FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failed attempt: its kind, the reason for people, the exception if there was one."""
+
+    kind: Kind
+    reason: str
+    error: BaseException | None = None
+    after: float | None = None
+    """Seconds that the provider or the handler asked to wait."""
+    split: bool = False
+    asked: bool = False
+    """The handler asked for it, so it says nothing about the stage as a whole."""
+    counts: bool = True
+    """Whether the attempt counts against the input."""
+    alone: bool = False
+    """Nothing suggests an outage: only this input waits, not the stage."""
+
+    @property
+    def outage(self) -> bool:
+        """Whether a provider is known to be away: earlier attempts may have met the same outage."""
+        return self.kind is Kind.PROVIDER and not self.counts and not self.alone
+
+    def __post_init__(self) -> None:
+        """The reason is stored and published: it is valid text, and no longer than anybody reads."""
+        said = self.reason[:REASON_CHARACTERS].encode(errors="backslashreplace").decode()
+        object.__setattr__(self, "reason", said)
+
+    @classmethod
+    def of(cls, error: BaseException) -> "Failure":
+        """The failure that an exception is."""
+        failure = cls(classify(error), describe(error), error)
+        if isinstance(error, ProviderError):
+            failure = replace(failure, after=error.retry_after, counts=error.counts, alone=error.alone)
+        return failure
+
+
+def backoff(policy: RetryPolicy, attempts: int) -> float:
+    """Seconds to wait after so many failed attempts: full jitter under a capped exponential.
+
+    Source: Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.
+    """
+    ceiling = min(policy.cap, policy.first * 2 ** min(attempts - 1, 30))
+    return random.uniform(0, ceiling)  # noqa: S311 - nothing secret
+
+
+def growing(policy: RetryPolicy, failures: int) -> float:
+    """Seconds to wait after so many failures in a row that did not count: each twice the one before, capped."""
+    return min(policy.cap, policy.first * 2 ** min(failures - 1, 30))
+
+
+def delay(policy: RetryPolicy, failure: Failure, attempts: int, uncounted: int = 0) -> float:
+    """Seconds until the next attempt: the backoff, and not before what was asked for."""
+    pause = growing(policy, uncounted) if uncounted else backoff(policy, attempts)
+    return max(pause, failure.after or 0.0)
+
+
+def attempts_allowed(policy: RetryPolicy, failure: Failure) -> int:
+    """How many attempts a unit has that fails in this way."""
+    if failure.kind is Kind.AWAY:
+        return sys.maxsize
+    if failure.kind is Kind.PERMANENT:
+        return 1
+    return min(BUG_ATTEMPTS, policy.attempts) if failure.kind is Kind.BUG else policy.attempts

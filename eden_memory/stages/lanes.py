@@ -1,0 +1,291 @@
+"""Ordered lanes: records of one key run one after the other, different keys side by side.
+
+Pure asyncio, no Kafka. A lane takes its next unit (one record, or several that wait together) only when the
+one before is finished; what is to be tried again goes back to the lane's front, so order is kept.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
+
+from eden_memory.kafka.record import Record
+from eden_memory.stages.finished_offsets import AssignedPartition
+from eden_memory.stages.rounds import Rounds
+from eden_memory.stages.slots import Slots
+
+TOGETHER_BYTES = 4_000_000
+
+
+@dataclass(slots=True, eq=False)
+class Queued:
+    """A record that waits in its lane.
+
+    `retry` is not 0 for a dead letter sent again, and its own for each time; `times` counts them.
+    """
+
+    record: Record
+    home: AssignedPartition
+    size: int
+    attempts: int = 0
+    epoch: int = 0
+    settled: int = 0
+    """Attempts that were counted before this epoch."""
+    retry: int = 0
+    times: int = 0
+    rereads: int = 0
+    uncounted: int = 0
+    """Failures in a row that did not count, and for which only this record waits."""
+    waits_for: str = ""
+    """Why it failed the last time, while it waits alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """The unit is not finished: try it after so many seconds; `split`: its halves each on their own."""
+
+    after: float = 0.0
+    split: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Unit:
+    """Records of one lane that are worked on together, in order; all of one assignment."""
+
+    items: list[Queued]
+    _given_back: list[Queued] = field(default_factory=list[Queued])
+
+    @property
+    def home(self) -> AssignedPartition:
+        """The assignment that its records came with."""
+        return self.items[0].home
+
+    def keep(self, count: int) -> None:
+        """Keep the first `count` records (at least 1); the others go back to the lane's front."""
+        self._given_back[:0] = self.items[count:]
+        del self.items[count:]
+
+    def given_back(self) -> list[Queued]:
+        """What is not part of it any more, in order."""
+        return self._given_back
+
+
+Run = Callable[[Unit], Awaitable[Again | None]]
+
+
+class _State(Enum):
+    IDLE = "nothing to do"
+    READY = "waits for its turn"
+    RUNNING = "a unit of it runs"
+    PARKED = "waits until its unit is tried again"
+
+
+@dataclass(slots=True, eq=False)
+class _Lane:
+    key: bytes
+    queue: deque[Queued] = field(default_factory=deque[Queued])
+    sizes: deque[int] = field(default_factory=deque[int])
+    """How many records the next units take, where that is settled: a retry keeps its unit together."""
+    state: _State = _State.IDLE
+    timer: asyncio.TimerHandle | None = None
+
+    def unpark(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+    def take(self, together: int) -> Unit:
+        """Cut the next unit off the front: one assignment, no dead letter sent again among others."""
+        wanted = self.sizes.popleft() if self.sizes else together
+        first = self.queue.popleft()
+        items, size = [first], first.size
+        while self.queue and len(items) < wanted and not first.retry:
+            following = self.queue[0]
+            size += following.size
+            if following.home is not first.home or following.retry or size > TOGETHER_BYTES:
+                break
+            items.append(self.queue.popleft())
+        return Unit(items)
+
+    def put_back(self, unit: Unit, again: Again | None) -> None:
+        """Return to the front what the unit gave back and, if it is to be tried again, the unit itself."""
+        self.queue.extendleft(reversed(_alive(unit.given_back())))
+        items = _alive(unit.items) if again is not None else []
+        if again is None or not items:
+            return
+        self.queue.extendleft(reversed(items))
+        half = len(items) // 2
+        sizes = [half, len(items) - half] if again.split and half else [len(items)]
+        self.sizes.extendleft(reversed(sizes))
+
+    def drop_revoked(self) -> bool:
+        """Forget revoked records; True if the first one was among them."""
+        first = self.queue[0] if self.queue else None
+        alive = _alive(self.queue)
+        if len(alive) < len(self.queue):
+            self.queue = deque(alive)
+            self.sizes.clear()
+        return first is not None and first.home.revoked
+
+
+def _alive(items: Iterable[Queued]) -> list[Queued]:
+    return [item for item in items if not item.home.revoked]
+
+
+class Lanes:
+    """Runs units of waiting records: at most one per lane, at most `at_once` altogether."""
+
+    def __init__(self, run: Run, *, at_once: int, together: int = 1, slots: Slots | None = None) -> None:
+        self._run = run
+        self._at_once = at_once
+        self._together = together
+        self._slots = slots or Slots(at_once)
+        self._lanes: dict[bytes, _Lane] = {}
+        self._rounds: Rounds[_Lane] = Rounds()
+        self._tasks: set[asyncio.Task[Again | None]] = set()
+        self._paused = False
+        self._probes = 0
+        self._stopped = False
+        self._call_pump = self._pump
+        self.crashed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Gets the exception if a unit raised, which only a defect of the runtime can do."""
+
+    @property
+    def running(self) -> int:
+        """Units that run now."""
+        return len(self._tasks)
+
+    @property
+    def queued(self) -> int:
+        """Records that wait, those to be tried again included."""
+        return sum(len(lane.queue) for lane in self._lanes.values())
+
+    def waiting(self) -> dict[str, int]:
+        """The same by reason: behind another of its key, for a place, for its next attempt, for the stage's pause."""
+        found: dict[str, int] = {"order": 0, "turn": 0, "retry": 0, "pause": 0}
+        for lane in self._lanes.values():
+            first = 0 if lane.state is _State.RUNNING or not lane.queue else 1
+            found["order"] += len(lane.queue) - first
+            parked = lane.state is _State.PARKED
+            found["retry" if parked else "pause" if self._paused else "turn"] += first
+        return found
+
+    def waiting_alone(self) -> list[str]:
+        """Why units failed that wait alone for their next attempt, while the stage goes on."""
+        parked = (lane.queue[0] for lane in self._lanes.values() if lane.state is _State.PARKED)
+        return [item.waits_for for item in parked if item.waits_for]
+
+    @property
+    def idle(self) -> bool:
+        """Whether no record waits, and at most the unit that asks runs."""
+        return len(self._tasks) <= 1 and not any(lane.queue for lane in self._lanes.values())
+
+    @property
+    def paused(self) -> bool:
+        """Whether no new unit starts, probes excepted."""
+        return self._paused
+
+    def add(self, key: bytes, item: Queued) -> None:
+        """Put a record at the end of its lane."""
+        self.add_all(key, (item,))
+
+    def add_all(self, key: bytes, items: Iterable[Queued]) -> None:
+        """Put records (at least one) at the end of their lane, in order."""
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = _Lane(key)
+        lane.queue.extend(items)
+        if lane.state is _State.IDLE:
+            self._settle(lane)
+            self._pump()
+
+    def drop_revoked(self) -> None:
+        """Forget waiting records whose partition was revoked; what runs goes on."""
+        self._rounds.clear()
+        for lane in list(self._lanes.values()):
+            first_dropped = lane.drop_revoked()
+            if lane.state is _State.PARKED and not first_dropped:
+                continue
+            if lane.state is not _State.RUNNING:
+                lane.unpark()
+                self._settle(lane)
+        self._pump()
+
+    def pause(self) -> None:
+        """Start no new unit; what runs goes on."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """Start units again."""
+        self._paused, self._probes = False, 0
+        self._pump()
+
+    def probe(self) -> None:
+        """Let one unit start although paused: one that waits for its turn, else one that is parked."""
+        self._probes = 1
+        if not self._rounds:
+            parked = next((lane for lane in self._lanes.values() if lane.state is _State.PARKED), None)
+            if parked is not None:
+                self._wake(parked)
+        self._pump()
+
+    async def stop(self, deadline: float) -> bool:
+        """Start nothing more, wait `deadline` seconds for what runs, then cancel it; True if all finished."""
+        self._stopped = True
+        for lane in self._lanes.values():
+            lane.unpark()
+        running = set(self._tasks)
+        if not running:
+            return True
+        _, unfinished = await asyncio.wait(running, timeout=deadline)
+        for task in unfinished:
+            task.cancel()
+        await asyncio.gather(*unfinished, return_exceptions=True)
+        return not unfinished
+
+    def _settle(self, lane: _Lane) -> None:
+        if lane.queue:
+            lane.state = _State.READY
+            self._rounds.push(lane.queue[0].home, lane)
+        else:
+            lane.state = _State.IDLE
+            del self._lanes[lane.key]
+
+    def _wake(self, lane: _Lane) -> None:
+        lane.unpark()
+        self._settle(lane)
+        self._pump()
+
+    def _open(self) -> bool:
+        return not self._stopped and (not self._paused or self._probes > 0)
+
+    def _pump(self) -> None:
+        while self._rounds and len(self._tasks) < self._at_once and self._open():
+            if not self._slots.take(self._call_pump):
+                return
+            self._probes = 0
+            self._start(self._rounds.pop())
+
+    def _start(self, lane: _Lane) -> None:
+        lane.state = _State.RUNNING
+        unit = lane.take(self._together)
+        task = asyncio.ensure_future(self._run(unit))
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._finished, lane, unit))
+
+    def _finished(self, lane: _Lane, unit: Unit, task: asyncio.Task[Again | None]) -> None:
+        self._tasks.discard(task)
+        again = None if task.cancelled() or task.exception() is not None else task.result()
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not self.crashed.done():
+            self.crashed.set_exception(error)
+        lane.put_back(unit, again)
+        if again is not None and again.after > 0 and lane.queue and not self._stopped:
+            lane.state = _State.PARKED
+            lane.timer = asyncio.get_running_loop().call_later(again.after, self._wake, lane)
+        else:
+            self._settle(lane)
+        self._slots.release()
+        self._pump()

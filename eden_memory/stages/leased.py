@@ -1,0 +1,96 @@
+"""Work that one process among all does, round after round, while it holds a lease."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+import structlog
+
+from eden_memory.error_text import describe
+from eden_memory.mongo.leases import LeaseLost
+from eden_memory.stages.failure_decisions import Kind, classify
+from eden_memory.stages.process import State
+from eden_memory.task_ending import end
+
+log = structlog.get_logger("eden.rounds")
+
+
+class LeaseHandle(Protocol):
+    """One holder at a time."""
+
+    def held(self) -> AbstractAsyncContextManager[int]:
+        """Wait for the lease, keep it renewed inside, give it back at the end; yields the holder's epoch.
+
+        Losing it cancels the body, and LeaseLost is raised in its place.
+        """
+        ...
+
+
+class Leased:
+    """A part of a process; `every` and `pause` (after a round that failed) in seconds."""
+
+    def __init__(
+        self,
+        name: str,
+        lease: LeaseHandle,
+        one_round: Callable[[], Awaitable[object]],
+        every: float,
+        pause: float,
+        left: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self._name, self._lease, self._round = name, lease, one_round
+        self._every, self._pause, self._left = every, pause, left
+        self._stopping = asyncio.Event()
+        self._leads = False
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return self._name
+
+    def stop(self) -> None:
+        """End `run`; what a round had not done yet, a later one does."""
+        self._stopping.set()
+
+    def state(self) -> State:
+        """Ready whether it makes the rounds or stands by."""
+        return State(
+            True, "makes the rounds" if self._leads else "stands by: another process makes the rounds"
+        )
+
+    async def run(self) -> None:
+        """Until `stop`."""
+        rounds = asyncio.create_task(self._rounds())
+        stopped = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait({rounds, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        await end([stopped, rounds])
+        if not rounds.cancelled():
+            rounds.result()
+
+    async def _rounds(self) -> None:
+        while True:
+            try:
+                async with self._lease.held():
+                    self._leads = True
+                    await self._round_after_round()
+            except LeaseLost as error:
+                log.info("stands by", part=self._name, reason=error.what)
+            finally:
+                self._leads = False
+                if self._left is not None:
+                    await self._left()
+
+    async def _round_after_round(self) -> None:
+        while True:
+            try:
+                await self._round()
+            except Exception as error:
+                if classify(error) not in (Kind.AWAY, Kind.TRANSIENT):
+                    raise
+                log.warning(
+                    "round failed", part=self._name, reason=describe(error), again_in_seconds=self._pause
+                )
+                await asyncio.sleep(self._pause)
+                continue
+            await asyncio.sleep(self._every)

@@ -1,0 +1,104 @@
+"""Publishing what a stage has decided: until it is confirmed, and around what the brokers will never take."""
+
+from collections.abc import Sequence
+
+import structlog
+
+from eden_memory.error_text import describe
+from eden_memory.kafka.outgoing import DEAD
+from eden_memory.runtime import metrics
+from eden_memory.stages.codec import Encoder, kind_of
+from eden_memory.stages.dead_letters import Cause, shrunk, unpublished
+from eden_memory.stages.failure_decisions import TOO_LARGE, UNPUBLISHABLE, Failure, Kind
+from eden_memory.stages.lanes import Unit
+from eden_memory.stages.outcome import StoredRecord
+from eden_memory.stages.patience import until_done
+from eden_memory.stages.stage import Delivery, Stage
+from eden_memory.stages.stage_tools import Tools
+
+log = structlog.get_logger()
+
+
+class OutcomePublishing:
+    """Publishes the records of one stage's outcomes."""
+
+    def __init__(self, stage: Stage, tools: Tools, encoder: Encoder) -> None:
+        self._stage, self._tools, self._encoder = stage, tools, encoder
+
+    async def __call__(
+        self, unit: Unit, deliveries: Sequence[Delivery], records: Sequence[StoredRecord]
+    ) -> None:
+        """Publish until confirmed, or until the partition is another worker's: that one publishes then.
+
+        An event that the brokers will never take becomes a dead letter beside its topic, and the stage goes on.
+        """
+        for record, error in await self._refused(unit, records):
+            if record.topic.endswith(DEAD):
+                await self._publish_shrunk(unit, record, error)
+            else:
+                await self._bury(unit, deliveries, record, error)
+
+    async def _refused(
+        self, unit: Unit, records: Sequence[StoredRecord]
+    ) -> list[tuple[StoredRecord, Exception]]:
+        """Publish records; those that the brokers will never take, each with their answer."""
+        if not records:
+            return []
+
+        async def attempt() -> Exception | None:
+            if not unit.home.revoked:
+                try:
+                    await self._tools.publisher.publish(records)
+                except UNPUBLISHABLE as error:
+                    return error
+            return None
+
+        error = await until_done(attempt)
+        if error is None:
+            return []
+        if len(records) == 1:
+            return [(records[0], error)]
+        return [pair for record in records for pair in await self._refused(unit, [record])]
+
+    async def _bury(
+        self, unit: Unit, deliveries: Sequence[Delivery], record: StoredRecord, error: Exception
+    ) -> None:
+        """Publish the dead letter of an event that was refused, and what later stages count on in its place."""
+        said = f"{type(error).__name__}: {record.topic} takes no event of {record.size} bytes"
+        metrics.DEAD_LETTERS.labels(self._stage.name, type(error).__name__).inc()
+        log.error("the broker refuses an event", stage=self._stage.name, topic=record.topic, reason=said)
+        failure = Failure(Kind.PERMANENT, said, error)
+        cause = Cause(self._stage.name, self._tools.group, failure, 1, self._tools.clock())
+        await self(unit, (), [unpublished(record, cause)])
+        if len(deliveries) == 1 and not unit.items[0].retry:
+            _, instead = self.in_its_place(deliveries[0], failure)
+            await self(unit, (), [one for one in instead if _alike(one, record)])
+
+    async def _publish_shrunk(self, unit: Unit, letter: StoredRecord, error: Exception) -> None:
+        """Publish a dead letter that was refused with less and less of the original, at last with none of it."""
+        smaller = shrunk(letter) if isinstance(error, TOO_LARGE) else None
+        if smaller is None:
+            log.error(
+                "a dead letter is lost", stage=self._stage.name, topic=letter.topic, reason=describe(error)
+            )
+            return
+        await self(unit, (), [smaller])
+
+    def in_its_place(
+        self, delivery: Delivery, failure: Failure
+    ) -> tuple[tuple[str, ...], tuple[StoredRecord, ...]]:
+        """Kinds and records of what the stage publishes in place of a result."""
+        if self._stage.on_dead is None:
+            return (), ()
+        try:
+            events = self._stage.on_dead(delivery, failure.reason)
+            kinds = tuple(dict.fromkeys(kind_of(event) for event in events))
+            return kinds, self._encoder.records(events, [delivery])
+        except Exception as error:  # noqa: BLE001 - the dead letter matters more than what stands in its place
+            log.error("on_dead failed", stage=self._stage.name, error=describe(error))
+            return (), ()
+
+
+def _alike(one: StoredRecord, other: StoredRecord) -> bool:
+    """Whether two records are events of one type."""
+    return dict(one.headers).get("ce_type") == dict(other.headers).get("ce_type")

@@ -1,0 +1,108 @@
+"""Steps on our own servers, repeated until they work: what was decided is paid for."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import structlog
+
+from eden_memory.awaited import SAID_SECONDS, Awaited
+from eden_memory.error_text import describe
+from eden_memory.errors import EdenError
+from eden_memory.stages.failure_decisions import Kind, backoff, classify, refused, wrong_account
+from eden_memory.stages.stage import RetryPolicy
+
+log = structlog.get_logger()
+T = TypeVar("T")
+SERVERS = RetryPolicy(first=0.1, cap=5.0)
+"""How long storing and publishing wait between two attempts; there is no last one."""
+
+REFUSED_HINT = "`eden doctor` says which rights are needed."
+
+
+class Refusals:
+    """What servers refuse to the steps of this process that are being repeated."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._standing: dict[object, str] = {}
+        self._said = -SAID_SECONDS
+
+    @property
+    def reason(self) -> str | None:
+        """What the newest of them was told; None while none is refused."""
+        return next(reversed(self._standing.values()), None)
+
+    def met(self, step: object, error: Exception) -> None:
+        """A step was refused; it is repeated until its rights are there."""
+        self._standing[step] = describe(error)
+        if self._clock() - self._said >= SAID_SECONDS:
+            self._said = self._clock()
+            log.error("refused, tried again", error=self._standing[step], hint=REFUSED_HINT)
+
+    def over(self, step: object) -> None:
+        """A step is not repeated any more."""
+        self._standing.pop(step, None)
+
+
+REFUSALS = Refusals()
+
+
+async def until_done(step: Callable[[], Awaitable[T]]) -> T:
+    """Repeat a step on our own servers until it works; only what no repeat can cure is raised."""
+    attempts, known = 0, object()
+    try:
+        while True:
+            try:
+                return await step()
+            except Exception as error:
+                if classify(error) not in (Kind.AWAY, Kind.TRANSIENT):
+                    raise
+                attempts += 1
+                _say(known, error, attempts)
+                await asyncio.sleep(backoff(SERVERS, attempts))
+    finally:
+        REFUSALS.over(known)
+
+
+def _say(step: object, error: Exception, attempts: int) -> None:
+    if refused(error):
+        REFUSALS.met(step, error)
+        return
+    REFUSALS.over(step)
+    log.warning("server away, tried again", error=describe(error), attempt=attempts)
+
+
+async def until_there(step: Callable[[], Awaitable[T]], server: str, seconds: float, hint: str) -> T:
+    """Repeat a process's first step on a server until it is there; an EdenError with the hint after `seconds`.
+
+    At the start of a deployment everything comes up at once.
+    """
+    awaited = Awaited(server, hint)
+    async with awaited.said():
+        return await _there(step, server, seconds, hint, awaited)
+
+
+async def _there(
+    step: Callable[[], Awaitable[T]], server: str, seconds: float, hint: str, awaited: Awaited
+) -> T:
+    loop = asyncio.get_running_loop()
+    until, attempts = loop.time() + seconds, 0
+    while True:
+        try:
+            return await step()
+        except Exception as error:
+            if wrong_account(error):
+                raise
+            if refused(error):
+                raise EdenError(f"{server} refuses: {describe(error)}", REFUSED_HINT) from error
+            if classify(error) not in (Kind.AWAY, Kind.TRANSIENT):
+                raise
+            attempts += 1
+            pause = 0.2 + backoff(SERVERS, attempts)
+            if loop.time() + pause >= until:
+                raise EdenError(f"{server} does not answer: {describe(error)}", hint) from error
+            said = describe(error)
+            awaited.away(said.partition(": ")[2] or said)
+            await asyncio.sleep(pause)

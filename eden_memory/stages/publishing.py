@@ -1,0 +1,213 @@
+"""Confirmed publishing in order: one sender per partition, one batch of it on its way at a time.
+
+`send()` from many tasks came out of order after the broker was killed; one sender per partition does not.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaConnectionError, MessageSizeTooLargeError, ProducerClosed
+from aiokafka.partitioner import murmur2  # pyright: ignore[reportUnknownVariableType]
+
+from eden_memory.kafka.broken_clients import close_producer, sending
+from eden_memory.stages.failure_decisions import TOO_LARGE
+from eden_memory.stages.outcome import StoredRecord
+from eden_memory.task_ending import end
+
+MAX_BATCH_BYTES = 1_000_000
+MAX_RECORD_BYTES = 5_000_000
+"""A dead letter holds a record of up to 4 MB and its headers."""
+STOP_SECONDS = 3.0
+"""What is on its way at a stop has so long to be confirmed."""
+
+Producers = Callable[[], Any]
+"""Makes an AIOKafkaProducer, not yet started (untyped: the library has no annotations)."""
+
+
+@lru_cache(maxsize=65_536)
+def _hash(key: bytes) -> int:
+    return int(murmur2(key)) & 0x7FFFFFFF  # pyright: ignore[reportUnknownArgumentType]
+
+
+def partition_for(ordering_key: bytes, partitions: int) -> int:
+    """The partition of an ordering key: murmur2, as Kafka's own clients do for keys."""
+    return _hash(ordering_key) % partitions
+
+
+def new_producer(client: dict[str, Any]) -> Any:
+    """An idempotent producer that waits for all replicas; `client` holds the connection's arguments."""
+    return AIOKafkaProducer(
+        **client,
+        acks="all",
+        enable_idempotence=True,
+        compression_type="zstd",
+        max_batch_size=MAX_RECORD_BYTES,
+        max_request_size=MAX_RECORD_BYTES + 100_000,
+        request_timeout_ms=30_000,
+    )
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    record: StoredRecord
+    confirmed: "asyncio.Future[None]"
+
+
+class Publisher:
+    """Publishes records and returns when the brokers have confirmed all of them."""
+
+    def __init__(self, producers: Producers) -> None:
+        self._producers = producers
+        self._producer: Any = None
+        self._starting = asyncio.Lock()
+        self._stopped = False
+        self._stopping: set[asyncio.Task[None]] = set()
+        self._senders: dict[tuple[str, int], _Sender] = {}
+
+    async def start(self) -> None:
+        """Connect."""
+        self._stopped = False
+        await self.producer()
+
+    async def stop(self, seconds: float = STOP_SECONDS) -> None:
+        """Let what is under way finish, but not for ever, then disconnect.
+
+        Whoever waits for more is refused: what counts is stored, and published by the next that reads its record.
+        """
+        self._stopped = True
+        tasks = {sender.task for sender in self._senders.values() if sender.task is not None}
+        tasks |= self._stopping
+        late = (await asyncio.wait(tasks, timeout=seconds))[1] if tasks else ()
+        await end(late)
+        if (producer := self._producer) is not None:
+            self._producer = None
+            await close_producer(producer, 1.0 if late else seconds)
+
+    async def publish(self, records: Sequence[StoredRecord]) -> None:
+        """Send in order per partition and wait for the confirmations; a KafkaError if one is refused."""
+        producer = await self.producer()
+        waiting: list[_Waiting] = []
+        loop = asyncio.get_running_loop()
+        counts = {topic: len(await producer.partitions_for(topic)) for topic in {r.topic for r in records}}
+        for record in records:
+            one = _Waiting(record, loop.create_future())
+            waiting.append(one)
+            self._sender(record.topic, partition_for(record.ordering_key, counts[record.topic])).put(one)
+        results = await asyncio.gather(*(one.confirmed for one in waiting), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    async def producer(self) -> Any:
+        """The producer in use, started; a new one after the last one failed."""
+        async with self._starting:
+            if self._stopped:
+                raise ProducerClosed
+            if self._producer is None:
+                producer = self._producers()
+                try:
+                    await producer.start()
+                except BaseException:
+                    await producer.stop()
+                    raise
+                self._producer = producer
+            return self._producer
+
+    def discard(self, producer: Any) -> None:
+        """Drop a producer that failed: its sequence numbers may have a gap that no retry can fill."""
+        if self._producer is producer:
+            self._producer = None
+            stopping = asyncio.create_task(close_producer(producer))
+            self._stopping.add(stopping)
+            stopping.add_done_callback(self._stopping.discard)
+
+    def _sender(self, topic: str, partition: int) -> "_Sender":
+        sender = self._senders.get((topic, partition))
+        if sender is None:
+            sender = self._senders[topic, partition] = _Sender(self, topic, partition)
+        return sender
+
+
+class _Sender:
+    """What waits for one partition, and the task that sends it while anything waits."""
+
+    def __init__(self, publisher: Publisher, topic: str, partition: int) -> None:
+        self._publisher = publisher
+        self._topic = topic
+        self._partition = partition
+        self._queue: deque[_Waiting] = deque()
+        self._one_by_one = 0
+        """So many records, refused as too large together, are sent each by itself."""
+        self.task: asyncio.Task[None] | None = None
+
+    def put(self, one: _Waiting) -> None:
+        self._queue.append(one)
+        if self.task is None or self.task.done():
+            self.task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        while self._queue:
+            taken: list[_Waiting] = []
+            try:
+                producer = await self._publisher.producer()
+                await self._send(producer, taken)
+            except asyncio.CancelledError:
+                _refuse([*taken, *self._queue], ProducerClosed())
+                raise
+            except Exception as error:  # noqa: BLE001 - handed to those who wait for the confirmation
+                _refuse(taken or self._queue, error)
+                if not taken:
+                    self._queue.clear()
+
+    async def _send(self, producer: Any, taken: list[_Waiting]) -> None:
+        if (
+            self._queue[0].record.size > MAX_RECORD_BYTES
+        ):  # aiokafka takes a batch's first record, however large
+            taken.append(self._queue.popleft())
+            raise MessageSizeTooLargeError(f"a record of {taken[0].record.size} bytes for {self._topic}")
+        batch = producer.create_batch()
+        while self._queue and (not taken or (not self._one_by_one and batch.size() < MAX_BATCH_BYTES)):
+            record = self._queue[0].record
+            if record.size > MAX_RECORD_BYTES or not _append(batch, record):
+                break
+            taken.append(self._queue.popleft())
+        batch.close()
+        self._one_by_one = max(self._one_by_one - 1, 0)
+        try:
+            await _confirmation(
+                producer, await producer.send_batch(batch, self._topic, partition=self._partition)
+            )
+        except Exception as error:
+            self._publisher.discard(producer)
+            if len(taken) == 1 or not isinstance(error, TOO_LARGE):
+                raise
+            self._one_by_one = len(taken)
+            self._queue.extendleft(reversed(taken))
+            taken.clear()
+        for one in taken:
+            if not one.confirmed.done():
+                one.confirmed.set_result(None)
+
+
+async def _confirmation(producer: Any, sent: "asyncio.Future[Any]") -> None:
+    """Wait until a batch is confirmed, or the producer's own task has ended: nobody would confirm it then."""
+    await asyncio.wait({sent, sending(producer)}, return_when=asyncio.FIRST_COMPLETED)
+    if not sent.done():
+        raise KafkaConnectionError("the producer has broken down")
+    sent.result()
+
+
+def _append(batch: Any, record: StoredRecord) -> bool:
+    headers = list(record.headers)
+    return batch.append(timestamp=None, key=record.key, value=record.value, headers=headers) is not None
+
+
+def _refuse(waiting: Iterable[_Waiting], error: Exception) -> None:
+    for one in waiting:
+        if not one.confirmed.done():
+            one.confirmed.set_exception(error)

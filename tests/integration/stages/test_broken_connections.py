@@ -1,0 +1,156 @@
+"""Connections that close under a request: uvloop says so by a RuntimeError, and the stage goes on all the same."""
+
+import asyncio
+import inspect
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import uvloop
+from aiokafka.conn import AIOKafkaConnection
+
+from eden_memory.kafka import broken_clients as broken
+from eden_memory.stages.failure_decisions import Kind, classify, connection_lost
+from eden_memory.stages.stage import Delivery, Outgoing
+from eden_memory.stages.worker import Worker
+from eden_memory.task_ending import end
+from tests.integration.stages.harness import Bench, answered, in_order, questions, running, stage, until
+
+pytestmark = pytest.mark.servers
+CLOSED = "unable to perform operation on <TCPTransport closed=True reading=False 0x1>; the handler is closed"
+
+
+class Breaking:
+    """Lets the next requests of a kind find their connection closed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+        self.left, self.broken = 0, 0
+        send: Any = getattr(AIOKafkaConnection, "send")  # noqa: B009 - the library has no annotations
+
+        def sending(connection: Any, request: Any, *more: Any, **options: Any) -> Any:
+            if self.left and type(request).__name__.startswith(kind):
+                self.left, self.broken = self.left - 1, self.broken + 1
+                raise RuntimeError(CLOSED)
+            return send(connection, request, *more, **options)
+
+        monkeypatch.setattr(AIOKafkaConnection, "send", sending)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["FetchRequest", "HeartbeatRequest", "OffsetCommitRequest", "OffsetFetchRequest", "ProduceRequest"],
+)
+async def test_a_stage_goes_on_after_its_connection_closed_under_a_request(
+    kit: Bench, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    calls: Counter[str] = Counter()
+
+    async def counted(deliveries: Sequence[Delivery]) -> list[Outgoing]:
+        calls.update(one.id for one in deliveries)
+        if kind == "ProduceRequest" and not breaking.broken:
+            breaking.left = 1
+        return [answered(one) for one in deliveries]
+
+    breaking = Breaking(monkeypatch, kind)
+    await kit.put(questions(6, 3))
+    async with running(Worker(stage(counted), kit.around())):
+        if kind != "ProduceRequest":
+            await kit.answers(18)
+            breaking.left = 1
+        if kind in ("FetchRequest", "HeartbeatRequest"):
+            await until(lambda: breaking.broken, "a request that broke")
+        if kind == "OffsetFetchRequest":
+            async with running(Worker(stage(counted), kit.around())):  # a rebalance asks for the offsets
+                await until(lambda: breaking.broken, "a request that broke")
+        await kit.put(questions(6, 6)[18:])
+        assert in_order(await kit.answers(36, seconds=60))
+
+        async def all_committed() -> bool:
+            return await kit.committed() == 36
+
+        await until(all_committed, "all committed", seconds=60)
+    assert breaking.broken == 1
+    assert set(calls) == {one.key.decode() for one in questions(6, 6) if one.key}
+    assert set(calls.values()) == {1}
+
+
+def test_uvloop_says_of_a_closed_transport_what_is_looked_for() -> None:
+    async def write_after_close() -> RuntimeError:
+        server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+        host, port = server.sockets[0].getsockname()
+        transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, host, port)
+        transport.abort()
+        await asyncio.sleep(0)
+        with pytest.raises(RuntimeError) as raised:
+            transport.write(b"anything")
+        server.close()
+        await server.wait_closed()
+        return raised.value
+
+    error = uvloop.run(write_after_close())
+    assert connection_lost(error)
+    assert classify(error) is Kind.AWAY
+    assert classify(RuntimeError("anything else")) is Kind.BUG
+
+
+async def test_the_clients_have_the_tasks_that_are_watched(kit: Bench) -> None:
+    worker = Worker(stage(), kit.around())
+    async with running(worker):
+        await until(lambda: worker.membership.homes, "partitions")
+        consumer: Any = worker.membership._consumer  # pyright: ignore[reportPrivateUsage]
+        assert isinstance(consumer._fetcher.error_future, asyncio.Task)
+        assert isinstance(consumer._coordinator._coordination_task, asyncio.Task)
+        assert not broken.consumer_broken(consumer)
+        assert consumer._closed is False
+        for part in (consumer._coordinator, consumer._fetcher, consumer._client):
+            assert inspect.iscoroutinefunction(part.close)
+        assert inspect.iscoroutinefunction(consumer._client.send)
+    assert consumer._closed is True
+    producer = await kit.publisher.producer()
+    assert isinstance(broken.sending(producer), asyncio.Task)
+    assert inspect.iscoroutinefunction(producer.client.close)
+
+
+async def test_a_consumer_whose_closing_is_interrupted_leaves_no_connection(kit: Bench) -> None:
+    """Told to stop while it joins again, and told once more while it leaves."""
+    for broken_before in (True, False):
+        worker = Worker(stage(), kit.around())
+        at_work = asyncio.create_task(worker.run())
+        await until(lambda worker=worker: worker.membership.homes, "partitions")
+        consumer: Any = worker.membership._consumer  # pyright: ignore[reportPrivateUsage]
+        closing = hanging(consumer._coordinator, "close")
+        if broken_before:
+            consumer._fetcher.error_future.cancel()
+            await asyncio.wait_for(closing.wait(), 60)
+        worker.stop()
+        await asyncio.wait_for(closing.wait(), 60)
+        await end([at_work])
+        await until(lambda consumer=consumer: not connected(consumer._client), "all connections closed")
+        assert consumer._fetcher.error_future.done()
+
+
+async def test_a_producer_whose_closing_is_interrupted_leaves_no_connection(kit: Bench) -> None:
+    producer = await kit.publisher.producer()
+    closing = hanging(producer._sender, "close")
+    kit.publisher.discard(producer)
+    await asyncio.wait_for(closing.wait(), 60)
+    await kit.publisher.stop(0.1)
+    assert not connected(producer.client)
+    assert broken.sending(producer).done()
+
+
+def hanging(of: Any, name: str) -> asyncio.Event:
+    """Let a method never return; set once it is called."""
+    called = asyncio.Event()
+
+    async def hang() -> None:
+        called.set()
+        await asyncio.Event().wait()
+
+    setattr(of, name, hang)
+    return called
+
+
+def connected(client: Any) -> list[Any]:
+    return [one for one in client._conns.values() if one.connected()]

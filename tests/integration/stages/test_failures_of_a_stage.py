@@ -1,0 +1,446 @@
+"""What each failure does: retried in order, dead-lettered, or the stage stands still and probes."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import structlog
+
+from eden_memory.failures import PermanentError, ProviderError
+from eden_memory.kafka.record import Record
+from eden_memory.stages import deciding
+from eden_memory.stages.control_store import MongoControls
+from eden_memory.stages.controls import DeadRetry, Pause
+from eden_memory.stages.stage import Dead, Delivery, Outgoing, Result, Retry, RetryPolicy
+from eden_memory.stages.worker import Worker
+from tests.integration.stages.harness import (
+    NOON,
+    Asked,
+    Bench,
+    Unanswered,
+    answer,
+    answered,
+    asked,
+    in_order,
+    questions,
+    running,
+    stage,
+    until,
+)
+
+pytestmark = pytest.mark.servers
+PREFIX = "__connect.errors."
+
+
+def dead_topic(kit: Bench) -> str:
+    """Where the stage's dead letters go."""
+    return kit.topic(Asked) + ".dead"
+
+
+def unanswered(one: Delivery, reason: str) -> list[Outgoing]:
+    """In place of an answer."""
+    assert isinstance(one.event, Asked)
+    return [Unanswered(session=one.event.session, number=one.event.number)]
+
+
+async def test_retries_keep_the_order_of_their_lane(kit: Bench) -> None:
+    failed: Counter[str] = Counter()
+
+    async def flaky(deliveries: Sequence[Delivery]) -> Result:
+        (one,) = deliveries
+        failed[one.id] += 1
+        if failed[one.id] == 1:
+            raise ConnectionResetError("first time")
+        if failed[one.id] == 2:
+            return Retry("second time", after=0.01)
+        return [answered(one, str(one.attempt))]
+
+    await kit.put(questions(2, 10))
+    async with running(Worker(stage(flaky), kit.around())):
+        answers = await kit.answers(20)
+    assert in_order(answers)
+    assert set(failed.values()) == {3}
+
+
+async def test_what_cannot_be_read_is_a_dead_letter_with_its_original_bytes(kit: Bench) -> None:
+    good = asked("s", 0)
+    no_envelope = replace(good, headers=(("x", b"\xff\xfe"),), value=b"\x00not json", ordering_key=b"s")
+    violation = replace(asked("s", 1), value=b'{"session":"s"}')
+    await kit.put([no_envelope, good, violation, asked("s", 2)])
+    async with running(Worker(stage(), kit.around())):
+        answers = await kit.answers(2)
+        dead = await kit.read(dead_topic(kit), 2)
+        await until(lambda: _committed(kit, 4), "all committed")
+    assert [one.key for one in answers] == [b"s-0", b"s-2"]
+    by_value = {one.value: one for one in dead}
+    assert set(by_value) == {no_envelope.value, violation.value}
+    first = _headers(by_value[no_envelope.value])
+    assert first["x"] == b"\xff\xfe"
+    assert first[PREFIX + "topic"] == kit.topic(Asked).encode()
+    assert first[PREFIX + "stage"] == b"answering"
+    assert first[PREFIX + "group"] == kit.group.encode()
+    assert int(first[PREFIX + "offset"]) == 0
+    assert first[PREFIX + "exception.class.name"].endswith(b"EnvelopeError")
+    second = _headers(by_value[violation.value])
+    assert b"number: missing" in second[PREFIX + "exception.message"]
+    assert second["ce_id"] == b"s-1"
+
+
+def _headers(record: Record) -> dict[str, bytes]:
+    return {name: value for name, value in record.headers if value is not None}
+
+
+async def _committed(kit: Bench, count: int) -> bool:
+    return await kit.committed() == count
+
+
+async def test_a_poisoned_record_dies_alone_and_something_stands_in_its_place(kit: Bench) -> None:
+    calls: Counter[str] = Counter()
+
+    async def poisoned(deliveries: Sequence[Delivery]) -> Result:
+        calls.update(one.id for one in deliveries)
+        if any(one.id == "s3-2" for one in deliveries):
+            raise PermanentError("poison")
+        return [answered(one) for one in deliveries]
+
+    await kit.put(questions(5, 5))
+    async with running(Worker(stage(poisoned, on_dead=unanswered), kit.around())):
+        out = await kit.answers(25)
+        (letter,) = await kit.read(dead_topic(kit), 1)
+    assert in_order(out)
+    assert [one.key for one in out if _type(one) == "eden.Unanswered.v1"] == [b"s3-2"]
+    assert letter.key == b"s3-2"
+    assert calls["s3-2"] == 1
+
+
+def _type(record: Any) -> str:
+    return dict(record.headers)["ce_type"].decode()
+
+
+@pytest.mark.parametrize("form", [{"batch": 100, "decides": False}, {"together": 50}])
+async def test_a_poisoned_record_never_takes_the_others_down(kit: Bench, form: dict[str, Any]) -> None:
+    async def poisoned(deliveries: Sequence[Delivery]) -> Result:
+        if any(one.id in ("s0-7", "s0-30") for one in deliveries):
+            raise PermanentError("poison")
+        return [answered(one) for one in deliveries]
+
+    await kit.put(questions(1, 60))
+    async with running(Worker(stage(poisoned, **form), kit.around())):
+        answers = await kit.answers(58)
+        dead = await kit.read(dead_topic(kit), 2)
+        await until(lambda: _committed(kit, 60), "all committed")
+    numbers = [int((one.key or b"").decode().split("-")[1]) for one in answers]
+    assert list(dict.fromkeys(numbers)) == [n for n in range(60) if n not in (7, 30)]
+    assert sorted(one.key or b"" for one in dead) == [b"s0-30", b"s0-7"]
+
+
+async def test_a_unit_that_fails_while_others_succeed_is_given_up_after_its_attempts(kit: Bench) -> None:
+    calls: Counter[str] = Counter()
+
+    async def one_fails(deliveries: Sequence[Delivery]) -> Result:
+        (one,) = deliveries
+        calls[one.id] += 1
+        await asyncio.sleep(0.005)
+        if one.id == "s1-0":
+            raise ProviderError("500")
+        return [answered(one)]
+
+    await kit.put(questions(4, 100))
+    async with running(Worker(stage(one_fails), kit.around())):
+        answers = await kit.answers(399)
+        (letter,) = await kit.read(dead_topic(kit), 1)
+    assert calls["s1-0"] == 4
+    assert dict(letter.headers)[PREFIX + "attempts"] == b"4"
+    assert len(answers) == 399
+
+
+async def test_an_outage_pauses_the_stage_and_dead_letters_nothing(kit: Bench) -> None:
+    down = True
+    calls = 0
+
+    async def provider(deliveries: Sequence[Delivery]) -> Result:
+        nonlocal calls
+        calls += 1
+        if down:
+            raise ProviderError("503")
+        return [answered(one) for one in deliveries]
+
+    await kit.put(questions(30, 3))
+    worker = Worker(stage(provider), kit.around())
+    worker.standing.probes = RetryPolicy(first=0.05, cap=0.1)
+    async with running(worker):
+        await until(lambda: "outage" in worker.standing.pauses, "paused")
+        assert "503" in worker.standing.pauses["outage"].reason
+        before = calls
+        await until(lambda: calls > before + 8, "probed more often than a unit has attempts")
+        assert len(worker.membership.homes) == 6
+        assert worker.state().ready, "another process would do no better"
+        await until(lambda: _troubles(kit, "stands still (outage)"), "said for `eden status`")
+        down = False
+        answers = await kit.answers(90)
+        assert not worker.standing.pauses
+        await until(lambda: _troubles(kit, None), "taken back")
+    assert in_order(answers)
+    assert await kit.database.memory_outcomes.count_documents({"dead": {"$exists": True}}) == 0
+
+
+async def _troubles(kit: Bench, wanted: str | None) -> bool:
+    reported = [reason for _, reason in await kit.controls.troubles()]
+    return any(wanted in one for one in reported) if wanted else not reported
+
+
+async def test_an_outage_ends_when_nothing_is_left_that_could_fail(kit: Bench) -> None:
+    away = True
+
+    async def provider(deliveries: Sequence[Delivery]) -> Result:
+        if away:
+            raise ProviderError("503")
+        raise PermanentError("400: the request itself")
+
+    await kit.put(questions(3, 1))
+    worker = Worker(stage(provider, dead_share=1.0), kit.around())
+    worker.standing.probes = RetryPolicy(first=0.05, cap=0.1)
+    async with running(worker):
+        await until(lambda: "outage" in worker.standing.pauses, "paused")
+        away = False
+        await until(lambda: not worker.standing.pauses, "over")
+        await until(lambda: _committed(kit, 3), "all committed")
+        assert worker.state().what.endswith("caught up")
+
+
+async def test_a_failure_that_suggests_no_outage_lets_the_others_of_its_stage_go_on(kit: Bench) -> None:
+    well = False
+
+    async def provider(deliveries: Sequence[Delivery]) -> Result:
+        (one,) = deliveries
+        if not well and not one.id.startswith("s3"):
+            raise ProviderError("500", counts=False, alone=True)
+        return [answered(one)]
+
+    await kit.put(questions(4, 5))
+    worker = Worker(stage(provider), kit.around())
+    async with running(worker):
+        assert len(await kit.answers(5)) == 5
+        await until(lambda: len(worker.lanes.waiting_alone()) == 3, "the others wait")
+        assert not worker.standing.pauses
+        assert "3 of its records wait for another attempt: ProviderError: 500" in worker.state().what
+        well = True
+        assert in_order(await kit.answers(20))
+
+
+async def test_a_handler_that_hangs_is_a_failed_attempt(kit: Bench) -> None:
+    hung: set[str] = set()
+
+    async def hangs_once(deliveries: Sequence[Delivery]) -> Result:
+        (one,) = deliveries
+        if one.id not in hung:
+            hung.add(one.id)
+            await asyncio.sleep(3_600)
+        return [answered(one)]
+
+    await kit.put(questions(2, 2))
+    async with running(Worker(stage(hangs_once, timeout=0.2), kit.around())):
+        assert in_order(await kit.answers(4))
+
+
+async def test_a_stage_is_paused_and_resumed_by_hand_and_keeps_its_partitions(kit: Bench) -> None:
+    pause = Pause("answering", "hand", "maintenance", NOON)
+    worker = Worker(stage(), kit.around())
+    async with running(worker):
+        await until(lambda: len(worker.membership.homes) == 6, "assigned")
+        await kit.controls.pause(pause)
+        await until(lambda: worker.standing.pauses.get("hand") is not None, "paused")
+        await kit.put(questions(3, 3))
+        await until(lambda: worker.lanes.queued == 9, "fetched and waiting")
+        assert len(worker.membership.homes) == 6
+        assert not worker.state().ready
+        assert (
+            worker.state().what == "paused: hand, maintenance; 6 partitions, 0 running, 9 waiting, 9 behind"
+        )
+        assert await kit.controls.resume("answering") == 1
+        await kit.answers(9)
+        await until(lambda: worker.state().what.endswith("caught up"), "caught up")
+        assert worker.state().ready
+
+
+@pytest.mark.parametrize(("level", "lines"), [(logging.DEBUG, 4), (logging.INFO, 0)])
+async def test_each_finished_record_has_a_line_at_debug_and_none_at_info(
+    kit: Bench, level: int, lines: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+
+    def keep(_logger: Any, _name: str, fields: Any) -> Any:
+        told.append(fields)
+        raise structlog.DropEvent
+
+    log = structlog.wrap_logger(None, [keep], wrapper_class=structlog.make_filtering_bound_logger(level))
+    monkeypatch.setattr(deciding, "log", log)
+    monkeypatch.setattr(structlog, "is_configured", lambda: True)
+    await kit.put(questions(2, 2))
+    async with running(Worker(stage(), kit.around())):
+        await kit.answers(4)
+        await until(lambda: _committed(kit, 4), "all committed")
+    assert len({one["at"] for one in told}) == len(told) == lines
+    assert all((one["event"], one["how"], one["attempts"]) == ("finished", "decided", 1) for one in told)
+
+
+async def test_a_stage_that_dead_letters_too_much_pauses_itself(kit: Bench) -> None:
+    broken = True
+
+    async def dies(deliveries: Sequence[Delivery]) -> Result:
+        return Dead("no use") if broken else [answered(one) for one in deliveries]
+
+    await kit.put(questions(40, 1))
+    worker = Worker(stage(dies, at_once=1), kit.around())
+    async with running(worker):
+        await until(lambda: "dead-letters" in worker.standing.pauses, "paused itself")
+        await until(kit.controls.pauses, "said so to the other copies")
+        (known,) = await kit.controls.pauses()
+        assert "20%" in known.reason
+        broken = False
+        await kit.controls.resume("answering")
+        await kit.answers(30)
+        dead = await kit.read(dead_topic(kit), 10)
+    assert len(dead) == 10
+
+
+async def test_a_pause_lifted_before_its_own_stage_has_read_it_is_over(kit: Bench) -> None:
+    lifted = asyncio.Event()
+
+    class LiftedAtOnce(MongoControls):
+        async def pause(self, pause: Pause) -> None:
+            await super().pause(pause)
+            await self.resume(pause.stage)
+            lifted.set()
+
+    async def dies(deliveries: Sequence[Delivery]) -> Result:
+        return [answered(one) for one in deliveries] if lifted.is_set() else Dead("no use")
+
+    await kit.put(questions(40, 1))
+    controls = LiftedAtOnce(kit.database, kit.settings.names)
+    worker = Worker(stage(dies, at_once=1), replace(kit.around(), controls=controls))
+    async with running(worker):
+        await kit.answers(30)
+
+
+async def test_a_dead_letter_is_tried_again_inside_its_stage(kit: Bench) -> None:
+    broken = True
+    anew: list[bool] = []
+
+    async def mended(deliveries: Sequence[Delivery]) -> Result:
+        (one,) = deliveries
+        if broken:
+            return Dead("broken")
+        anew.append(one.asks_anew)
+        assert isinstance(one.event, Asked)
+        instead = Unanswered(session=one.event.session, number=one.event.number)
+        return [instead, answered(one, "at last")]
+
+    await kit.put([asked("s", 0)])
+    async with running(Worker(stage(mended, on_dead=unanswered), kit.around())):
+        (letter,) = await kit.read(dead_topic(kit), 1)
+        retry = _retry(kit, letter)
+        assert await kit.controls.ask_dead_retry(retry)
+        assert not await kit.controls.ask_dead_retry(retry)
+        await until(lambda: _state(kit, retry, "dead again"), "failed again")
+        broken = False
+        left = (await kit.read(dead_topic(kit), 2))[1]
+        retry = _retry(kit, left)
+        assert await kit.controls.ask_dead_retry(retry), "the letter that the failed retry left"
+        await until(lambda: _state(kit, retry, "published"), "published")
+        assert not await kit.controls.ask_dead_retry(retry)
+        out = await kit.read(letter.topic.removesuffix("in.dead") + "out", 2)
+    assert [_type(one) for one in out] == ["eden.Unanswered.v1", "eden.Answered.v1"]
+    assert b"at last" in (out[1].value or b"")
+    assert anew == [True]
+    assert await kit.committed() == 1
+
+
+def _retry(kit: Bench, letter: Any) -> DeadRetry:
+    where = f"{letter.topic}/{letter.partition}@{letter.offset}"
+    number = int(dict(letter.headers)[PREFIX + "partition"])
+    return DeadRetry(
+        id=where,
+        stage="answering",
+        topic=kit.topic(Asked),
+        partition=number,
+        dead_topic=letter.topic,
+        dead_partition=letter.partition,
+        dead_offset=letter.offset,
+        times=0,
+    )
+
+
+async def _state(kit: Bench, retry: DeadRetry, state: str) -> bool:
+    return (await kit.controls.dead_states()).get(retry.id) == state
+
+
+async def test_a_handler_whose_events_cannot_be_written_is_a_bug_not_a_crash(kit: Bench) -> None:
+    async def wrong(deliveries: Sequence[Delivery]) -> Any:
+        return [object()] if deliveries[0].id == "s-0" else await answer(deliveries)
+
+    await kit.put([*questions(1, 1), asked("s", 0), asked("s", 1)])
+    async with running(Worker(stage(wrong), kit.around())):
+        await kit.answers(2)
+        (letter,) = await kit.read(dead_topic(kit), 1)
+    assert letter.key == b"s-0"
+    assert dict(letter.headers)[PREFIX + "attempts"] == b"2"
+
+
+SECRET = "Rumpelstiltskin"
+
+
+async def test_what_servers_say_of_a_document_stands_in_no_log_outcome_or_dead_letter(kit: Bench) -> None:
+    rows = kit.database["strict"]
+    await rows.create_index("name", unique=True)
+    await kit.database.create_collection(
+        "typed", validator={"$jsonSchema": {"properties": {"name": {"bsonType": "int"}}}}
+    )
+
+    async def duplicate() -> None:
+        for _ in range(2):
+            await rows.insert_one({"name": SECRET})
+
+    async def duplicates() -> None:
+        await rows.insert_many([{"name": SECRET}, {"name": SECRET}])
+
+    async def invalid() -> None:
+        await kit.database["typed"].insert_one({"name": SECRET})
+
+    async def no_bson() -> None:
+        await rows.insert_one({"name": SECRET, "x": object()})
+
+    async def no_event() -> None:
+        Asked.model_validate({"session": SECRET, "number": SECRET})
+
+    calls = [duplicate, duplicates, invalid, no_bson, no_event]
+
+    async def failing(deliveries: Sequence[Delivery]) -> Result:
+        (one,) = deliveries
+        assert isinstance(one.event, Asked)
+        await calls[one.event.number]()
+        return []
+
+    await kit.put(questions(1, len(calls)))
+    with structlog.testing.capture_logs() as logged:
+        async with running(Worker(stage(failing, on_dead=unanswered), kit.around())):
+            dead = await kit.read(dead_topic(kit), len(calls))
+            await until(lambda: _committed(kit, len(calls)), "all committed")
+    outcomes = await kit.database["memory_outcomes"].find({}).to_list()
+    assert len(outcomes) == len(calls)
+    said = {dict(one.headers)[PREFIX + "exception.message"] for one in dead}
+    assert {text.partition(b":")[0] for text in said if text} == {
+        b"DuplicateKeyError",
+        b"BulkWriteError",
+        b"WriteError",
+        b"InvalidDocument",
+        b"ValidationError",
+    }
+    assert b"DuplicateKeyError: code 11000 on name" in said
+    assert b"WriteError: code 121 in name" in said
+    for shown in (dead, outcomes, logged):
+        assert SECRET not in str(shown)

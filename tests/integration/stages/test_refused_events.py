@@ -1,0 +1,125 @@
+"""Events that the broker will never take: a dead letter beside their topic, and the stage goes on."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from eden_memory.kafka.outgoing import DEAD_HEADERS
+from eden_memory.stages.stage import Delivery, Outgoing
+from eden_memory.stages.worker import Worker
+from tests.integration.kafka_limits import limit
+from tests.integration.stages.harness import (
+    Answered,
+    Asked,
+    Bench,
+    Unanswered,
+    answered,
+    asked,
+    consuming,
+    questions,
+    running,
+    stage,
+    until,
+)
+
+pytestmark = pytest.mark.servers
+LONG = os.urandom(60_000).hex()
+"""Compressed it has 60,000 bytes."""
+
+
+async def talkative(deliveries: Sequence[Delivery]) -> list[Outgoing]:
+    """The second answer of session s0 is too long for its topic."""
+    return [answered(one, LONG if one.key == "s0-1" else "yes") for one in deliveries]
+
+
+def headers(letter: Any) -> dict[str, str]:
+    return {name.removeprefix(DEAD_HEADERS): (value or b"").decode() for name, value in letter.headers}
+
+
+async def test_an_event_that_is_too_large_is_a_dead_letter_and_the_others_go_on(kit: Bench) -> None:
+    limit(kit.settings, kit.topic(Answered), 20_000)
+    await kit.put(questions(4, 5))
+    async with running(Worker(stage(talkative, together=5), kit.around())):
+        await kit.answers(19)
+        (letter,) = await kit.read(kit.topic(Answered) + ".dead", 1)
+        await until(lambda: _is(kit.committed(), 20), "everything is committed")
+    assert (letter.key, LONG.encode() in (letter.value or b"")) == (b"s0-1", True)
+    said = headers(letter)
+    assert said["exception.message"].startswith("MessageSizeTooLargeError: ")
+    assert (said["topic"], said["partition"], said["stage"]) == (kit.topic(Answered), "-1", "answering")
+    assert LONG not in str(said)
+    assert "cut" not in said
+
+
+async def test_a_stored_event_that_is_too_large_is_met_again_after_a_restart(kit: Bench) -> None:
+    await kit.put(questions(2, 2))
+    async with running(Worker(stage(talkative), kit.around())):
+        await kit.answers(4)
+    limit(kit.settings, kit.topic(Answered), 20_000)
+    calls: list[str] = []
+
+    async def counted(deliveries: Sequence[Delivery]) -> list[Outgoing]:
+        calls.extend(one.key for one in deliveries)
+        return await talkative(deliveries)
+
+    async with running(Worker(stage(counted), kit.under("again"))):
+        await kit.read(kit.topic(Answered), 7)
+        (letter,) = await kit.read(kit.topic(Answered) + ".dead", 1)
+        await kit.put([asked("s0", 2)])
+        await kit.answers(5)
+    assert letter.key == b"s0-1"
+    assert calls == ["s0-2"], "what is decided is not asked anew"
+
+
+async def test_a_refused_event_has_its_stand_in(kit: Bench) -> None:
+    limit(kit.settings, kit.topic(Answered), 20_000)
+
+    def stand_in(one: Delivery, reason: str) -> list[Outgoing]:
+        del reason
+        assert isinstance(one.event, Asked)
+        return [
+            answered(one, "could not be said"),
+            Unanswered(session=one.event.session, number=one.event.number),
+        ]
+
+    await kit.put(questions(1, 3))
+    async with running(Worker(stage(talkative, on_dead=stand_in), kit.around())):
+        found = await kit.answers(3)
+    assert [one.key for one in found if b"could not be said" in (one.value or b"")] == [b"s0-1"]
+    assert all(b"Unanswered" not in (dict(one.headers)["ce_type"] or b"") for one in found), (
+        "it was published itself"
+    )
+
+
+@pytest.mark.parametrize(("size", "left"), [(40_000, True), (1_500, False)])
+async def test_a_dead_letter_that_is_too_large_keeps_as_much_as_fits(
+    kit: Bench, size: int, left: bool
+) -> None:
+    limit(kit.settings, kit.topic(Asked) + ".dead", size)
+    broken = replace(asked("s0", 0), value=os.urandom(100_000))
+    await kit.put([broken, asked("s0", 1)])
+    async with running(Worker(stage(), kit.around())):
+        await kit.answers(1)
+        (letter,) = await kit.read(kit.topic(Asked) + ".dead", 1)
+    assert letter.value is not None
+    assert broken.value is not None
+    assert broken.value.startswith(letter.value)
+    assert bool(letter.value) is left
+    assert headers(letter)["cut"] == "100000"
+
+
+async def test_records_too_large_together_are_sent_one_by_one(kit: Bench) -> None:
+    topic = kit.topic(Answered)
+    limit(kit.settings, topic, 100_000)
+    records = [replace(asked("s", number), topic=topic, value=os.urandom(30_000)) for number in range(12)]
+    await kit.publisher.publish(records)
+    async with consuming(kit.client, topic):
+        found = await kit.read(topic, 12)
+    assert [one.key for one in found] == [one.key for one in records]
+
+
+async def _is(found: Any, wanted: int) -> bool:
+    return await found == wanted

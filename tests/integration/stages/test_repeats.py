@@ -1,0 +1,45 @@
+"""Records that stand in their topic more than once, as after a crash of whoever wrote them."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from eden_memory.stages.dead_letters import dead_topic
+from eden_memory.stages.stage import Delivery, Outgoing
+from eden_memory.stages.worker import Worker
+from tests.integration.stages.harness import Asked, Bench, answered, asked, running, stage, until
+
+pytestmark = pytest.mark.servers
+
+
+async def test_a_handler_is_given_a_repeated_record_once_also_among_others_of_its_lane(kit: Bench) -> None:
+    given: Counter[str] = Counter()
+
+    async def together(deliveries: Sequence[Delivery]) -> list[Outgoing]:
+        given.update(one.id for one in deliveries)
+        await asyncio.sleep(0.05)
+        return [answered(one) for one in deliveries]
+
+    one_after_the_other = [asked("s", number) for number in range(20)]
+    await kit.put([*one_after_the_other[:12], *one_after_the_other[4:8], *one_after_the_other])
+    async with running(Worker(stage(together, together=50), kit.around())):
+        await kit.answers(20)
+        await until(lambda: _committed(kit, 36), "all committed")
+    assert given == {f"s-{number}": 1 for number in range(20)}
+
+
+async def test_an_unreadable_record_read_again_has_the_same_dead_letter(kit: Bench) -> None:
+    await kit.put([replace(asked("s", 0), value=b"{not json")])
+    for group in ("one", "two"):
+        around = kit.under(group)
+        async with running(Worker(stage(), around)):
+            letters = await kit.read(dead_topic(kit.topic(Asked)), 1 if group == "one" else 2)
+    first, second = letters
+    assert (first.value, first.headers) == (second.value, second.headers)
+
+
+async def _committed(kit: Bench, count: int) -> bool:
+    return await kit.committed() == count
