@@ -10,6 +10,7 @@ from typing import Any
 
 from pymongo import AsyncMongoClient
 
+from eden_memory import metrics
 from eden_memory.domain.consumption import Consumption
 from eden_memory.errors import EdenError
 from eden_memory.handlers import stage_handlers
@@ -37,13 +38,12 @@ from eden_memory.namespaces.shadowing import shadowing
 from eden_memory.namespaces.wiring import surroundings
 from eden_memory.processors import pipeline
 from eden_memory.processors.context_cache import ContextCache
-from eden_memory.runtime import metrics
 from eden_memory.runtime.budget_keeping import BudgetKeeping
+from eden_memory.runtime.budget_metrics import BudgetMetrics
 from eden_memory.runtime.context_keeping import ContextKeeping
 from eden_memory.runtime.housekeeping import Housekeeping
 from eden_memory.runtime.janitor import Janitor
 from eden_memory.runtime.lagging.exporting import Census, LagExport
-from eden_memory.runtime.metrics import BudgetMetrics
 from eden_memory.runtime.placed import Placed
 from eden_memory.runtime.retiring import Retiring
 from eden_memory.runtime.stages.waking import Waking

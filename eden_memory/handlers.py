@@ -14,6 +14,15 @@ from eden_memory.domain.fence import Fence
 from eden_memory.domain.forgetting.of_pipeline import of_pipeline
 from eden_memory.domain.windows.windows import Limits
 from eden_memory.logs import LibraryLogger
+from eden_memory.metrics import (
+    CallMetrics,
+    ConsolidationMetrics,
+    DedupMetrics,
+    ExtractionMetrics,
+    FreshnessMetrics,
+    GuardMetrics,
+    UsageMetrics,
+)
 from eden_memory.models.asking.answers import AnswerStore
 from eden_memory.models.factory import Models
 from eden_memory.models.providers.prices import Prices
@@ -60,17 +69,8 @@ from eden_memory.processors.pipeline import (
 )
 from eden_memory.processors.reflection_extraction import ReflectionExtraction
 from eden_memory.processors.usage import Usage
-from eden_memory.runtime.metrics import (
-    BudgetMetrics,
-    CallMetrics,
-    ConsolidationMetrics,
-    DedupMetrics,
-    ExtractionMetrics,
-    FreshnessMetrics,
-    GuardMetrics,
-    TriggerMetrics,
-    UsageMetrics,
-)
+from eden_memory.runtime.budget_metrics import BudgetMetrics
+from eden_memory.runtime.trigger_metrics import TriggerMetrics
 from eden_memory.settings import Settings
 from eden_memory.stages.answer_storing import storing
 from eden_memory.stages.call_records import UsageLog, accounted

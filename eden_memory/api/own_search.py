@@ -9,9 +9,9 @@ from eden_memory.api.search.engine import SearchEngine
 from eden_memory.api.search.models import SearchModels
 from eden_memory.domain.search.ranking import Ranking
 from eden_memory.domain.search.thresholds import unrelated
+from eden_memory.metrics import SearchMetrics
 from eden_memory.mongo.memory.access import MongoAccesses
 from eden_memory.mongo.search.chosen_lists import ChosenFactLists
-from eden_memory.runtime.metrics import SearchMetrics
 from eden_memory.settings import SearchSettings, Settings
 
 

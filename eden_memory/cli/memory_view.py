@@ -6,10 +6,10 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from eden_memory.call_costs import known_cost
 from eden_memory.domain.progress import Item, Progress, Spent
 from eden_memory.schemas.ids import split
 from eden_memory.schemas.scopes import Scope
-from eden_memory.stages.model_calls import known_cost
 
 COLOURS = {"fact": "cyan", "reflection": "magenta", "blob": "green"}
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
+from eden_memory.call_costs import unpriced
 from eden_memory.schemas.events import ModelCalled
-from eden_memory.stages.model_calls import unpriced
 
 NEWEST = 8
 

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory.call_costs import known_cost
 from eden_memory.mongo.money import plain
 from eden_memory.names import Names
 from eden_memory.schemas.documents import UsageTotal
-from eden_memory.stages.model_calls import known_cost
 
 LIVE = "live"
 SUMMED: dict[str, Any] = {

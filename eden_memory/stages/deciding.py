@@ -9,7 +9,7 @@ from typing import Literal
 
 import structlog
 
-from eden_memory.runtime import metrics
+from eden_memory import metrics
 from eden_memory.stages.codec import Encoder, kind_of
 from eden_memory.stages.dead_letters import Cause, dead_letter
 from eden_memory.stages.failure_decisions import Failure, Kind, attempts_allowed, backoff, delay

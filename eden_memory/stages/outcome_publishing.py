@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import structlog
 
+from eden_memory import metrics
 from eden_memory.error_text import describe
 from eden_memory.kafka.outgoing import DEAD
-from eden_memory.runtime import metrics
 from eden_memory.stages.codec import Encoder, kind_of
 from eden_memory.stages.dead_letters import Cause, shrunk, unpublished
 from eden_memory.stages.failure_decisions import TOO_LARGE, UNPUBLISHABLE, Failure, Kind

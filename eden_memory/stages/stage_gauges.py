@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from eden_memory.runtime import metrics
+from eden_memory import metrics
 
 OF_A_STAGE = {
     "running": metrics.STAGE_RUNNING,

@@ -7,7 +7,7 @@ from typing import get_args
 
 import structlog
 
-from eden_memory.runtime import metrics
+from eden_memory import metrics
 from eden_memory.stages.controls import Pause, PauseKind
 from eden_memory.stages.dead_letter_rate import DeadRate
 from eden_memory.stages.failure_decisions import Failure, backoff

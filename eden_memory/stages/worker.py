@@ -12,9 +12,9 @@ import structlog
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
+from eden_memory import metrics
 from eden_memory.error_text import describe
 from eden_memory.kafka.record import Record
-from eden_memory.runtime import metrics
 from eden_memory.schemas.registry import Registry
 from eden_memory.stages.codec import TopicOf
 from eden_memory.stages.controls import Controls, GroupNotes, Pause, PauseKind

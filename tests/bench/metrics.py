@@ -24,7 +24,7 @@ import structlog
 from prometheus_client import Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.openmetrics.exposition import generate_latest  # pyright: ignore[reportUnknownVariableType]
 
-from eden_memory.runtime.metrics import CallMetrics, FormationMetrics
+from eden_memory.metrics import CallMetrics, FormationMetrics
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.schemas.example_files import examples_of
 from eden_memory.stages.labelled_metrics import Labelled, exposition

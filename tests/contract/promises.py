@@ -74,7 +74,7 @@ def _settings(group: type[BaseModel], prefix: str) -> Iterator[str]:
 
 
 def _labels() -> Iterator[tuple[str, list[str]]]:
-    importlib.import_module("eden_memory.runtime.metrics")
+    importlib.import_module("eden_memory.metrics")
     collectors = cast("Any", METRICS)._collector_to_names
     for one in collectors:
         if isinstance(one, MetricWrapperBase):

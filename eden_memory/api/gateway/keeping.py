@@ -11,7 +11,7 @@ from eden_memory.api.gateway.turn_store import TurnStore
 from eden_memory.api.gateway.turns import Turns
 from eden_memory.api.gateway.who import Who
 from eden_memory.logs import LibraryLogger
-from eden_memory.runtime.metrics import GATEWAY_TURNS
+from eden_memory.metrics import GATEWAY_TURNS
 
 log = LibraryLogger()
 PAUSES = (0.2, 1.0, 5.0, 15.0)

@@ -14,7 +14,7 @@ from eden_memory.api.gateway.answers import Announced, StreamedAnswer, answer_of
 from eden_memory.api.gateway.headers import to_caller
 from eden_memory.api.gateway.problems import problem
 from eden_memory.api.gateway.upstream import Away
-from eden_memory.runtime.metrics import GATEWAY_ADDED, GATEWAY_CHATS
+from eden_memory.metrics import GATEWAY_ADDED, GATEWAY_CHATS
 
 NOTICE = b"x-eden-notice"
 Call = Callable[..., AbstractAsyncContextManager[httpx2.Response]]

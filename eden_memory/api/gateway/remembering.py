@@ -14,7 +14,7 @@ from eden_memory.api.gateway.who import Who
 from eden_memory.domain.context.context import FactLine
 from eden_memory.domain.context.recall import query_of
 from eden_memory.logs import LibraryLogger
-from eden_memory.runtime.metrics import GATEWAY_DEGRADED, GATEWAY_HITS
+from eden_memory.metrics import GATEWAY_DEGRADED, GATEWAY_HITS
 from eden_memory.scope_limits import label_of
 from eden_memory.settings import Settings
 

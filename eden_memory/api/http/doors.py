@@ -18,8 +18,8 @@ from eden_memory.api.reach import SessionReach
 from eden_memory.api.service import MemoryService
 from eden_memory.api.typed_text import id_of
 from eden_memory.errors import Invalid
+from eden_memory.metrics import HTTP_STREAMS
 from eden_memory.mongo.application_ids import typed
-from eden_memory.runtime.metrics import HTTP_STREAMS
 
 AGENT_WORDS = "The agent's id: plain text, or typed (`s.TEXT`, `i.5`, `u.UUID`, `o.OBJECTID`)."
 AgentId = Annotated[str, Path(min_length=1, max_length=1_024, description=AGENT_WORDS, examples=["default"])]

@@ -8,7 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from eden_memory.api.http.problem import problem
-from eden_memory.runtime.metrics import HTTP_REQUESTS, HTTP_SECONDS
+from eden_memory.metrics import HTTP_REQUESTS, HTTP_SECONDS
 
 METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 PLAIN_PATHS = frozenset(

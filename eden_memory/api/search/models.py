@@ -11,6 +11,7 @@ from eden_memory.api.search.usage import SearchUsage
 from eden_memory.domain.asking import Asking
 from eden_memory.domain.budgets.budgets import Spending
 from eden_memory.errors import OverBudget
+from eden_memory.metrics import CallMetrics, GuardMetrics, UsageMetrics
 from eden_memory.models.embeddings.local_embedder import LocalEmbedder
 from eden_memory.models.embeddings.search_embedder import SearchEmbedder, Unstored
 from eden_memory.models.factory import Models
@@ -20,7 +21,6 @@ from eden_memory.mongo.answers import MongoAnswers
 from eden_memory.mongo.usage.budgets import MongoBudgets
 from eden_memory.mongo.usage.usage_store import MongoUsage
 from eden_memory.ports import Embedder
-from eden_memory.runtime.metrics import CallMetrics, GuardMetrics, UsageMetrics
 from eden_memory.settings import Settings
 
 CALL_SECONDS = 10.0

@@ -6,9 +6,9 @@ from decimal import Decimal
 from heapq import heappush, heappushpop
 from typing import Any
 
+from eden_memory.call_costs import known_cost
 from eden_memory.domain.replay.applied import Applied, Settled
 from eden_memory.domain.replay.differing import Changed, Counts, Differing, Told
-from eden_memory.stages.model_calls import known_cost
 
 KINDS = ("facts", "reflections", "blobs")
 

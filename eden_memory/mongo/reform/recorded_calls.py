@@ -5,13 +5,13 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory.call_costs import CHARGED
 from eden_memory.domain.reform.expected import VECTORS
 from eden_memory.domain.reform.recorded import Calls, RecordedRow
 from eden_memory.mongo.money import plain
 from eden_memory.mongo.usage.usage_store import LIVE
 from eden_memory.names import Names
 from eden_memory.schemas.documents import CountedCall
-from eden_memory.stages.model_calls import CHARGED
 
 Row = dict[str, Any]
 SUMMED = ("input_tokens", "cached_tokens", "output_tokens", "cost_usd")

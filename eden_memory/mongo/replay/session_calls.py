@@ -4,11 +4,11 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory.call_costs import CHARGED
 from eden_memory.mongo.money import plain
 from eden_memory.mongo.usage.totals import SUMMED, Sum
 from eden_memory.names import Names
 from eden_memory.schemas.documents import CountedCall
-from eden_memory.stages.model_calls import CHARGED
 
 Row = dict[str, Any]
 REQUESTS: Row = {"$ifNull": ["$requests", 1]}

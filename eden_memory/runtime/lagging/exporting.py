@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import structlog
 from aiokafka.errors import KafkaError
 
+from eden_memory import metrics
 from eden_memory.kafka.lag_reading import GroupLag, LagReader, Reading
-from eden_memory.runtime import metrics
 from eden_memory.schemas.documents import Snapshot
 from eden_memory.stages.leased import Leased, LeaseHandle
 

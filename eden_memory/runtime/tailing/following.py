@@ -10,10 +10,10 @@ from typing import Any
 
 import structlog
 
+from eden_memory import metrics
 from eden_memory.domain.source.mapped import Mapped
 from eden_memory.domain.source.message_mapping import TOPIC
 from eden_memory.mongo.changes import Change, ChangeBatch, PositionLost, SourceFailed
-from eden_memory.runtime import metrics
 from eden_memory.runtime.tailing.leading import Leading
 from eden_memory.runtime.tailing.rereading import Rereading
 

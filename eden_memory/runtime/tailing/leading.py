@@ -14,12 +14,12 @@ from typing import Any, Protocol
 
 import structlog
 
+from eden_memory import metrics
 from eden_memory.domain.source.mapped import Mapped, Unmapped
 from eden_memory.domain.source.message_mapping import Origin, Reason
 from eden_memory.kafka.outgoing import Outgoing
 from eden_memory.mongo.changes import Change, Document, Page, SourceFailed
 from eden_memory.ports import ChangeSource, Inbox, Messages, Position, Positions, RereadResult
-from eden_memory.runtime import metrics
 from eden_memory.runtime.tailing.transactions import TransactionalPublisher
 from eden_memory.schemas.envelope import parse_type
 from eden_memory.schemas.events import MessageRecorded

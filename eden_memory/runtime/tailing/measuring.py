@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
+from eden_memory import metrics
 from eden_memory.domain.source.oplog import OplogWindow
-from eden_memory.runtime import metrics
 from eden_memory.runtime.tailing.leading import Leading
 from eden_memory.task_ending import end
 

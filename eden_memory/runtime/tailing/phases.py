@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import structlog
 from aiokafka.errors import KafkaError
 
+from eden_memory import metrics
 from eden_memory.domain.source.refusals import another_source, named, nothing_there
 from eden_memory.error_text import describe
 from eden_memory.mongo.changes import PositionLost
 from eden_memory.ports import Position
-from eden_memory.runtime import metrics
 from eden_memory.runtime.tailing.following import Following
 from eden_memory.runtime.tailing.known import Consumers, Known
 from eden_memory.runtime.tailing.leading import Leading

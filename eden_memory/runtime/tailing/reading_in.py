@@ -14,12 +14,12 @@ from typing import Any
 import orjson
 import structlog
 
+from eden_memory import metrics
 from eden_memory.domain.source.mapped import Mapped
 from eden_memory.domain.source.message_mapping import TOPIC, Origin
 from eden_memory.kafka.outgoing import Outgoing
 from eden_memory.mongo.changes import Page
 from eden_memory.ports import Position
-from eden_memory.runtime import metrics
 from eden_memory.runtime.tailing.known import Known
 from eden_memory.runtime.tailing.leading import Leading
 from eden_memory.stages.publishing import partition_for

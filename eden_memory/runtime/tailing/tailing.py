@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
+from eden_memory import metrics
 from eden_memory.mongo.changes import SourceFailed
 from eden_memory.mongo.leases import LeaseLost
-from eden_memory.runtime import metrics
 from eden_memory.runtime.tailing.transactions import PublishFailed
 from eden_memory.stages.leased import LeaseHandle
 from eden_memory.stages.process import State

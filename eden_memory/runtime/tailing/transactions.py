@@ -15,11 +15,11 @@ import structlog
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
+from eden_memory import metrics
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
 from eden_memory.kafka.outgoing import DEAD, EVERYWHERE, EVERYWHERE_ELSE, Outgoing, cut_to, refused
 from eden_memory.kafka.topics import Topics
-from eden_memory.runtime import metrics
 from eden_memory.stages.failure_decisions import TOO_LARGE
 from eden_memory.stages.publishing import partition_for
 

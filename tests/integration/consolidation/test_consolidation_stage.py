@@ -14,6 +14,7 @@ from eden_memory.domain.fence import Fence
 from eden_memory.domain.material import ConsolidationMaterial
 from eden_memory.domain.windows.participants import SessionFacts
 from eden_memory.failures import PermanentError, ProviderError
+from eden_memory.metrics import ConsolidationMetrics
 from eden_memory.mongo.memory.blobs_decided import MongoBlobsDecided, scopes_due
 from eden_memory.mongo.memory.forgotten import MongoForgetting
 from eden_memory.mongo.memory.memory_store import MongoMemoryStore
@@ -23,7 +24,6 @@ from eden_memory.mongo.trigger.directory import MongoDirectory
 from eden_memory.processors import pipeline
 from eden_memory.processors.atlas_writer import AtlasWriter
 from eden_memory.processors.consolidation import Consolidation
-from eden_memory.runtime.metrics import ConsolidationMetrics
 from eden_memory.runtime.stages.waking import announce
 from eden_memory.schemas.answers import ConsolidatedText
 from eden_memory.schemas.envelope import Envelope

@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from eden_memory import source_tailing
+from eden_memory import metrics, source_tailing
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.source.requests import ask
 from eden_memory.processors.pipeline import FORMATION_TRIGGER
-from eden_memory.runtime import metrics
 from eden_memory.settings import Settings
 from tests.integration.formation.running_system import PARTITIONS, prepare, stages, until
 from tests.integration.formation_trigger.harness import changed

@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from eden_memory.runtime.metrics import HTTP_STREAMS
+from eden_memory.metrics import HTTP_STREAMS
 from eden_memory.schemas.scopes import Scope
 from tests.integration.context.harness import fact, reflection
 from tests.integration.doors.conftest import Doors

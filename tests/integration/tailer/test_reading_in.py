@@ -8,7 +8,7 @@ import pytest
 from bson import ObjectId
 from pymongo import IndexModel
 
-from eden_memory.runtime import metrics
+from eden_memory import metrics
 from eden_memory.settings import Settings
 from tests.integration.tailer.harness import Kit, Topic, message, until
 

@@ -5,10 +5,10 @@ from decimal import Decimal
 from typing import cast
 
 from eden_memory.api.results import FactHistory, FactView, VersionView
+from eden_memory.call_costs import known_cost
 from eden_memory.cli.memory_view import _figures  # pyright: ignore[reportPrivateUsage]
 from eden_memory.domain.progress import Progress
 from eden_memory.domain.replay.report import Spent
-from eden_memory.stages.model_calls import known_cost
 from tests.calls import called
 
 

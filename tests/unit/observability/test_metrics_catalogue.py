@@ -21,8 +21,8 @@ from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.openmetrics.exposition import generate_latest as open_latest  # pyright: ignore
 from starlette.testclient import TestClient
 
-from eden_memory.runtime import metrics
-from eden_memory.runtime.metrics import LLM_COST, CallMetrics
+from eden_memory import metrics
+from eden_memory.metrics import LLM_COST, CallMetrics
 from eden_memory.runtime.metrics_page import listed, metrics_page
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.schemas.example_files import examples_of
@@ -30,7 +30,7 @@ from eden_memory.stages.health_server import health_app
 from eden_memory.stages.labelled_metrics import Labelled, exposition
 
 ROOT = Path(__file__).parents[3]
-CATALOGUE = ROOT / "eden_memory/runtime/metrics.py"
+CATALOGUE = ROOT / "eden_memory/metrics.py"
 KINDS = {"Counter", "Gauge", "Histogram", "Summary", "Info", "Enum"}
 FORBIDDEN = ("user", "session", "message", "fact", "scope_key", "group_id", "key", "id")
 NAMES = {name for name, one in vars(metrics).items() if isinstance(one, MetricWrapperBase)}

@@ -1,13 +1,11 @@
 """Every metric of the program, by its name: nothing is measured that does not stand here."""
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 
 from prometheus_client import Counter, Gauge, Histogram, Info
 
-from eden_memory.domain.budgets.budgets import Spending
-from eden_memory.domain.windows.trigger_batch import Counts
+from eden_memory.call_costs import unpriced
 from eden_memory.schemas.events import FactChanged, ModelCalled, ReflectionFormed, ScopeConsolidated
-from eden_memory.stages.model_calls import unpriced
 
 BUILD = Info("eden_build", "Version of the program")
 
@@ -112,22 +110,6 @@ TRIGGER_WAITING = Gauge(
     "Sessions with a closed window that wait for a document of the application, as of the last watermark",
     ["partition"],
 )
-
-
-class TriggerMetrics:
-    """What formation-trigger counts (eden_memory.ports.TriggerWatch)."""
-
-    def wrote(self, counts: Counts) -> None:
-        """A batch is stored."""
-        for because, number in counts.windows.items():
-            TRIGGER_WINDOWS.labels(because).inc(number)
-        TRIGGER_EMPTY.inc(counts.empty)
-        TRIGGER_MISSING.inc(counts.missing)
-        TRIGGER_OPTED_OUT.inc(counts.opted_out)
-
-    def waiting(self, partition: int, sessions: int) -> None:
-        """So many sessions of a partition wait for a document."""
-        TRIGGER_WAITING.labels(str(partition)).set(sessions)
 
 
 EXTRACTION_ITEMS = Counter(
@@ -458,50 +440,6 @@ BUDGET_WAITING = Gauge(
     "eden_budget_waiting_windows",
     "Closed windows that budgets hold back: as all gauges of budgets the same in every formation-trigger",
 )
-
-MOST_BUDGETS = 50
-"""Budgets that have a label of their own; the others, and all of single users, stand together."""
-
-
-def _budget_label(one: Spending, own: Set[str]) -> str:
-    if one.user_id is not None:
-        return "users"
-    return one.agent_id or "all" if one.id in own else "others"
-
-
-class BudgetMetrics:
-    """What budgets show (runtime.budget_keeping.KeepingWatch, mongo.usage.window_budgets.BudgetWatch)."""
-
-    def held_back(self, windows: int) -> None:
-        """So many windows were held back that were not before."""
-        BUDGET_HELD_BACK.inc(windows)
-
-    def unpriced(self, windows: int) -> None:
-        """So many went on under a budget though nobody knows what they cost."""
-        BUDGET_UNPRICED.inc(windows)
-
-    def cost(self, estimated: float, usd: float) -> None:
-        """What a window was expected to cost, and did."""
-        if estimated > 0:
-            BUDGET_ESTIMATE.observe(usd / estimated)
-
-    def budgets(self, budgets: Sequence[Spending], waiting: int) -> None:
-        """As they are now, with how many windows they hold back."""
-        BUDGET_WAITING.set(waiting)
-        for gauge in (BUDGET_LIMIT, BUDGET_SPENT, BUDGET_RESERVED, BUDGET_REACHED):
-            gauge.clear()
-        largest = sorted((one for one in budgets if one.user_id is None), key=_limit, reverse=True)
-        own = {one.id for one in largest[:MOST_BUDGETS]}
-        for one in budgets:
-            labels = _budget_label(one, own), one.per
-            BUDGET_LIMIT.labels(*labels).inc(float(one.limit))
-            BUDGET_SPENT.labels(*labels).inc(float(one.spent))
-            BUDGET_RESERVED.labels(*labels).inc(float(one.reserved))
-            BUDGET_REACHED.labels(*labels).inc(one.full)
-
-
-def _limit(one: Spending) -> float:
-    return float(one.limit)
 
 
 GATEWAY_CHATS = Counter(
