@@ -23,11 +23,11 @@ from eden_memory.metrics import (
     GuardMetrics,
     UsageMetrics,
 )
-from eden_memory.models.asking.answers import AnswerStore
+from eden_memory.models.answer_store import MongoAnswers
+from eden_memory.models.asking.answer_forwarding import AnswerStore
 from eden_memory.models.factory import Models
 from eden_memory.models.providers.prices import Prices
 from eden_memory.models.window_price import start_values
-from eden_memory.mongo.answers import MongoAnswers
 from eden_memory.mongo.context.context_source import MongoContextSource
 from eden_memory.mongo.context.contexts import MongoContexts
 from eden_memory.mongo.context.showing import showing_of

@@ -309,7 +309,7 @@ NOBODY, OTHERS = "none", "other"
 
 
 class CallMetrics:
-    """What is counted of model calls (eden_memory.models.accounts.CallWatch).
+    """What is counted of model calls (eden_memory.models.call_accounts.CallWatch).
 
     Labels are bounded: the first `agents` agents that this process meets keep their names, the rest is `other`.
     """

@@ -1,11 +1,10 @@
 """The few Protocols between what the program decides and what it stands on."""
 
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from eden_memory.domain.asking import A, Answered, Asking, Earlier, Prompt
 from eden_memory.domain.budgets.budgets import Admitted, AskedWindow, Held
 from eden_memory.domain.context.ready_contexts import Built, Ready
 from eden_memory.domain.context.visible import Asked, View
@@ -14,17 +13,16 @@ from eden_memory.domain.forgetting.contradicted import Contradicted
 from eden_memory.domain.forgetting.forgetting import Blobs, BlobVersion, Slice
 from eden_memory.domain.projection.memory_batch import ScopeBatch
 from eden_memory.domain.projection.stored_memory import Applied, StoredScope
-from eden_memory.domain.search.candidates import Ranked, When
 from eden_memory.domain.windows.participants import Missing, SessionFacts
 from eden_memory.domain.windows.switched_off import Off
 from eden_memory.domain.windows.trigger import Session, StoredMessage
 from eden_memory.domain.windows.trigger_batch import Counts
 from eden_memory.domain.windows.window_request import BatchWrite, StoredWindow
 from eden_memory.forgotten import Mark, Marks
+from eden_memory.models.reranking.candidates import Ranked, When
 from eden_memory.mongo.changes import ChangeBatch, Document, Page
 from eden_memory.schemas.documents import Snapshot, Stream
 from eden_memory.schemas.events import FactChanged, ModelCalled
-from eden_memory.schemas.provenance import Embedding
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,54 +216,6 @@ class Directory(Protocol):
 
     async def off(self, authors: Mapping[str, Collection[str]]) -> Off:
         """Which of the sessions (with who wrote in them), and of all their users, are switched off."""
-        ...
-
-
-class LanguageModel(Protocol):
-    """Asks a model and returns a valid answer, however it is reached."""
-
-    async def earlier(self, unit: str) -> Earlier | None:
-        """What has arrived for a unit before a crash; its answer is returned by the next `ask` of the unit."""
-        ...
-
-    async def ask(
-        self,
-        prompt: Prompt,
-        answer: type[A],
-        asking: Asking,
-        check: Callable[[A], str | None] | None = None,
-    ) -> Answered[A]:
-        """The answer, kept before anything is decided from it; ProviderError, PermanentError.
-
-        An answer that is not an `answer` is asked for again with the error (at most twice). `check` may name a
-        shortcoming (None: fine): the model is shown it once, and the answer after that is taken as it is.
-        """
-        ...
-
-
-class Embedder(Protocol):
-    """Turns texts into vectors."""
-
-    @property
-    def model(self) -> str:
-        """Its name, as it stands beside every vector."""
-        ...
-
-    @property
-    def dimensions(self) -> int:
-        """Numbers of a vector."""
-        ...
-
-    async def embed(self, texts: Sequence[str], asking: Asking | None = None) -> Sequence[Embedding]:
-        """One vector for each text, in order, each of length 1; ProviderError, PermanentError."""
-        ...
-
-
-class Reranker(Protocol):
-    """Judges texts against a query, both read together."""
-
-    async def relevances(self, query: str, texts: Sequence[str]) -> Sequence[float]:
-        """Of each text, in order, 0 to 1; what fails raises (the search goes on without)."""
         ...
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from eden_memory import prompts
-from eden_memory.domain.asking import Answered, Asking
 from eden_memory.domain.extraction.briefs import (
     Scopes,
     asking_about,
@@ -23,7 +22,9 @@ from eden_memory.domain.extraction.transcript import Transcript, named_by, trans
 from eden_memory.domain.fence import Fence
 from eden_memory.domain.material import FactMaterial
 from eden_memory.failures import PermanentError
-from eden_memory.ports import ExtractionWatch, Forgetting, LanguageModel, Streams, Windows
+from eden_memory.models.model_protocols import LanguageModel
+from eden_memory.models.question import Answered, Asking
+from eden_memory.ports import ExtractionWatch, Forgetting, Streams, Windows
 from eden_memory.schemas.answers import ExtractedFacts
 from eden_memory.schemas.events import FactsExtracted, FormationRequested
 from eden_memory.schemas.events.formation import ExtractedFact, Window

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 from eden_memory import prompts
-from eden_memory.domain.asking import Answered, Asking
 from eden_memory.domain.extraction.briefs import (
     Scopes,
     asking_about,
@@ -28,7 +27,9 @@ from eden_memory.domain.material import ReflectionMaterial
 from eden_memory.domain.sharing import private_keys
 from eden_memory.failures import PermanentError
 from eden_memory.forgotten import Marks
-from eden_memory.ports import ExtractionWatch, Forgetting, LanguageModel, Snapshots, Streams, Windows
+from eden_memory.models.model_protocols import LanguageModel
+from eden_memory.models.question import Answered, Asking
+from eden_memory.ports import ExtractionWatch, Forgetting, Snapshots, Streams, Windows
 from eden_memory.schemas.answers import StatedReflections
 from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.events import FactsExtracted, ReflectionFormed

@@ -6,9 +6,9 @@ from decimal import Decimal
 from math import ceil
 
 from eden_memory.demo.conversation import Conversation, plain_text
-from eden_memory.domain.asking import Role
 from eden_memory.models.providers.catalogue import OFFLINE, chosen, provider_name
 from eden_memory.models.providers.prices import PerMillion, per_million
+from eden_memory.models.question import Role
 from eden_memory.settings import Settings
 
 CHARACTERS_PER_TOKEN = 3.5

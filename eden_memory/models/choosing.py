@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from functools import cache
 
-from eden_memory.domain.asking import A, Answered, Asking, Earlier, Prompt
-from eden_memory.ports import LanguageModel
+from eden_memory.models.model_protocols import LanguageModel
+from eden_memory.models.question import A, Answered, Asking, Earlier, Prompt
 
 
 class ChoosingModel:
-    """eden_memory.ports.LanguageModel; `by_rules` says of a question whether no provider is asked for it."""
+    """A LanguageModel; `by_rules` says of a question whether no provider is asked for it."""
 
     def __init__(self, asked: LanguageModel, by_rules: Callable[[Asking], bool]) -> None:
         self._asked, self._by_rules = asked, by_rules

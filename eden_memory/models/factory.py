@@ -3,22 +3,22 @@
 from typing import TYPE_CHECKING
 
 from eden_memory import prompts
-from eden_memory.domain.asking import Asking
 from eden_memory.logs import LibraryLogger
-from eden_memory.models.accounts import Accounts, CallWatch, Cost
-from eden_memory.models.asking.answers import AnswerStore
-from eden_memory.models.asking.asking import AskingModel
+from eden_memory.models.asking.answer_forwarding import AnswerStore
+from eden_memory.models.asking.asking_model import AskingModel
 from eden_memory.models.asking.chat import Chat
 from eden_memory.models.asking.route import Router
+from eden_memory.models.call_accounts import Accounts, CallWatch, Cost
 from eden_memory.models.calls import ChatProvider, EmbeddingProvider
 from eden_memory.models.choosing import ChoosingModel
-from eden_memory.models.embeddings.embedding import KeptEmbedder
 from eden_memory.models.embeddings.embedding_calls import EmbeddingCalls
+from eden_memory.models.embeddings.kept_embedder import KeptEmbedder
 from eden_memory.models.embeddings.local_embedder import LocalEmbedder
 from eden_memory.models.guard.breaker import WAITS
 from eden_memory.models.guard.budget import CallBudget
 from eden_memory.models.guard.guard import Guard, GuardWatch
 from eden_memory.models.guard.pings import Pings
+from eden_memory.models.model_protocols import Embedder, LanguageModel
 from eden_memory.models.providers import prices
 from eden_memory.models.providers.api_keys import unused_keys
 from eden_memory.models.providers.catalogue import (
@@ -35,8 +35,8 @@ from eden_memory.models.providers.catalogue import (
     said,
     uses,
 )
+from eden_memory.models.question import Asking
 from eden_memory.placement import ORIGINAL
-from eden_memory.ports import Embedder, LanguageModel
 from eden_memory.settings import Settings
 
 if TYPE_CHECKING:

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from decimal import Decimal
 
-from eden_memory.domain.asking import Role
 from eden_memory.domain.budgets.budgets import Estimate
 from eden_memory.domain.budgets.estimates import CONSOLIDATING, FORMING, Expected, start_value, tokens_of
-from eden_memory.models.accounts import Cost
+from eden_memory.models.call_accounts import Cost
 from eden_memory.models.calls import Tokens
 from eden_memory.models.providers.catalogue import OFFLINE, chosen, provider_name
+from eden_memory.models.question import Role
 from eden_memory.settings import Settings
 
 StartValue = Callable[[int, int], Estimate]

@@ -10,7 +10,6 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
-from eden_memory.domain.asking import Prompt
 from eden_memory.domain.material import (
     ConsolidationMaterial,
     DecisionMaterial,
@@ -18,6 +17,7 @@ from eden_memory.domain.material import (
     Material,
     ReflectionMaterial,
 )
+from eden_memory.models.question import Prompt
 from eden_memory.prompts import shown
 
 FACT_EXTRACTION = "fact-extraction/1"

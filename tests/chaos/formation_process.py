@@ -19,12 +19,12 @@ from eden_memory import app, handlers
 from eden_memory.domain import consolidating
 from eden_memory.logs import configure
 from eden_memory.models import factory
+from eden_memory.models.answer_store import MongoAnswers
 from eden_memory.models.asking.chat import Chat, Request
 from eden_memory.models.asking.route import Route
 from eden_memory.models.calls import CallFailed
 from eden_memory.models.embeddings.embedding_calls import EmbeddingCalls, Line
 from eden_memory.models.providers import providers
-from eden_memory.mongo.answers import MongoAnswers
 from eden_memory.names import Names
 from eden_memory.own_process import claim_process
 from eden_memory.schemas.documents import Answer

@@ -35,7 +35,7 @@ from eden_memory.domain.material import (
     ScopeBrief,
 )
 from eden_memory.kafka.topics import read_topics, topics_path
-from eden_memory.models.asking.keys import first_key
+from eden_memory.models.asking.answer_keys import first_key
 from eden_memory.schemas import documents
 from eden_memory.schemas.answers import ConsolidatedText, ExtractedFacts, FactDecisions, StatedReflections
 from eden_memory.schemas.documents import DOCUMENTS

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from eden_memory.domain.search.candidates import Candidate
+from eden_memory.models.reranking.candidates import Candidate
 from eden_memory.schemas.scopes import Scope
 
 DATA = Path(__file__).parents[2].parent / "shared/data/locomo-dev.json"

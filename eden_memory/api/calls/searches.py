@@ -8,15 +8,15 @@ from typing import Any, cast
 from eden_memory.api.calls.base import Calls
 from eden_memory.api.readers import Readers
 from eden_memory.api.search.requests import FoundFact, SearchReport, SearchRequest
-from eden_memory.domain.asking import Asking
 from eden_memory.domain.context.context import FactLine, one_line
 from eden_memory.domain.context.recall import asks_for_past, query_of
 from eden_memory.domain.context.visible import View
-from eden_memory.domain.search.candidates import When
 from eden_memory.domain.search.ranking import Kind
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError, Invalid
 from eden_memory.logs import LibraryLogger
+from eden_memory.models.question import Asking
+from eden_memory.models.reranking.candidates import When
 from eden_memory.mongo.application_ids import typed_or_none
 from eden_memory.schemas.scopes import Scope
 

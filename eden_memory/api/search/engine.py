@@ -7,7 +7,6 @@ from dataclasses import replace
 from eden_memory.api.search.listing import Listing, Search
 from eden_memory.api.search.requests import FoundFact, SearchReport, SearchRequest
 from eden_memory.api.search.trace import SearchWatch, Trace
-from eden_memory.domain.asking import Asking
 from eden_memory.domain.search.fusion import QueryLists
 from eden_memory.domain.search.newer import asks_for_now
 from eden_memory.domain.search.ranking import (
@@ -18,10 +17,12 @@ from eden_memory.domain.search.ranking import (
     fused,
     related,
 )
-from eden_memory.domain.search.rerank import reranked
-from eden_memory.domain.search.scored import Scored
 from eden_memory.domain.search.times import spans_of
-from eden_memory.ports import Embedder, FactLists, Reranker
+from eden_memory.models.model_protocols import Embedder, Reranker
+from eden_memory.models.question import Asking
+from eden_memory.models.reranking.relevance import reranked
+from eden_memory.models.reranking.scored import Scored
+from eden_memory.ports import FactLists
 from eden_memory.schemas.scopes import Scope
 
 RERANK_SECONDS = 5.0

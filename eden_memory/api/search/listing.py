@@ -8,12 +8,13 @@ from typing import TypeVar
 
 from eden_memory.api.search.requests import SearchRequest
 from eden_memory.api.search.trace import SHOWN, Trace
-from eden_memory.domain.asking import Asking
-from eden_memory.domain.search.candidates import Ranked
 from eden_memory.domain.search.fusion import QueryLists
 from eden_memory.domain.search.ranking import Ranking
 from eden_memory.errors import OverBudget
-from eden_memory.ports import Embedder, FactLists
+from eden_memory.models.model_protocols import Embedder
+from eden_memory.models.question import Asking
+from eden_memory.models.reranking.candidates import Ranked
+from eden_memory.ports import FactLists
 
 Lists = Sequence[Sequence[Ranked]]
 T = TypeVar("T")

@@ -8,19 +8,19 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.api.search.usage import SearchUsage
-from eden_memory.domain.asking import Asking
 from eden_memory.domain.budgets.budgets import Spending
 from eden_memory.errors import OverBudget
 from eden_memory.metrics import CallMetrics, GuardMetrics, UsageMetrics
+from eden_memory.models.answer_store import MongoAnswers
 from eden_memory.models.embeddings.local_embedder import LocalEmbedder
 from eden_memory.models.embeddings.search_embedder import SearchEmbedder, Unstored
 from eden_memory.models.factory import Models
+from eden_memory.models.model_protocols import Embedder
 from eden_memory.models.providers.prices import Prices
-from eden_memory.models.reranking.choosing import reranker_of
-from eden_memory.mongo.answers import MongoAnswers
+from eden_memory.models.question import Asking
+from eden_memory.models.reranking.chosen_reranker import reranker_of
 from eden_memory.mongo.usage.budgets import MongoBudgets
 from eden_memory.mongo.usage.usage_store import MongoUsage
-from eden_memory.ports import Embedder
 from eden_memory.settings import Settings
 
 CALL_SECONDS = 10.0

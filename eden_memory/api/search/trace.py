@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from eden_memory.api.search.requests import FoundFact, SearchReport, StageReport, TextOnly
-from eden_memory.domain.search.scored import Scored
 from eden_memory.logs import LibraryLogger
+from eden_memory.models.reranking.scored import Scored
 
 log = LibraryLogger()
 SHOWN = 50

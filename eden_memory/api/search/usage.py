@@ -5,7 +5,7 @@ from uuid import uuid4
 
 from eden_memory.domain.budgets.budgets import period_of
 from eden_memory.logs import LibraryLogger
-from eden_memory.models.accounts import CallWatch
+from eden_memory.models.call_accounts import CallWatch
 from eden_memory.ports import UsageStore, UsageWatch
 from eden_memory.schemas.events import ModelCalled
 
@@ -27,7 +27,7 @@ SUMMED = (
 
 
 class SearchUsage:
-    """eden_memory.models.accounts.CallWatch; made in the event loop that searches.
+    """eden_memory.models.call_accounts.CallWatch; made in the event loop that searches.
 
     Calls alike of one day become one ModelCalled with an id of its own, which stays the same however often it is
     written: it counts once. Nothing in it follows from a query.

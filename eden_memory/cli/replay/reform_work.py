@@ -24,7 +24,7 @@ from eden_memory.kafka.group_offsets import commit, places_in
 from eden_memory.kafka.topic_admin import apply_topics
 from eden_memory.kafka.topics import Topics, load_topics
 from eden_memory.local.servers import endpoints
-from eden_memory.models.asking.answers import AnswerStore
+from eden_memory.models.asking.answer_forwarding import AnswerStore
 from eden_memory.models.asking.capped import Capped
 from eden_memory.models.asking.reused import CountedReuse
 from eden_memory.mongo.memory.blobs_decided import scopes_due

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from eden_memory.domain.asking import Role
 from eden_memory.domain.budgets.estimates import CONSOLIDATING, FORMING, Expected, tokens_of
 from eden_memory.domain.reform.recorded import ByStage, Calls, OfAgent, Recorded
 from eden_memory.domain.reform.selection import PlannedWindow
+from eden_memory.models.question import Role
 from eden_memory.schemas.documents import ReformCalls
 
 VECTORS = "vectors"

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from eden_memory.domain.search.candidates import Candidate, When
+from eden_memory.models.reranking.candidates import Candidate, When
 
 RETIRING = ("DELETE", "RETIRE")
 """Decisions after which a fact does not hold, unless it is a fact's first version: the successor's."""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eden_memory.domain.search.diversity import cosines
-from eden_memory.domain.search.scored import Scored
+from eden_memory.models.reranking.scored import Scored
 
 ALIKE = 0.7
 """From which two facts are about the same, whatever their words."""

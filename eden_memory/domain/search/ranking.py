@@ -9,11 +9,11 @@ from eden_memory.domain.search.diversity import diverse
 from eden_memory.domain.search.fusion import QueryLists, by_rank, by_score
 from eden_memory.domain.search.newer import newer_first
 from eden_memory.domain.search.recency import DAYS, blended
-from eden_memory.domain.search.rerank import LEAST
-from eden_memory.domain.search.scored import Scored
 from eden_memory.domain.search.siblings import lifted
 from eden_memory.domain.search.thresholds import UNRELATED
 from eden_memory.domain.search.times import Span, favoured
+from eden_memory.models.reranking.relevance import LEAST
+from eden_memory.models.reranking.scored import Scored
 
 Kind = Literal["hybrid", "semantic", "text"]
 Stage = tuple[str, Callable[[list[Scored]], list[Scored]]]

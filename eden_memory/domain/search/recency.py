@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from math import exp
 
-from eden_memory.domain.search.scored import Scored, best_first
+from eden_memory.models.reranking.scored import Scored, best_first
 
 DAYS = 30.0
 SECONDS_OF_DAY = 86_400.0

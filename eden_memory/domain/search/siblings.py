@@ -7,7 +7,7 @@ fact is lifted by the best score among the facts of its session that were formed
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 
-from eden_memory.domain.search.scored import Scored, best_first
+from eden_memory.models.reranking.scored import Scored, best_first
 
 APART = timedelta(hours=6)
 """A longer pause within a session is another conversation."""

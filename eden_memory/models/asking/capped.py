@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from eden_memory.failures import ProviderError
-from eden_memory.models.asking.answers import AnswerStore, Forwarding
+from eden_memory.models.asking.answer_forwarding import AnswerStore, Forwarding
 from eden_memory.schemas.documents import Answer
 
 Room = Callable[[str], bool]

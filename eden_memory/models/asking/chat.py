@@ -5,10 +5,12 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import reduce
 
-from eden_memory.domain.asking import Asking, Prompt
 from eden_memory.failures import PermanentError
 from eden_memory.logs import LibraryLogger
-from eden_memory.models.accounts import (
+from eden_memory.models.asking.answer_bounds import most_tokens
+from eden_memory.models.asking.judging import cut_short
+from eden_memory.models.asking.route import Route
+from eden_memory.models.call_accounts import (
     Accounts,
     Cost,
     Ended,
@@ -17,12 +19,10 @@ from eden_memory.models.accounts import (
     price,
     unanswered_id,
 )
-from eden_memory.models.asking.answer_bounds import most_tokens
-from eden_memory.models.asking.judging import cut_short
-from eden_memory.models.asking.route import Route
 from eden_memory.models.calls import TRIALS, CallFailed, Completion, Trial, Turn, less
 from eden_memory.models.guard.budget import CallBudget
 from eden_memory.models.guard.metered import LEAST, Stopwatch, metered
+from eden_memory.models.question import Asking, Prompt
 from eden_memory.schemas.answers import Answer
 from eden_memory.schemas.documents import Answer as KeptAnswer
 

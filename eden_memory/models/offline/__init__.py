@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 from eden_memory.domain import material
-from eden_memory.domain.asking import A, Answered, Asking, Earlier, Prompt
 from eden_memory.models.offline.consolidation import consolidate
 from eden_memory.models.offline.decisions import decide
 from eden_memory.models.offline.forming import facts, reflections
+from eden_memory.models.question import A, Answered, Asking, Earlier, Prompt
 from eden_memory.schemas.answers import Answer, ConsolidatedText
 from eden_memory.word_limits import cut_at_sentence, words_of
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
-from eden_memory.domain.asking import Role
 from eden_memory.errors import EdenError
+from eden_memory.models.question import Role
 from eden_memory.settings import ModelsSettings, Settings
 
 Slot = Literal["fast", "free", "paid"]

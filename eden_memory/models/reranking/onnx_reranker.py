@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from eden_memory.domain.search.rerank import relevance
 from eden_memory.errors import EdenError
+from eden_memory.models.reranking.relevance import relevance
 
 TOKENS = 512
 AT_ONCE = 16

@@ -6,13 +6,13 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.domain.search.candidates import Ranked, When
 from eden_memory.domain.search.text_index import asked_words
+from eden_memory.models.model_protocols import Embedder
+from eden_memory.models.reranking.candidates import Ranked, When
 from eden_memory.mongo.search import atlas_pipelines
 from eden_memory.mongo.search.known_then import KnownThen
 from eden_memory.mongo.search.search_documents import candidate, checked
 from eden_memory.names import Names
-from eden_memory.ports import Embedder
 
 Row = dict[str, Any]
 LONGEST = 2_000

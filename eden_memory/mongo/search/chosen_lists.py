@@ -6,14 +6,14 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.domain.search.candidates import Ranked, When
 from eden_memory.logs import LibraryLogger
+from eden_memory.models.model_protocols import Embedder
+from eden_memory.models.reranking.candidates import Ranked, When
 from eden_memory.mongo.context.feeds import Changed
 from eden_memory.mongo.search.atlas_lists import AtlasFactLists
 from eden_memory.mongo.search.plain_lists import PlainFactLists
 from eden_memory.mongo.setup.search_indexes import TEXT_INDEX, VECTOR_INDEX, found
 from eden_memory.names import Names
-from eden_memory.ports import Embedder
 from eden_memory.settings import Settings
 
 log = LibraryLogger()

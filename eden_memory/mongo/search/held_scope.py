@@ -7,9 +7,9 @@ from dataclasses import replace
 from functools import cache
 
 from eden_memory.domain.facts.scope_matrix import Hit
-from eden_memory.domain.search.candidates import Candidate
 from eden_memory.domain.search.quick_matrix import QuickMatrix
 from eden_memory.domain.search.text_index import AskedWord, Rarity, TextIndex
+from eden_memory.models.reranking.candidates import Candidate
 
 FACT_BYTES = 900
 """Of a kept fact beside its text, vector and words, about."""

@@ -10,13 +10,13 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.domain.facts.scope_matrix import matrix_of
-from eden_memory.domain.search.candidates import Candidate, Ranked, When
 from eden_memory.domain.search.known_then import as_known
 from eden_memory.domain.search.text_index import AskedWord, TextIndex
+from eden_memory.models.model_protocols import Embedder
+from eden_memory.models.reranking.candidates import Candidate, Ranked, When
 from eden_memory.mongo.search.held_scope import with_vector
 from eden_memory.mongo.search.search_documents import KEPT, candidate
 from eden_memory.names import Names
-from eden_memory.ports import Embedder
 
 Row = dict[str, Any]
 FIELDS = {

@@ -5,9 +5,9 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from eden_memory.domain.search.candidates import Candidate
 from eden_memory.domain.sharing import rests_on_users
 from eden_memory.errors import EdenError
+from eden_memory.models.reranking.candidates import Candidate
 from eden_memory.mongo.documents import packed_of
 from eden_memory.schemas.scopes import ScopeKey
 

@@ -9,7 +9,7 @@ from pymongo.errors import CollectionInvalid, OperationFailure
 
 from eden_memory.domain.windows.windows import Limits
 from eden_memory.errors import EdenError
-from eden_memory.mongo.answers import MongoAnswers
+from eden_memory.models.answer_store import MongoAnswers
 from eden_memory.mongo.setup import search_indexes
 from eden_memory.mongo.setup.memory_indexes import MEMORY_INDEXES
 from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore

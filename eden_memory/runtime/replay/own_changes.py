@@ -17,7 +17,7 @@ from eden_memory.domain.replay.settling import (
     texts_of,
     wanted_texts,
 )
-from eden_memory.ports import Embedder
+from eden_memory.models.model_protocols import Embedder
 from eden_memory.schemas.events import FactCommanded, ModelCalled
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.call_records import UsageLog

@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import pytest
 
-from eden_memory.domain.asking import A, Answered, Asking, Earlier, Prompt
 from eden_memory.domain.consolidating import change_of
 from eden_memory.domain.fence import Fence
 from eden_memory.domain.material import ConsolidationMaterial
 from eden_memory.domain.windows.participants import SessionFacts
 from eden_memory.failures import PermanentError, ProviderError
 from eden_memory.metrics import ConsolidationMetrics
+from eden_memory.models.question import A, Answered, Asking, Earlier, Prompt
 from eden_memory.mongo.memory.blobs_decided import MongoBlobsDecided, scopes_due
 from eden_memory.mongo.memory.forgotten import MongoForgetting
 from eden_memory.mongo.memory.memory_store import MongoMemoryStore

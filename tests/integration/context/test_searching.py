@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from eden_memory.api.search.engine import SearchEngine
-from eden_memory.domain.asking import Asking
-from eden_memory.domain.search.candidates import Ranked
 from eden_memory.domain.search.ranking import Ranking
 from eden_memory.errors import EdenError
 from eden_memory.failures import ProviderError
+from eden_memory.models.question import Asking
+from eden_memory.models.reranking.candidates import Ranked
 from eden_memory.mongo.documents import row_of
 from eden_memory.mongo.search.plain_lists import PlainFactLists
 from eden_memory.schemas.documents import Fact

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from eden_memory.domain.asking import A, Answered, Asking, Earlier, Prompt
+from eden_memory.models.question import A, Answered, Asking, Earlier, Prompt
 from eden_memory.own_process import claim_process
 from tests.integration.dedup.dedup_servers import run_process
 from tests.quick_sessions import quicken

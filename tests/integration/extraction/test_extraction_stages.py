@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from eden_memory.domain.asking import Prompt
 from eden_memory.domain.material import FactMaterial, ReflectionMaterial
 from eden_memory.failures import PermanentError
+from eden_memory.models.question import Prompt
 from eden_memory.schemas.answers import Answer, ExtractedFacts, StatedReflections
 from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.events import FactsExtracted, FactsProposed, ReflectionFormed, SessionClosed

@@ -1,8 +1,8 @@
 """Facts as the writer stores them, for tests that read them through the tools."""
 
+from eden_memory.models.answer_store import MongoAnswers
 from eden_memory.models.factory import Models
 from eden_memory.models.providers.prices import Prices
-from eden_memory.mongo.answers import MongoAnswers
 from eden_memory.mongo.documents import row_of
 from eden_memory.schemas.documents import Fact
 from eden_memory.schemas.scopes import Scope

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from eden_memory.domain.search.candidates import When
 from eden_memory.errors import EdenError
+from eden_memory.models.reranking.candidates import When
 from eden_memory.mongo.search.atlas_lists import AtlasFactLists
 from eden_memory.schemas.scopes import Scope
 from tests.integration.search.search_kit import (

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from eden_memory.domain.search.candidates import When
+from eden_memory.models.question import Asking
+from eden_memory.models.reranking.candidates import When
 from eden_memory.mongo.search import known_then
-from eden_memory.ports import Asking
 from eden_memory.schemas.provenance import Embedding
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings

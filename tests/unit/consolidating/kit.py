@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
-from eden_memory.domain.asking import A, Answered, Asking, Earlier, Prompt
 from eden_memory.domain.consolidating import Because, change_of
 from eden_memory.domain.fence import Fence
 from eden_memory.failures import PermanentError, QuestionSpent
 from eden_memory.forgotten import Mark, Marks
+from eden_memory.models.question import A, Answered, Asking, Earlier, Prompt
 from eden_memory.processors.consolidation import Consolidation
 from eden_memory.schemas.answers import ConsolidatedText
 from eden_memory.schemas.documents import BufferedReflection, Snapshot, Stream

@@ -13,9 +13,9 @@ from datetime import datetime
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eden_memory.domain.asking import Prompt
 from eden_memory.domain.material import DecisionMaterial, FactMaterial
 from eden_memory.domain.windows.trigger import StoredMessage
+from eden_memory.models.question import Prompt
 from eden_memory.processors.fact_extraction import FactExtraction
 from eden_memory.schemas.answers import ExtractedFacts, FactDecision, StatedFact
 from eden_memory.schemas.events import FactChanged, FactsProposed

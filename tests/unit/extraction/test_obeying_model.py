@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.domain.asking import Prompt
+from eden_memory.models.question import Prompt
 from eden_memory.schemas.answers import ExtractedFacts, StatedFact, StatedReflection, StatedReflections
 from eden_memory.scope_limits import DEFAULTS, STANDARD
 from eden_memory.word_limits import CHARACTERS_OF_A_WORD

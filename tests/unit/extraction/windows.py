@@ -4,12 +4,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from eden_memory.domain.asking import A, Answered, Asking, Earlier, Prompt
 from eden_memory.domain.fence import Fence
 from eden_memory.domain.windows.trigger import StoredMessage
 from eden_memory.domain.windows.window_request import StoredWindow
 from eden_memory.domain.windows.windows import Closed
 from eden_memory.forgotten import Mark, Marks
+from eden_memory.models.question import A, Answered, Asking, Earlier, Prompt
 from eden_memory.processors.fact_extraction import FactExtraction
 from eden_memory.processors.reflection_extraction import ReflectionExtraction
 from eden_memory.schemas.answers import (

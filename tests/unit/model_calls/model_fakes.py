@@ -5,18 +5,18 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from eden_memory.domain.asking import Asking, Prompt
 from eden_memory.domain.material import ConsolidationMaterial
-from eden_memory.models.accounts import Accounts
-from eden_memory.models.asking.asking import AskingModel
+from eden_memory.models.asking.asking_model import AskingModel
 from eden_memory.models.asking.chat import Chat
 from eden_memory.models.asking.route import Router
+from eden_memory.models.call_accounts import Accounts
 from eden_memory.models.calls import ChatProvider, Completion, Finish, Tokens, Turn
-from eden_memory.models.embeddings.embedding import KeptEmbedder
 from eden_memory.models.embeddings.embedding_calls import EmbeddingCalls
+from eden_memory.models.embeddings.kept_embedder import KeptEmbedder
 from eden_memory.models.guard.budget import CallBudget
 from eden_memory.models.guard.guard import Guard
 from eden_memory.models.guard.pings import Pings, Works
+from eden_memory.models.question import Asking, Prompt
 from eden_memory.schemas.answers import Answer
 from eden_memory.schemas.documents import Answer as KeptAnswer
 

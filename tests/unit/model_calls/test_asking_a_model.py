@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from eden_memory.domain.asking import unit_of
 from eden_memory.failures import PermanentError, ProviderError, QuestionSpent
-from eden_memory.models.asking.asking import AskingModel
+from eden_memory.models.asking.asking_model import AskingModel
 from eden_memory.models.calls import CallFailed, Turn
+from eden_memory.models.question import unit_of
 from eden_memory.schemas.answers import ConsolidatedText
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.stages.model_calls import CALLS

@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from eden_memory.errors import EdenError
-from eden_memory.models.embeddings.embedding import KeptEmbedder
+from eden_memory.models.embeddings.kept_embedder import KeptEmbedder
 from eden_memory.models.embeddings.local_embedder import LocalEmbedder
 from eden_memory.models.factory import Models
 from eden_memory.models.providers.providers import Providers

@@ -15,7 +15,7 @@ from eden_memory.domain.material import (
     ScopeBrief,
 )
 from eden_memory.models.asking.answer_bounds import most_tokens
-from eden_memory.models.asking.keys import first_key
+from eden_memory.models.asking.answer_keys import first_key
 from eden_memory.models.calls import CallFailed, Completion, Tokens
 from eden_memory.models.guard.growth import FIRST, Growth
 from eden_memory.models.guard.guard import Guard

@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from eden_memory.demo.conversation import Conversation, Message, plain_text, read_conversation
 from eden_memory.demo.judgement import Formed
-from eden_memory.domain.asking import Asking, Prompt
 from eden_memory.domain.material import (
     ConsolidationMaterial,
     DatedText,
@@ -21,8 +20,9 @@ from eden_memory.domain.material import (
     ReflectionMaterial,
     ScopeBrief,
 )
+from eden_memory.models.model_protocols import Embedder
 from eden_memory.models.offline import OfflineModel
-from eden_memory.ports import Embedder
+from eden_memory.models.question import Asking, Prompt
 from eden_memory.schemas.answers import (
     Answer,
     ConsolidatedText,

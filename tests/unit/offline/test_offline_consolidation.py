@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.domain.asking import Prompt
 from eden_memory.domain.material import ConsolidationMaterial, DatedText
 from eden_memory.models.offline import OfflineModel
+from eden_memory.models.question import Prompt
 from eden_memory.schemas.answers import ConsolidatedText
 from tests.unit.offline.formed_memory import ASKING, answered, dated
 

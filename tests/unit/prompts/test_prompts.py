@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory import prompts
-from eden_memory.domain.asking import Prompt
 from eden_memory.domain.fence import Fence
 from eden_memory.domain.material import (
     ConsolidationMaterial,
@@ -24,6 +23,7 @@ from eden_memory.domain.material import (
     ReflectionMaterial,
     ScopeBrief,
 )
+from eden_memory.models.question import Prompt
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 FENCE = Fence(b"sixteen bytes or more").around("a decision")

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from eden_memory.domain.search.candidates import Candidate, Ranked
-from eden_memory.domain.search.scored import Scored
+from eden_memory.models.reranking.candidates import Candidate, Ranked
+from eden_memory.models.reranking.scored import Scored
 from eden_memory.schemas.fields import pack_vector
 
 NOW = datetime(2026, 3, 18, 15, tzinfo=UTC)

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from eden_memory.domain.search.candidates import NOW
+from eden_memory.models.reranking.candidates import NOW
 from eden_memory.mongo.documents import vector_of
 from eden_memory.mongo.search.atlas_lists import AtlasFactLists
 from eden_memory.mongo.search.chosen_lists import ChosenFactLists, Database

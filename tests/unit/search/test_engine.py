@@ -8,11 +8,11 @@ import pytest
 from eden_memory.api.search.access import AccessCounting
 from eden_memory.api.search.engine import SearchEngine
 from eden_memory.api.search.requests import SearchRequest
-from eden_memory.domain.asking import Asking
-from eden_memory.domain.search.candidates import Ranked
 from eden_memory.domain.search.ranking import Ranking
 from eden_memory.errors import Invalid
 from eden_memory.failures import ProviderError
+from eden_memory.models.question import Asking
+from eden_memory.models.reranking.candidates import Ranked
 from eden_memory.schemas.fields import pack_vector
 from eden_memory.schemas.provenance import Embedding
 from eden_memory.schemas.scopes import Scope

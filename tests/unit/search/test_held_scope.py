@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from eden_memory.domain.search.candidates import Candidate
 from eden_memory.domain.search.quick_matrix import QuickMatrix
+from eden_memory.models.reranking.candidates import Candidate
 from eden_memory.mongo.search import held_scope
 from eden_memory.mongo.search.held_scope import HeldScope
 

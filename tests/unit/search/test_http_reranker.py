@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from eden_memory.errors import EdenError
 from eden_memory.failures import ProviderError
-from eden_memory.models.reranking.choosing import reranker_of
+from eden_memory.models.reranking.chosen_reranker import reranker_of
 from eden_memory.models.reranking.http_reranker import HttpReranker
 from eden_memory.settings import SearchSettings
 

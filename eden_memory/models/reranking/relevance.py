@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from math import exp
 
-from eden_memory.domain.search.scored import Scored, best_first
+from eden_memory.models.reranking.scored import Scored, best_first
 
 LEAST = 0.35
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import sha256
 
-from eden_memory.domain.asking import Prompt
 from eden_memory.models.providers.answer_schema import schema_of
+from eden_memory.models.question import Prompt
 from eden_memory.schemas.answers import Answer
 
 LAYOUT = "1"

@@ -31,7 +31,7 @@ Unit = tuple[str, str | None]
 
 
 class MongoAnswers:
-    """The collection `answers` (eden_memory.models.asking.answers.AnswerStore)."""
+    """The collection `answers` (eden_memory.models.asking.answer_forwarding.AnswerStore)."""
 
     def __init__(self, database: AsyncDatabase[Document], names: Names) -> None:
         self._answers: AsyncCollection[Document] = database.get_collection(

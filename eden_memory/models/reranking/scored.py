@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from eden_memory.domain.search.candidates import Candidate
+from eden_memory.models.reranking.candidates import Candidate
 
 
 @dataclass(frozen=True, slots=True)

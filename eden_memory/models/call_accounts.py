@@ -7,8 +7,8 @@ from decimal import Decimal
 from typing import Literal, Protocol
 from uuid import uuid4
 
-from eden_memory.domain.asking import Asking
 from eden_memory.models.calls import CallFailed, Tokens
+from eden_memory.models.question import Asking
 from eden_memory.schemas.documents import Answer as KeptAnswer
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.schemas.events.usage import CallOutcome

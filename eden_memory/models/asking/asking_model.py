@@ -5,18 +5,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, cast
 
-from eden_memory.domain.asking import A, Answered, Asking, Earlier, Prompt
 from eden_memory.failures import PermanentError, ProviderError
-from eden_memory.models.accounts import Accounts, of_kept, with_id
 from eden_memory.models.asking import repair
-from eden_memory.models.asking.answers import AnswerStore
-from eden_memory.models.asking.chain import chain_of, exhausted
+from eden_memory.models.asking.answer_forwarding import AnswerStore
+from eden_memory.models.asking.answer_keys import first_key, next_key
+from eden_memory.models.asking.answer_order import chain_of, exhausted
 from eden_memory.models.asking.chat import Chat, Request
 from eden_memory.models.asking.judging import REFUSED, TRUNCATED, parsed
-from eden_memory.models.asking.keys import first_key, next_key
 from eden_memory.models.asking.route import Router
+from eden_memory.models.call_accounts import Accounts, of_kept, with_id
 from eden_memory.models.calls import Turn
 from eden_memory.models.guard.budget import CallBudget
+from eden_memory.models.question import A, Answered, Asking, Earlier, Prompt
 from eden_memory.schemas.answers import Answer
 from eden_memory.schemas.documents import Answer as KeptAnswer
 from eden_memory.schemas.events.usage import CallOutcome
@@ -54,7 +54,7 @@ class _Question(Generic[A]):
 
 
 class AskingModel:
-    """Asks, keeps, judges, and asks again; eden_memory.ports.LanguageModel."""
+    """Asks, keeps, judges, and asks again: a LanguageModel."""
 
     def __init__(
         self,

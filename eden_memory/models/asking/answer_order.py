@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from eden_memory.models.asking import repair
+from eden_memory.models.asking.answer_keys import next_key
 from eden_memory.models.asking.judging import TRUNCATED
-from eden_memory.models.asking.keys import next_key
 from eden_memory.schemas.documents import Answer
 
 

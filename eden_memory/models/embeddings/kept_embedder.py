@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
 
-from eden_memory.domain.asking import Asking
 from eden_memory.errors import EdenError
-from eden_memory.models.accounts import Accounts, Ended, of_kept
-from eden_memory.models.asking.keys import text_key
+from eden_memory.models.asking.answer_keys import text_key
+from eden_memory.models.call_accounts import Accounts, Ended, of_kept
 from eden_memory.models.calls import Tokens
 from eden_memory.models.embeddings.batching import Batching
 from eden_memory.models.embeddings.embedding_calls import EmbeddingCalls, Wish
+from eden_memory.models.question import Asking
 from eden_memory.schemas.documents import Answer
 from eden_memory.schemas.provenance import Embedding
 from eden_memory.stages.own_time import off_the_clock
@@ -22,7 +22,7 @@ LINGER = 0.003
 
 
 class KeptEmbedder:
-    """eden_memory.ports.Embedder; `dimensions` None: as many as the model gives, known after the first text."""
+    """An Embedder; `dimensions` None: as many as the model gives, known after the first text."""
 
     def __init__(
         self,
