@@ -23,8 +23,8 @@ from eden_memory.mongo.client import connect
 from eden_memory.mongo.given_ids import typed
 from eden_memory.mongo.usage.totals import Asked, MongoTotals, Sum, together
 from eden_memory.mongo.usage.usage_store import LIVE, newest
+from eden_memory.observability.scope_records import Held, scope_records
 from eden_memory.placement import ORIGINAL
-from eden_memory.runtime.scope_records import Held, scope_records
 from eden_memory.schemas.documents import Fact
 from eden_memory.schemas.events import FactChanged, ReflectionFormed, ScopeConsolidated
 from eden_memory.settings import Settings

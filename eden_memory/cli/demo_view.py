@@ -10,7 +10,7 @@ from rich.text import Text
 
 from eden_memory.cli.memory_view import render, scope_name
 from eden_memory.demo.journey import Arrival, Kind, Written
-from eden_memory.domain.progress import Item, Progress
+from eden_memory.observability.progress import Item, Progress
 
 LAST = 12
 NAMES: dict[Kind, str] = {"message": "messages", "edit": "edits", "delete": "deletions"}

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from eden_memory.call_costs import known_cost
-from eden_memory.domain.progress import Item, Progress, Spent
+from eden_memory.observability.progress import Item, Progress, Spent
 from eden_memory.schemas.ids import split
 from eden_memory.schemas.scopes import Scope
 

@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from eden_memory.assembly.tailer import inbox_name
 from eden_memory.cli.replay.live import live_settings
 from eden_memory.local.servers import endpoints
 from eden_memory.models.embeddings import local_embedder
@@ -15,7 +16,6 @@ from eden_memory.models.providers.catalogue import embedding_model
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.memory.reembedding import Reembedding
 from eden_memory.settings import Settings
-from eden_memory.source_tailing import inbox_name
 from eden_memory.task_ending import heeding
 
 LOOK_SECONDS = 1.0

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from eden_memory import app
+from eden_memory.app import system as app
 from eden_memory.logs import configure
 from eden_memory.settings import Settings
 from eden_memory.stages import process

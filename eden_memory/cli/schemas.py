@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from eden_memory.api.http import document as openapi_document
+from eden_memory.contract import contract_files
 from eden_memory.errors import EdenError
-from eden_memory.runtime.contract import contract_files
 from eden_memory.schemas import export as exported
 
 app = typer.Typer(

@@ -11,17 +11,17 @@ from typing import Annotated, Any
 import typer
 from pymongo import AsyncMongoClient
 
+from eden_memory.assembly.handlers import window_limits
+from eden_memory.assembly.tailer import inbox_name
 from eden_memory.cli.memory.terminal import moment, show_table
 from eden_memory.cli.replay.live import live_settings
 from eden_memory.cli.soon import soon
-from eden_memory.handlers import window_limits
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.source.requests import ask, session_of
 from eden_memory.mongo.trigger.pending import pending_messages, sessions_without_documents, told
 from eden_memory.settings import Settings
-from eden_memory.source_tailing import inbox_name
 
 COLUMNS = ("window", "messages", "closed because", "closed at", "requested")
 REQUESTED = {True: "yes", False: "waits"}

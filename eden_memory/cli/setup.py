@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
+from eden_memory.assembly.mongo_setup import check, set_up
 from eden_memory.cli.replay.live import live_settings
 from eden_memory.local.servers import endpoints
 from eden_memory.models.providers.catalogue import embedding_model
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.setup.setup import check, set_up
 from eden_memory.mongo.trigger.pending import look_again
 from eden_memory.mongo.versions import SHARING_MEANS, settle_sharing, stored_sharing
 from eden_memory.settings import Settings

@@ -10,6 +10,7 @@ import typer
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.collection import AsyncCollection
 
+from eden_memory.assembly.tailer import inbox_name, message_mapping, misread_of, source_name
 from eden_memory.cli.replay.live import live_settings
 from eden_memory.cli.sessions import named_session
 from eden_memory.cli.soon import soon
@@ -21,7 +22,6 @@ from eden_memory.mongo.client import connect
 from eden_memory.mongo.source.misread import Misread
 from eden_memory.mongo.source.requests import ask
 from eden_memory.settings import Settings
-from eden_memory.source_tailing import inbox_name, message_mapping, misread_of, source_name
 from eden_memory.task_ending import heeding
 
 MongoClient = AsyncMongoClient[dict[str, Any]]

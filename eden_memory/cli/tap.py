@@ -11,13 +11,13 @@ import typer
 
 from eden_memory.cli.replay.live import live_if_there
 from eden_memory.cli.times import moment
-from eden_memory.domain.tap import Filter, Tapped, as_json, line
 from eden_memory.errors import NotFound
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.logs import warnings_only
-from eden_memory.runtime.tapping import Start, tapping
+from eden_memory.observability.tap import Filter, Tapped, as_json, line
+from eden_memory.observability.tapping import Start, tapping
 from eden_memory.settings import Settings
 from eden_memory.task_ending import heeding
 

@@ -14,13 +14,13 @@ from rich.text import Text
 from eden_memory.cli.confirming import agreed
 from eden_memory.cli.memory.terminal import show_table
 from eden_memory.cli.replay.live import live_if_there
+from eden_memory.contract.contract_files import ASYNCAPI, checkout, generated
 from eden_memory.errors import EdenError, NotFound
 from eden_memory.kafka.connection import admin_config
 from eden_memory.kafka.topic_admin import Report, TopicAdmin
 from eden_memory.kafka.topic_diff import Difference, Found
 from eden_memory.kafka.topics import Topic, Topics, load_topics
 from eden_memory.local.servers import endpoints
-from eden_memory.runtime.contract.contract_files import ASYNCAPI, checkout, generated
 from eden_memory.settings import Settings
 
 OVERVIEW = ("topic", "records", "groups", "kept")

@@ -14,7 +14,14 @@ from rich.tree import Tree
 
 from eden_memory.cli.memory.terminal import console
 from eden_memory.cli.replay.live import live_settings
-from eden_memory.domain.chain import (
+from eden_memory.errors import NotFound
+from eden_memory.kafka.connection import client_kwargs
+from eden_memory.kafka.topics import load_topics
+from eden_memory.local.servers import endpoints
+from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.client import connect
+from eden_memory.mongo.given_ids import readings
+from eden_memory.observability.causal_chain import (
     Node,
     Stored,
     from_blob,
@@ -23,15 +30,8 @@ from eden_memory.domain.chain import (
     from_reflection,
     window_forward,
 )
-from eden_memory.errors import NotFound
-from eden_memory.kafka.connection import client_kwargs
-from eden_memory.kafka.topics import load_topics
-from eden_memory.local.servers import endpoints
-from eden_memory.mongo.bson_ids import encode_id
-from eden_memory.mongo.chain import MongoChain
-from eden_memory.mongo.client import connect
-from eden_memory.mongo.given_ids import readings
-from eden_memory.runtime.scope_records import scope_records
+from eden_memory.observability.causal_chain_store import MongoChain
+from eden_memory.observability.scope_records import scope_records
 from eden_memory.schemas.documents import Fact, Message, Reflection, WindowTexts
 from eden_memory.schemas.events import (
     Event,

@@ -8,10 +8,10 @@ from rich.live import Live
 
 from eden_memory.cli.memory_view import render
 from eden_memory.cli.replay.live import live_now
-from eden_memory.domain.progress import Progress
+from eden_memory.observability.progress import Progress
+from eden_memory.observability.watching import watching
 from eden_memory.settings import Settings
 from eden_memory.task_ending import heeding
-from eden_memory.watching import watching
 
 
 def watch() -> None:

@@ -5,8 +5,8 @@ import time
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.domain.progress import Progress
 from eden_memory.names import Names
+from eden_memory.observability.progress import Progress
 from eden_memory.processors.pipeline import FACT_EXTRACTION, FORMATION_TRIGGER, REFLECTION_EXTRACTION
 
 QUIET_SECONDS = 120.0

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from pydantic import SecretStr
 
+from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.demo.application import ChatApplication
 from eden_memory.demo.arrivals import Arrivals
 from eden_memory.demo.conversation import PEOPLE, Conversation
@@ -19,7 +20,6 @@ from eden_memory.demo.journey import Arrival, Journey, Summary, Written
 from eden_memory.demo.judgement import Verdict
 from eden_memory.demo.memory import QUESTION, Example, example, verdict
 from eden_memory.demo.system_process import SHOWN_DAYS, SystemProcess, environment, running_system
-from eden_memory.domain.progress import Progress
 from eden_memory.errors import EdenError
 from eden_memory.kafka.connection import admin_config
 from eden_memory.kafka.topic_admin import TopicAdmin
@@ -28,10 +28,10 @@ from eden_memory.local import servers
 from eden_memory.local.servers import Endpoints
 from eden_memory.models.providers.catalogue import asked_for
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.setup.setup import set_up
+from eden_memory.observability.progress import Progress
+from eden_memory.observability.watching import watching
 from eden_memory.settings import Settings, SourceSettings
 from eden_memory.task_ending import end
-from eden_memory.watching import watching
 
 DATABASE, PREFIX = "eden_demo", "eden-demo."
 READY_SECONDS, QUIET_SECONDS = 60.0, 20.0

@@ -11,6 +11,7 @@ from bson import ObjectId
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory.assembly.tailer import message_mapping, misread_of
 from eden_memory.doctor.finding import Finding
 from eden_memory.doctor.inner_messages import json_messages
 from eden_memory.doctor.proposing import Proposal
@@ -21,7 +22,6 @@ from eden_memory.mongo.document_fields import Unusable, getter
 from eden_memory.mongo.replay.live import MongoLive
 from eden_memory.mongo.source.misread import Misread
 from eden_memory.settings import MessagesSettings, Settings
-from eden_memory.source_tailing import message_mapping, misread_of
 
 SAMPLE = 200
 AUTHOR = re.compile(

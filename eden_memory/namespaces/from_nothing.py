@@ -14,19 +14,19 @@ from typing import Any
 
 from aiokafka import TopicPartition
 
+from eden_memory.assembly.handlers import window_limits
+from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.domain.forgetting.forgetting import mark_of
 from eden_memory.domain.forgetting.of_pipeline import own
 from eden_memory.domain.replay.namespaces import WRITER
 from eden_memory.domain.replay.restored import Restored
 from eden_memory.errors import EdenError
-from eden_memory.handlers import window_limits
 from eden_memory.kafka.group_offsets import committed, members_of
 from eden_memory.kafka.topic_reading import all_partitions, reading
 from eden_memory.kafka.topics import Topics
 from eden_memory.mongo.memory.forgetting_store import MongoForgettingStore
 from eden_memory.mongo.replay.lost import MongoLost
 from eden_memory.mongo.replay.restored import MongoRestored
-from eden_memory.mongo.setup.setup import set_up
 from eden_memory.mongo.trigger.directory import MongoDirectory
 from eden_memory.mongo.usage.usage_store import MongoUsage
 from eden_memory.names import Names

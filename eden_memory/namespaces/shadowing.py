@@ -38,7 +38,7 @@ HANDED_OVER_AFTER = timedelta(seconds=30)
 
 
 class Stages(Protocol):
-    """eden_memory.app.stage_parts."""
+    """eden_memory.app.system.stage_parts."""
 
     def __call__(
         self, settings: Settings, names: Collection[str], *, group_of: Callable[[str], str] | None = None

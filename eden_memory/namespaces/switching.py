@@ -7,6 +7,7 @@ from uuid import uuid4
 
 from aiokafka import TopicPartition
 
+from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.domain.reform.selection import whole
 from eden_memory.domain.replay.namespaces import READY, WRITER, placement_of, unknown
 from eden_memory.errors import EdenError
@@ -16,7 +17,6 @@ from eden_memory.models.providers.catalogue import embedding_model
 from eden_memory.mongo.memory.reembedding import refuse_another_model
 from eden_memory.mongo.reform.reforms import MongoReforms
 from eden_memory.mongo.setup import search_indexes
-from eden_memory.mongo.setup.setup import set_up
 from eden_memory.namespaces.wiring import Installation
 from eden_memory.placement import ORIGINAL, Placement
 from eden_memory.processors.pipeline import FORGETTING

@@ -25,10 +25,10 @@ from pydantic import SecretStr
 from pymongo import AsyncMongoClient
 
 from eden_memory.api.service import MemoryService
+from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.local.mongo import LocalMongo
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.documents import row_of
-from eden_memory.mongo.setup.setup import set_up
 from eden_memory.schemas.documents import BufferedReflection, RecentFact, Snapshot
 from eden_memory.schemas.scopes import Scope
 from eden_memory.scope_limits import DEFAULTS

@@ -19,13 +19,13 @@ import psutil
 from pydantic import SecretStr
 from pymongo import AsyncMongoClient
 
+from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.topic_admin import apply_topics
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local import ports
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.memory.memory_feed import memory_feed
-from eden_memory.mongo.setup.setup import set_up
+from eden_memory.observability.memory_feed import memory_feed
 from eden_memory.runtime.usage_feed import usage_feed
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings

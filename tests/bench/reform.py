@@ -19,7 +19,7 @@ from unittest.mock import patch
 
 from pydantic import SecretStr
 
-from eden_memory import handlers
+from eden_memory.assembly import handlers
 from eden_memory.demo.conversation import plain_text, read_conversation
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
 from tests.bench.formation_load import conversations, mark, place_of, staggered

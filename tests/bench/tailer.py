@@ -33,7 +33,7 @@ from bson.raw_bson import RawBSONDocument
 from pydantic import SecretStr
 from pymongo import ASCENDING, AsyncMongoClient
 
-from eden_memory import source_tailing
+from eden_memory.assembly import tailer as source_tailing
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.outgoing import Outgoing
 from eden_memory.kafka.topic_admin import apply_topics

@@ -16,12 +16,12 @@ from typing import Any
 
 from pydantic import SecretStr
 
+from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.lag import Lag
 from eden_memory.kafka.topic_admin import apply_topics
 from eden_memory.kafka.topics import load_topics
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.setup.setup import set_up
 from eden_memory.processors import pipeline
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
 from tests.chaos import formation_process

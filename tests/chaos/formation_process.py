@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any, TextIO
 from unittest.mock import patch
 
-from eden_memory import app, handlers
+from eden_memory.app import system as app
+from eden_memory.assembly import handlers
+from eden_memory.assembly import model_factory as factory
 from eden_memory.domain import consolidating
 from eden_memory.logs import configure
-from eden_memory.models import factory
 from eden_memory.models.answer_store import MongoAnswers
 from eden_memory.models.asking.chat import Chat, Request
 from eden_memory.models.asking.route import Route

@@ -23,8 +23,8 @@ import orjson
 from pydantic import SecretStr
 from pymongo import AsyncMongoClient
 
+from eden_memory.assembly.handlers import stage_handlers
 from eden_memory.failures import PermanentError, ProviderError
-from eden_memory.handlers import stage_handlers
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.topics import load_topics
 from eden_memory.logs import configure

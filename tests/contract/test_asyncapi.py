@@ -10,11 +10,11 @@ import jsonschema
 import pytest
 import yaml
 
+from eden_memory.contract.asyncapi import HEADERS, document, document_text
 from eden_memory.kafka.outgoing import DEAD_HEADERS
 from eden_memory.kafka.record import Record
 from eden_memory.kafka.topics import load_topics
 from eden_memory.placement import Placement
-from eden_memory.runtime.contract.asyncapi import HEADERS, document, document_text
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import REGISTRY
 from eden_memory.settings import KafkaSettings

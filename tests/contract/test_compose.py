@@ -16,7 +16,7 @@ from jsonschema.validators import validator_for  # pyright: ignore[reportUnknown
 from starlette.routing import Route
 from typer.core import TyperGroup
 
-from eden_memory.app import CLOSED_SECONDS, DRAINED_SECONDS, JANITOR, LAG, PARTS
+from eden_memory.app.system import CLOSED_SECONDS, DRAINED_SECONDS, JANITOR, LAG, PARTS
 from eden_memory.cli.main import COMMANDS
 from eden_memory.kafka.topics import load_topics
 from eden_memory.settings import Settings
@@ -234,7 +234,7 @@ def test_the_program_needs_neither_the_local_servers_nor_the_tools() -> None:
     program = f"""
 import sys
 sys.modules.update(dict.fromkeys({absent!r}))
-import eden_memory.cli.main, eden_memory.app
+import eden_memory.cli.main, eden_memory.app.system
 from eden_memory.local.servers import endpoints
 from eden_memory.settings import Settings
 endpoints(Settings())

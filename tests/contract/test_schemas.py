@@ -8,8 +8,8 @@ from typing import Any
 import jsonschema
 import pytest
 
+from eden_memory.contract import contract_files
 from eden_memory.kafka.topics import load_topics
-from eden_memory.runtime.contract import contract_files
 from eden_memory.schemas import export
 from eden_memory.schemas.documents import DOCUMENTS
 from eden_memory.schemas.events import REGISTRY, MessageRecorded, decode

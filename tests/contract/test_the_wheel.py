@@ -29,7 +29,7 @@ import sys
 import processors, schemas
 assert (schemas.OF, processors.OF) == ("an application", "an application"), (schemas, processors)
 import eden_memory
-from eden_memory import app as system
+from eden_memory.app import system
 from eden_memory.cli.main import app
 from eden_memory.api.service import MemoryService
 from eden_memory.schemas import events

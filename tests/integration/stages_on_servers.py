@@ -10,11 +10,11 @@ from aiokafka import AIOKafkaConsumer
 from pydantic import SecretStr
 from pymongo import AsyncMongoClient
 
+from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.topic_admin import apply_topics
 from eden_memory.kafka.topics import load_topics
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.setup.setup import set_up
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import REGISTRY, Forgotten, FormationRequested, decode
 from eden_memory.schemas.events.base import Event

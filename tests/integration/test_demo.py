@@ -18,12 +18,12 @@ from pymongo import MongoClient
 from eden_memory.demo import forming, play, system_process
 from eden_memory.demo.conversation import PEOPLE, Conversation, read_conversation
 from eden_memory.demo.journey import Arrival, Written
-from eden_memory.domain.progress import Progress
 from eden_memory.errors import EdenError
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.topic_admin import TopicAdmin
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import Endpoints
+from eden_memory.observability.progress import Progress
 from eden_memory.settings import KafkaSettings, Settings
 from eden_memory.stages.dead_letter_reading import Wanted, dead_letters
 from tests.model_server.serving import model_server_process

@@ -15,6 +15,7 @@ from pydantic import SecretStr
 from pymongo import AsyncMongoClient
 from typer.testing import CliRunner
 
+from eden_memory.assembly.tailer import tailing
 from eden_memory.cli.main import app
 from eden_memory.doctor.examine import Examination, examine
 from eden_memory.doctor.finding import Finding
@@ -27,7 +28,6 @@ from eden_memory.local.kafka import LocalKafka
 from eden_memory.local.mongo import LocalMongo
 from eden_memory.mongo.client import connect
 from eden_memory.settings import MongoSettings, Settings
-from eden_memory.source_tailing import tailing
 from tests.servers import TestServers, wait_until
 
 pytestmark = pytest.mark.servers

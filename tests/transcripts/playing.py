@@ -15,8 +15,8 @@ from eden_memory.demo import play
 from eden_memory.demo.conversation import PEOPLE, Conversation, read_conversation
 from eden_memory.demo.journey import Arrival, Written
 from eden_memory.demo.system_process import environment, running_system
-from eden_memory.domain.progress import Progress
 from eden_memory.local.servers import Endpoints
+from eden_memory.observability.progress import Progress
 from eden_memory.settings import LocalSettings, Settings
 from tests.model_server.serving import ModelServerProcess
 

@@ -314,7 +314,7 @@ REVIEWED = {
     "eden_memory/cli/failures.py",
     "eden_memory/demo/conversation.py",
     "eden_memory/mongo/client.py",
-    "eden_memory/mongo/setup/setup.py",
+    "eden_memory/assembly/mongo_setup.py",
     "eden_memory/kafka/topics.py",
 }
 """What is wrong in a file of the operator's own or in an index, and of an address the sentence up to its value."""

@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import suppress
 
-from eden_memory.watching import _running  # pyright: ignore[reportPrivateUsage]
+from eden_memory.observability.watching import _running  # pyright: ignore[reportPrivateUsage]
 
 
 async def test_work_that_loses_a_cancellation_is_cancelled_again() -> None:

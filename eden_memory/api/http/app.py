@@ -18,7 +18,7 @@ from eden_memory.api.http.middleware import BodyLimit, Measured, SecureHeaders
 from eden_memory.api.http.routes import events, reading, searching, users, writing
 from eden_memory.api.mcp.server import McpApp, mcp_app
 from eden_memory.api.memory import Memory
-from eden_memory.app import namespace_of
+from eden_memory.app.system import namespace_of
 from eden_memory.settings import Settings
 from eden_memory.stages.health_server import health_app
 from eden_memory.stages.process import Part

@@ -12,7 +12,7 @@ from eden_memory.api.admission import Admission, is_loopback
 from eden_memory.api.http.app import create_app
 from eden_memory.api.http.doors import Doors
 from eden_memory.api.memory import Memory
-from eden_memory.app import namespace_of
+from eden_memory.app.system import namespace_of
 from eden_memory.errors import EdenError
 from eden_memory.logs import LibraryLogger
 from eden_memory.settings import Settings

@@ -8,13 +8,13 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.api.search.usage import SearchUsage
+from eden_memory.assembly.model_factory import Models
 from eden_memory.domain.budgets.budgets import Spending
 from eden_memory.errors import OverBudget
 from eden_memory.metrics import CallMetrics, GuardMetrics, UsageMetrics
 from eden_memory.models.answer_store import MongoAnswers
 from eden_memory.models.embeddings.local_embedder import LocalEmbedder
 from eden_memory.models.embeddings.search_embedder import SearchEmbedder, Unstored
-from eden_memory.models.factory import Models
 from eden_memory.models.model_protocols import Embedder
 from eden_memory.models.providers.prices import Prices
 from eden_memory.models.question import Asking

@@ -3,10 +3,10 @@
 from datetime import datetime, timedelta
 from functools import partial
 
+from eden_memory.assembly.handlers import models_of
 from eden_memory.domain.replay.applied import Applied
 from eden_memory.domain.replay.own import OwnChange
 from eden_memory.domain.replay.settling import change_of
-from eden_memory.handlers import models_of
 from eden_memory.kafka.topics import load_topics
 from eden_memory.mongo.replay.own_facts import side
 from eden_memory.namespaces.wiring import Installation

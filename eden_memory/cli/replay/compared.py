@@ -6,12 +6,12 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory.assembly.handlers import Account, models_of
 from eden_memory.cli.replay.live import settings_of
 from eden_memory.cli.replay.reform_settings import overridden
 from eden_memory.domain.replay.applied import Applied
 from eden_memory.domain.replay.report import Report, Spent
 from eden_memory.errors import EdenError
-from eden_memory.handlers import Account, models_of
 from eden_memory.kafka.topics import load_topics
 from eden_memory.mongo.reform.reforms import MongoReforms
 from eden_memory.mongo.replay.live import MongoLive, placed

@@ -2,12 +2,12 @@
 
 from rich.console import Console
 
+from eden_memory.assembly.tailer import inbox_name, source_name
 from eden_memory.cli.replay.progress import Shown
 from eden_memory.mongo.replay.tailing import follow_from_now
 from eden_memory.namespaces.from_nothing import FromNothing
 from eden_memory.namespaces.wiring import installation
 from eden_memory.settings import Settings
-from eden_memory.source_tailing import inbox_name, source_name
 
 LOST = (
     "Not in the topics, and so lost: API keys, streams (`eden stream`), budgets, pauses, how often facts were found, "

@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
+from eden_memory.assembly.handlers import MongoClient, models_of, settings_version
 from eden_memory.cli.confirming import confirm
 from eden_memory.cli.memory.terminal import width
 from eden_memory.cli.replay import reform_shown as shown
@@ -29,7 +30,6 @@ from eden_memory.cli.replay.reform_work import Work, own_settings
 from eden_memory.domain.reform.selection import whole
 from eden_memory.domain.replay.namespaces import checked, prefix_of
 from eden_memory.errors import EdenError
-from eden_memory.handlers import MongoClient, models_of, settings_version
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.logs import warnings_only

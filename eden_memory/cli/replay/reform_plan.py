@@ -9,7 +9,8 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory import handlers, prompts
+from eden_memory import prompts
+from eden_memory.assembly import handlers
 from eden_memory.domain.reform.expected import STAGES, VECTORS, Expecting, Pricing, Reuse, total
 from eden_memory.domain.reform.recorded import Calls, Recorded, recorded
 from eden_memory.domain.reform.reuse import ALL, reuse

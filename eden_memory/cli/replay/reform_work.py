@@ -11,6 +11,8 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory.assembly.handlers import Account, MongoClient, models_of, stage_handlers, window_limits
+from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.cli.replay.compared import formed_by
 from eden_memory.cli.replay.reform_plan import Plan
 from eden_memory.cli.setup import dimensions_of
@@ -18,7 +20,6 @@ from eden_memory.domain.reform.placement import STREAMS, OwnStreams
 from eden_memory.domain.reform.selection import takes
 from eden_memory.domain.reform.shards import with_streams
 from eden_memory.domain.replay.applied import Applied
-from eden_memory.handlers import Account, MongoClient, models_of, stage_handlers, window_limits
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.group_offsets import commit, places_in
 from eden_memory.kafka.topic_admin import apply_topics
@@ -33,7 +34,6 @@ from eden_memory.mongo.reform.reform_windows import MongoReformWindows
 from eden_memory.mongo.reform.reforms import MongoReforms
 from eden_memory.mongo.replay.own_facts import side
 from eden_memory.mongo.replay.restored import MongoRestored
-from eden_memory.mongo.setup.setup import set_up
 from eden_memory.mongo.trigger.directory import MongoDirectory
 from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore
 from eden_memory.mongo.usage.totals import MongoTotals

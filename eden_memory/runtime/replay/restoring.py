@@ -5,7 +5,7 @@
         client=client_kwargs(settings.kafka, endpoints(settings).kafka),
         topics=topics,
         store=MongoRestored(database, target),                # Names: whose state is written
-        limits=window_limits(settings),                       # eden_memory.handlers
+        limits=window_limits(settings),                       # eden_memory.assembly.handlers
         described=settings.sessions.collection is not None,
         texts=every_window,                                   # or no_window: without, as after 7 days
         selection=Selection(agent_id="s.a"),                  # default: all

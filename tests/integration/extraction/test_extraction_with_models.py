@@ -7,10 +7,10 @@ from decimal import Decimal
 
 import pytest
 
+from eden_memory.assembly.model_factory import Models
 from eden_memory.forgotten import Mark
 from eden_memory.models.answer_store import MongoAnswers
 from eden_memory.models.calls import Tokens
-from eden_memory.models.factory import Models
 from eden_memory.mongo.memory.forgetting_store import MongoForgettingStore
 from eden_memory.mongo.trigger.trigger_documents import window_row
 from eden_memory.schemas.events import FactsExtracted, ReflectionFormed

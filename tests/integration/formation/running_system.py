@@ -11,14 +11,15 @@ from uuid import uuid4
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from pymongo import AsyncMongoClient
 
-from eden_memory import app, source_tailing
 from eden_memory.api.service import MemoryService
+from eden_memory.app import system as app
+from eden_memory.assembly import tailer as source_tailing
+from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.topic_admin import apply_topics
 from eden_memory.kafka.topics import load_topics
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.setup.setup import set_up
 from eden_memory.mongo.source.requests import ask
 from eden_memory.processors import pipeline
 from eden_memory.schemas.envelope import Envelope

@@ -4,13 +4,13 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 
 import pytest
 
+from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.domain.projection.memory_batch import ScopeBatch
 from eden_memory.domain.projection.stored_memory import Applied, StoredScope
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.memory.forgetting_store import MongoForgettingStore
 from eden_memory.mongo.memory.forgotten import MongoForgetting
 from eden_memory.mongo.memory.memory_store import MongoMemoryStore
-from eden_memory.mongo.setup.setup import set_up
 from eden_memory.processors.atlas_writer import AtlasWriter
 from eden_memory.processors.forgetting import Forgetting
 from eden_memory.schemas.events import Event, Forgotten

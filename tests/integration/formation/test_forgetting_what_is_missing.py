@@ -2,7 +2,7 @@
 
 import pytest
 
-from eden_memory import source_tailing
+from eden_memory.assembly import tailer as source_tailing
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.settings import Settings
 from tests.integration.formation.commands import eden

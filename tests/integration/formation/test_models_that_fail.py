@@ -9,8 +9,8 @@ from functools import partial
 import pytest
 from prometheus_client import REGISTRY
 
-from eden_memory import handlers
-from eden_memory.models.factory import Models
+from eden_memory.assembly import handlers
+from eden_memory.assembly.model_factory import Models
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.schemas.events import FactsExtracted, FactsProposed, ModelCalled
 from eden_memory.settings import Settings

@@ -7,13 +7,13 @@ import pytest
 from bson import ObjectId
 from prometheus_client import REGISTRY
 
-from eden_memory.app import RETIRING
+from eden_memory.app.system import RETIRING
+from eden_memory.assembly.tailer import inbox_name
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.schemas.events import FactsExtracted
 from eden_memory.schemas.events.formation import Window
 from eden_memory.settings import Settings
-from eden_memory.source_tailing import inbox_name
 from tests.integration.formation.commands import eden
 from tests.integration.formation.obedient_model import obey
 from tests.integration.formation.running_system import AGENT, Row, System, fast, stages, system, until

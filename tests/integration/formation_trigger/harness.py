@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from eden_memory import app
+from eden_memory.app import system as app
 from eden_memory.processors.pipeline import FORMATION_TRIGGER
 from eden_memory.schemas.events import Watermark
 from eden_memory.settings import Settings

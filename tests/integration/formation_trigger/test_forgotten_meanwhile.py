@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from eden_memory import source_tailing
+from eden_memory.assembly import tailer as source_tailing
+from eden_memory.assembly.handlers import Handlers
 from eden_memory.domain.windows.window_request import BatchWrite
 from eden_memory.domain.windows.windows import Limits
-from eden_memory.handlers import Handlers
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.replay.marks import MongoMarks
 from eden_memory.mongo.source.requests import ask

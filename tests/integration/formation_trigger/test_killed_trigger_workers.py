@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.domain.windows.windows import Limits
-from eden_memory.mongo.setup.setup import set_up
 from eden_memory.stages.stage import Delivery
 from tests.integration.formation_trigger.harness import Kit
 from tests.integration.stages_on_servers import PARTITIONS, Topic

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from eden_memory import metrics, source_tailing
+from eden_memory import metrics
+from eden_memory.assembly import tailer as source_tailing
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.source.requests import ask
 from eden_memory.processors.pipeline import FORMATION_TRIGGER

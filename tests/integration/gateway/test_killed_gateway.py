@@ -10,10 +10,10 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from eden_memory.assembly.tailer import inbox_name
 from eden_memory.local import ports
 from eden_memory.mongo.client import connect
 from eden_memory.settings import Settings
-from eden_memory.source_tailing import inbox_name
 from tests.integration.formation.running_system import prepare, stages, until
 from tests.integration.gateway.gateway_kit import replies, turns
 from tests.integration.tailer.harness import _environment  # pyright: ignore[reportPrivateUsage]

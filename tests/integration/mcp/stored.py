@@ -1,7 +1,7 @@
 """Facts as the writer stores them, for tests that read them through the tools."""
 
+from eden_memory.assembly.model_factory import Models
 from eden_memory.models.answer_store import MongoAnswers
-from eden_memory.models.factory import Models
 from eden_memory.models.providers.prices import Prices
 from eden_memory.mongo.documents import row_of
 from eden_memory.schemas.documents import Fact

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
+from eden_memory.assembly.model_factory import Models
 from eden_memory.domain.material import ConsolidationMaterial
 from eden_memory.models.answer_store import MongoAnswers
 from eden_memory.models.calls import Tokens
-from eden_memory.models.factory import Models
 from eden_memory.models.question import Asking, Prompt
 from eden_memory.schemas.answers import ConsolidatedText
 from eden_memory.schemas.events import ModelCalled

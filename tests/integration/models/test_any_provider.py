@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from eden_memory.assembly.model_factory import Models
 from eden_memory.failures import ProviderError
 from eden_memory.models.call_accounts import Cost
-from eden_memory.models.factory import Models
 from eden_memory.schemas.answers import ConsolidatedText
 from eden_memory.settings import ModelsSettings, Settings
 from tests.model_server.script import Asked, Said

@@ -12,9 +12,9 @@ import pytest
 
 from eden_memory.api.service import MemoryService
 from eden_memory.api.stored.browsing import FACTS, REFLECTIONS, Filters, page_query
+from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.domain.context.visible import Asked
 from eden_memory.errors import Invalid
-from eden_memory.mongo.setup.setup import set_up
 from tests.integration.context.harness import Kit
 from tests.integration.python.stored import ADA, AGENT, AT, BOB, fact, fill, reflection, store
 from tests.names import NAMES

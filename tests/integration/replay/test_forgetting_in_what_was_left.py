@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from aiokafka import TopicPartition
 
-from eden_memory import handlers
+from eden_memory.assembly import handlers
 from eden_memory.kafka import group_offsets as offsets
 from eden_memory.mongo.reform.reforms import MongoReforms
 from eden_memory.mongo.replay.neglected import neglected

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from eden_memory import app, handlers
+from eden_memory.app import system as app
+from eden_memory.assembly import handlers
 from eden_memory.cli.replay.reform_work import LIVE, STAGES
 from eden_memory.errors import EdenError
 from eden_memory.kafka.topics import load_topics

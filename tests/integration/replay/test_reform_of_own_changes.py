@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from eden_memory import handlers, source_tailing
+from eden_memory.assembly import handlers
+from eden_memory.assembly import tailer as source_tailing
 from eden_memory.cli.replay.compared import Wanted, compared
 from eden_memory.domain.replay.differing import Counts
 from eden_memory.mongo.source.requests import ask

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from eden_memory import app
+from eden_memory.app import system as app
 from eden_memory.cli.replay.namespace import carried, rolled_back, switched_to
 from eden_memory.errors import EdenError
 from eden_memory.mongo.source.requests import ask

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from eden_memory import app
+from eden_memory.app import system as app
 from eden_memory.kafka import group_offsets as offsets
 from eden_memory.namespaces.shadowing import shadowing
 from eden_memory.namespaces.wiring import installation, rebuilding

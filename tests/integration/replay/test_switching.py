@@ -14,10 +14,11 @@ from typing import Any
 import httpx2
 import pytest
 
-from eden_memory import app
 from eden_memory.api.http.serving import DoorsServer
 from eden_memory.api.http.serving import serving as serving_doors
 from eden_memory.api.service import MemoryService
+from eden_memory.app import system as app
+from eden_memory.assembly.supervisor import Placed
 from eden_memory.errors import EdenError
 from eden_memory.namespaces.dropping import drop
 from eden_memory.namespaces.switching import rollback, switch
@@ -25,7 +26,6 @@ from eden_memory.namespaces.verifying import verify
 from eden_memory.namespaces.wiring import Installation, installation, rebuilding
 from eden_memory.placement import ORIGINAL, Placement
 from eden_memory.processors import pipeline
-from eden_memory.runtime.placed import Placed
 from eden_memory.settings import Settings
 from tests.integration.formation.obedient_model import obey
 from tests.integration.formation.running_system import AGENT, MODEL_NAMES, System, fast, system, until

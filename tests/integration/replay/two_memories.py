@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.domain.fence import Fence
 from eden_memory.domain.replay.own import Side
 from eden_memory.kafka.connection import admin_config
@@ -16,7 +17,6 @@ from eden_memory.mongo.memory.forgotten import MongoForgetting
 from eden_memory.mongo.memory.memory_store import MongoMemoryStore
 from eden_memory.mongo.memory.streams import MongoStreams
 from eden_memory.mongo.replay.own_facts import side
-from eden_memory.mongo.setup.setup import set_up
 from eden_memory.names import Names
 from eden_memory.placement import Placement
 from eden_memory.processors import pipeline

@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.errors import EdenError
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.setup.setup import set_up
 from eden_memory.mongo.versions import heed_versions
 from eden_memory.settings import Settings
 from tests.integration.formation_trigger.harness import Kit

@@ -15,7 +15,7 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from pymongo import AsyncMongoClient
 
-from eden_memory import source_tailing
+from eden_memory.assembly import tailer as source_tailing
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.client import connect

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from eden_memory import source_tailing
+from eden_memory.assembly import tailer as source_tailing
 from eden_memory.doctor.examine import examine
 from eden_memory.errors import EdenError
 from eden_memory.settings import Settings

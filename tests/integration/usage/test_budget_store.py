@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.domain.budgets.budgets import Admitted, AskedWindow, Estimate, Held, Spending
 from eden_memory.domain.budgets.estimates import NOTHING
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.setup.setup import set_up
 from eden_memory.mongo.usage.budgets import MongoBudgets
 from eden_memory.mongo.usage.recorded import MongoRecorded
 from eden_memory.mongo.usage.usage_store import MongoUsage

@@ -4,8 +4,8 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
+from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.setup.setup import set_up
 from eden_memory.settings import Settings
 from tests.integration.stages_on_servers import on_servers
 from tests.integration.writer.stage_kit import StageKit

@@ -6,10 +6,10 @@ import pytest
 from pymongo.errors import DuplicateKeyError, WriteError
 from typer.testing import CliRunner, Result
 
+from eden_memory.assembly.mongo_setup import check, set_up
 from eden_memory.cli.main import app
 from eden_memory.errors import EdenError
 from eden_memory.mongo.setup import search_indexes
-from eden_memory.mongo.setup.setup import check, set_up
 from eden_memory.names import Names
 from eden_memory.schemas.documents import DOCUMENTS
 from eden_memory.settings import Settings

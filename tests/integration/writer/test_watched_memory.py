@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from eden_memory.domain.progress import Noticed
-from eden_memory.mongo.memory.memory_feed import memory_feed
+from eden_memory.observability.memory_feed import memory_feed
+from eden_memory.observability.progress import Noticed
 from tests.integration.writer.writer_kit import Database, apply, store_of
 from tests.names import NAMES
 from tests.unit.projection.memory_histories import blob, delivered, fact, reflection

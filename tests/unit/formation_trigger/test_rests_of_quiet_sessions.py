@@ -10,8 +10,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eden_memory.assembly.handlers import window_limits
 from eden_memory.domain.source.mapped import Mapped
-from eden_memory.handlers import window_limits
 from eden_memory.mongo.changes import Page, version_of
 from eden_memory.processors.tailer import Tailer
 from eden_memory.schemas.envelope import Envelope

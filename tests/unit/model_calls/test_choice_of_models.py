@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from eden_memory.assembly.model_factory import Models
 from eden_memory.errors import EdenError
 from eden_memory.models.embeddings.kept_embedder import KeptEmbedder
 from eden_memory.models.embeddings.local_embedder import LocalEmbedder
-from eden_memory.models.factory import Models
 from eden_memory.models.providers.providers import Providers
 from eden_memory.schemas.answers import ConsolidatedText
 from eden_memory.settings import ModelsSettings, Settings
@@ -73,7 +73,8 @@ def test_a_provider_without_a_key_is_an_error_for_people() -> None:
 
 def test_no_provider_sdk_is_loaded_where_none_is_asked_for() -> None:
     script = (
-        "import sys; from eden_memory.models.factory import Models; from eden_memory.settings import Settings\n"
+        "import sys; from eden_memory.assembly.model_factory import Models\n"
+        "from eden_memory.settings import Settings\n"
         "Models(Settings(), None, None)\n"
         "print(sorted({'openai', 'google.genai', 'onnxruntime'} & set(sys.modules)))"
     )

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from eden_memory.assembly.supervisor import Placed
 from eden_memory.placement import Placement
-from eden_memory.runtime.placed import Placed
 from eden_memory.runtime.replay import shadows
 from eden_memory.runtime.replay.shadows import Made, Shadows
 from eden_memory.stages.process import State

@@ -10,6 +10,7 @@ from typing import Any
 from pymongo import AsyncMongoClient
 
 from eden_memory import prompts
+from eden_memory.assembly.model_factory import Models
 from eden_memory.domain.fence import Fence
 from eden_memory.domain.forgetting.of_pipeline import of_pipeline
 from eden_memory.domain.windows.windows import Limits
@@ -25,7 +26,6 @@ from eden_memory.metrics import (
 )
 from eden_memory.models.answer_store import MongoAnswers
 from eden_memory.models.asking.answer_forwarding import AnswerStore
-from eden_memory.models.factory import Models
 from eden_memory.models.providers.prices import Prices
 from eden_memory.models.window_price import start_values
 from eden_memory.mongo.context.context_source import MongoContextSource

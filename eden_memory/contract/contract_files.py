@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
+from eden_memory.contract.asyncapi import document_text
+from eden_memory.contract.metrics_page import metrics_page
+from eden_memory.contract.reference_pages import documents_page, events_page, topics_page
+from eden_memory.contract.settings_page import settings_page
 from eden_memory.errors import EdenError
 from eden_memory.kafka.topics import Topics, read_topics, topics_path
-from eden_memory.runtime.contract.asyncapi import document_text
-from eden_memory.runtime.contract.reference_pages import documents_page, events_page, topics_page
-from eden_memory.runtime.metrics_page import metrics_page
-from eden_memory.runtime.settings_page import settings_page
 from eden_memory.settings import KafkaSettings
 
 ASYNCAPI = "docs/asyncapi.yaml"

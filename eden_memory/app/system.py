@@ -11,9 +11,12 @@ from typing import Any
 from pymongo import AsyncMongoClient
 
 from eden_memory import metrics
+from eden_memory.assembly.handlers import stage_handlers
+from eden_memory.assembly.mongo_setup import check
+from eden_memory.assembly.supervisor import Placed
+from eden_memory.assembly.tailer import tailing
 from eden_memory.domain.consumption import Consumption
 from eden_memory.errors import EdenError
-from eden_memory.handlers import stage_handlers
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.lag_reading import LagReader
 from eden_memory.kafka.preflight import topics_exist
@@ -28,7 +31,6 @@ from eden_memory.mongo.memory.blobs_decided import scopes_due
 from eden_memory.mongo.memory.retirements import MongoRetirements
 from eden_memory.mongo.memory.streams import MongoStreams
 from eden_memory.mongo.replay.live import MongoLive
-from eden_memory.mongo.setup.setup import check
 from eden_memory.mongo.spent import spent
 from eden_memory.mongo.trigger.window_texts import MongoWindowTexts
 from eden_memory.mongo.usage.budgets import MongoBudgets
@@ -36,6 +38,7 @@ from eden_memory.mongo.usage.formations import MongoFormations
 from eden_memory.mongo.versions import heed_versions
 from eden_memory.namespaces.shadowing import shadowing
 from eden_memory.namespaces.wiring import surroundings
+from eden_memory.observability.lag_export import Census, LagExport
 from eden_memory.processors import pipeline
 from eden_memory.processors.context_cache import ContextCache
 from eden_memory.runtime.budget_keeping import BudgetKeeping
@@ -43,14 +46,11 @@ from eden_memory.runtime.budget_metrics import BudgetMetrics
 from eden_memory.runtime.context_keeping import ContextKeeping
 from eden_memory.runtime.housekeeping import Housekeeping
 from eden_memory.runtime.janitor import Janitor
-from eden_memory.runtime.lagging.exporting import Census, LagExport
-from eden_memory.runtime.placed import Placed
 from eden_memory.runtime.retiring import Retiring
 from eden_memory.runtime.stages.waking import Waking
 from eden_memory.runtime.window_texts import WindowTexts
 from eden_memory.schemas.events import REGISTRY
 from eden_memory.settings import Settings
-from eden_memory.source_tailing import tailing
 from eden_memory.stages.health_server import HealthServer
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.patience import until_there

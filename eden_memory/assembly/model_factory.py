@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from eden_memory import prompts
+from eden_memory.assembly.choosing_model import ChoosingModel
 from eden_memory.logs import LibraryLogger
 from eden_memory.models.asking.answer_forwarding import AnswerStore
 from eden_memory.models.asking.asking_model import AskingModel
@@ -10,7 +11,6 @@ from eden_memory.models.asking.chat import Chat
 from eden_memory.models.asking.route import Router
 from eden_memory.models.call_accounts import Accounts, CallWatch, Cost
 from eden_memory.models.calls import ChatProvider, EmbeddingProvider
-from eden_memory.models.choosing import ChoosingModel
 from eden_memory.models.embeddings.embedding_calls import EmbeddingCalls
 from eden_memory.models.embeddings.kept_embedder import KeptEmbedder
 from eden_memory.models.embeddings.local_embedder import LocalEmbedder

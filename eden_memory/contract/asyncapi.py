@@ -12,9 +12,9 @@ from typing import Any
 
 import yaml
 
+from eden_memory.contract.reading_guide import GUIDE
 from eden_memory.kafka.outgoing import DEAD_HEADERS
 from eden_memory.kafka.topics import Declaration, Program, Tombstones, Topic, Topics
-from eden_memory.runtime.contract.reading_guide import GUIDE
 from eden_memory.schemas.envelope import CONTENT_TYPE, SPEC_VERSION, Envelope, data_schema, event_type
 from eden_memory.schemas.events import REGISTRY
 from eden_memory.schemas.events.base import Event

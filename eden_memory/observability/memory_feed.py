@@ -6,8 +6,8 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.domain.progress import Noticed
 from eden_memory.names import Names
+from eden_memory.observability.progress import Noticed
 
 COLLECTIONS = ("windows", "facts", "reflections", "consolidated")
 VERSIONED = ("facts", "consolidated")

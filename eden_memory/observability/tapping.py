@@ -10,8 +10,8 @@ import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from eden_memory.domain.tap import Tapped
 from eden_memory.kafka.partitions import partitions_there
+from eden_memory.observability.tap import Tapped
 
 Start = Literal["start", "end"] | datetime
 """From the first record kept, from the next one written, or from the broker's time."""

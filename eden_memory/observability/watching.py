@@ -6,13 +6,13 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from aiokafka.errors import KafkaError
 
-from eden_memory.domain.progress import Progress
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.lag import Lag
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.memory.memory_feed import memory_feed
+from eden_memory.observability.memory_feed import memory_feed
+from eden_memory.observability.progress import Progress
 from eden_memory.processors import pipeline
 from eden_memory.runtime.usage_feed import usage_feed
 from eden_memory.schemas.events import ModelCalled

@@ -1,0 +1,1 @@
+"""Handlers with their parts."""

@@ -1,0 +1,1 @@
+"""Documents generated from topics.yaml, the schemas and the settings."""

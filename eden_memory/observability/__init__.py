@@ -1,0 +1,1 @@
+"""Lag, feeds and traces for people who watch."""

@@ -1,1 +1,0 @@
-"""Topics and the pages and documents generated from them."""
