@@ -19,8 +19,8 @@ from eden_memory.api.searching import Engine, Searching
 from eden_memory.api.stored.export import Export
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.replay.live import MongoLive
 from eden_memory.placement import Placement
+from eden_memory.replay.namespaces.live_store import MongoLive
 from eden_memory.settings import Settings
 
 Client = AsyncMongoClient[dict[str, Any]]

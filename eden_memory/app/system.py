@@ -30,17 +30,17 @@ from eden_memory.mongo.leases import MongoLease
 from eden_memory.mongo.memory.blobs_decided import scopes_due
 from eden_memory.mongo.memory.retirements import MongoRetirements
 from eden_memory.mongo.memory.streams import MongoStreams
-from eden_memory.mongo.replay.live import MongoLive
 from eden_memory.mongo.spent import spent
 from eden_memory.mongo.trigger.window_texts import MongoWindowTexts
 from eden_memory.mongo.usage.budgets import MongoBudgets
 from eden_memory.mongo.usage.formations import MongoFormations
 from eden_memory.mongo.versions import heed_versions
-from eden_memory.namespaces.shadowing import shadowing
-from eden_memory.namespaces.wiring import surroundings
 from eden_memory.observability.lag_export import Census, LagExport
 from eden_memory.processors import pipeline
 from eden_memory.processors.context_cache import ContextCache
+from eden_memory.replay.installation import surroundings
+from eden_memory.replay.namespaces.live_store import MongoLive
+from eden_memory.replay.namespaces.standby_stages import shadowing
 from eden_memory.runtime.budget_keeping import BudgetKeeping
 from eden_memory.runtime.budget_metrics import BudgetMetrics
 from eden_memory.runtime.context_keeping import ContextKeeping

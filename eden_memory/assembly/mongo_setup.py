@@ -10,6 +10,7 @@ from pymongo.errors import CollectionInvalid, OperationFailure
 from eden_memory.domain.windows.windows import Limits
 from eden_memory.errors import EdenError
 from eden_memory.models.answer_store import MongoAnswers
+from eden_memory.models.providers.catalogue import embedding_model
 from eden_memory.mongo.setup import search_indexes
 from eden_memory.mongo.setup.memory_indexes import MEMORY_INDEXES
 from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore
@@ -32,7 +33,18 @@ from eden_memory.schemas.documents import (
     UsageTotal,
     WindowTexts,
 )
+from eden_memory.settings import Settings
 from eden_memory.stages.outcome_store import MongoLedger
+
+LOCAL_DIMENSIONS, UNKNOWN_DIMENSIONS = 384, 1_536
+"""Dimensions of the local model, and what is taken for a model that nobody knows."""
+
+
+def dimensions_of(settings: Settings) -> int:
+    """Of the embedding model that the settings name."""
+    model = embedding_model(settings)
+    return LOCAL_DIMENSIONS if model is None else model.dimensions or UNKNOWN_DIMENSIONS
+
 
 Row = dict[str, Any]
 Database = AsyncDatabase[Row]

@@ -11,7 +11,7 @@ from eden_memory.cli.doctor_init import init
 from eden_memory.cli.doctor_view import table
 from eden_memory.doctor.examine import Examination, examine
 from eden_memory.doctor.finding import Finding, failed
-from eden_memory.domain.replay.namespaces import checked
+from eden_memory.replay.namespaces.namespace_names import checked
 from eden_memory.settings import Settings
 
 

@@ -9,14 +9,14 @@ from pymongo.asynchronous.database import AsyncDatabase
 from eden_memory.cli.confirming import confirm
 from eden_memory.cli.replay.live import live_settings
 from eden_memory.cli.sessions import named_session
-from eden_memory.domain.replay.namespaces import goes_on
 from eden_memory.errors import Invalid, NotFound
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.bson_ids import decode_id
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.replay.neglected import neglected
 from eden_memory.mongo.source.missing import missing_messages
 from eden_memory.mongo.source.requests import ask, message_of, user_of
+from eden_memory.replay.namespaces.namespace_names import goes_on
+from eden_memory.replay.namespaces.undeleted_store import neglected
 from eden_memory.schemas.documents import Fact, InboxForget, Message, Namespace, Reflection, StoredBlob
 from eden_memory.settings import Settings
 

@@ -5,17 +5,13 @@ from typing import Annotated
 
 import typer
 
-from eden_memory.assembly.mongo_setup import check, set_up
+from eden_memory.assembly.mongo_setup import check, dimensions_of, set_up
 from eden_memory.cli.replay.live import live_settings
 from eden_memory.local.servers import endpoints
-from eden_memory.models.providers.catalogue import embedding_model
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.trigger.pending import look_again
 from eden_memory.mongo.versions import SHARING_MEANS, settle_sharing, stored_sharing
 from eden_memory.settings import Settings
-
-LOCAL, UNKNOWN = 384, 1_536
-"""Dimensions of the local model, and what is taken for a model that nobody knows."""
 
 
 def setup(
@@ -54,9 +50,3 @@ async def _work(settings: Settings, dimensions: int, wait: float, *, only_check:
                 f"memory of sessions with users is {sharing}: {SHARING_MEANS[sharing]} (memory.sharing)"
             )
         return made
-
-
-def dimensions_of(settings: Settings) -> int:
-    """Of the embedding model that the settings name."""
-    model = embedding_model(settings)
-    return LOCAL if model is None else model.dimensions or UNKNOWN

@@ -22,9 +22,9 @@ from eden_memory.kafka.topic_admin import TopicAdmin
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints, without_password
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.replay.namespaces import MongoNamespaces
 from eden_memory.own_process import patience
 from eden_memory.placement import ORIGINAL
+from eden_memory.replay.namespaces.namespace_store import MongoNamespaces
 from eden_memory.settings import Settings
 
 SECONDS = 20.0

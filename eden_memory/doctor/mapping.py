@@ -19,8 +19,8 @@ from eden_memory.doctor.roles import meaning
 from eden_memory.domain.source.message_mapping import ROLES, MessageMapping
 from eden_memory.mongo.change_stream import PLAIN
 from eden_memory.mongo.document_fields import Unusable, getter
-from eden_memory.mongo.replay.live import MongoLive
 from eden_memory.mongo.source.misread import Misread
+from eden_memory.replay.namespaces.live_store import MongoLive
 from eden_memory.settings import MessagesSettings, Settings
 
 SAMPLE = 200

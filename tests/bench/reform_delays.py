@@ -20,8 +20,8 @@ from pathlib import Path
 
 import psutil
 
-from eden_memory.namespaces.dropping import drop
-from eden_memory.namespaces.wiring import installation
+from eden_memory.replay.installation import installation
+from eden_memory.replay.namespaces.dropping import drop
 from tests.bench.formation_run import (
     Stand,
     running,

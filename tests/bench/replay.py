@@ -21,9 +21,9 @@ from uuid import uuid4
 
 from pymongo import InsertOne, UpdateOne
 
-from eden_memory.domain.replay.namespaces import KINDS, prefix_of
-from eden_memory.namespaces.dropping import drop
-from eden_memory.namespaces.wiring import installation
+from eden_memory.replay.installation import installation
+from eden_memory.replay.namespaces.dropping import drop
+from eden_memory.replay.namespaces.namespace_names import KINDS, prefix_of
 from eden_memory.schemas.documents import Consolidated, Fact, Snapshot, StoredBlob
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.stage import Delivery

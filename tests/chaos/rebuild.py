@@ -18,10 +18,10 @@ from typing import Any
 
 from eden_memory.domain.facts.fact_hash import fact_hash
 from eden_memory.kafka.topics import load_topics
-from eden_memory.mongo.replay.comparing import MongoComparing
-from eden_memory.namespaces.dropping import drop
-from eden_memory.namespaces.verifying import Verdict, verify
-from eden_memory.namespaces.wiring import installation, rebuilding
+from eden_memory.replay.installation import installation, rebuilding
+from eden_memory.replay.namespaces.dropping import drop
+from eden_memory.replay.rebuild.document_comparing_store import MongoComparing
+from eden_memory.replay.rebuild.verifying import Verdict, verify
 from eden_memory.schemas.events import FactChanged, FormationRequested, ScopeConsolidated, decode
 from eden_memory.settings import Settings
 from eden_memory.stages.patience import until_done

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from eden_memory.cli.replay.reform import Given
-from eden_memory.namespaces.dropping import drop
-from eden_memory.namespaces.wiring import installation
+from eden_memory.replay.installation import installation
+from eden_memory.replay.namespaces.dropping import drop
 from eden_memory.settings import Settings
 from tests.bench.reform import settings_for
 from tests.chaos import reform_process

@@ -12,8 +12,8 @@ from rich.console import Console
 from eden_memory.cli.replay import reform
 from eden_memory.models.providers import providers as _loaded  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from eden_memory.mongo.leases import LeaseLost
-from eden_memory.mongo.reform import alone
 from eden_memory.own_process import claim_process
+from eden_memory.replay.reform import exclusive_store as alone
 from eden_memory.settings import Settings
 from eden_memory.stages import membership as consuming
 from tests.chaos.stages_process import SERVER_AWAY

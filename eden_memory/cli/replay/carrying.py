@@ -4,14 +4,14 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from eden_memory.assembly.handlers import models_of
-from eden_memory.domain.replay.applied import Applied
-from eden_memory.domain.replay.own import OwnChange
-from eden_memory.domain.replay.settling import change_of
 from eden_memory.kafka.topics import load_topics
-from eden_memory.mongo.replay.own_facts import side
-from eden_memory.namespaces.wiring import Installation
 from eden_memory.placement import Placement
-from eden_memory.runtime.replay.own_changes import apply_own_changes
+from eden_memory.replay.installation import Installation
+from eden_memory.replay.user_edits.applied_edits import Applied
+from eden_memory.replay.user_edits.edited_fact_store import side
+from eden_memory.replay.user_edits.reapplying import apply_own_changes
+from eden_memory.replay.user_edits.reapplying_rules import change_of
+from eden_memory.replay.user_edits.user_edits import OwnChange
 from eden_memory.stages.publishing import Publisher, new_producer
 
 BEFORE = timedelta(minutes=5)

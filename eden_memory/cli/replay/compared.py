@@ -1,6 +1,6 @@
 """A namespace compared with another by meaning: settings and names in, a report out."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,24 +9,24 @@ from pymongo.asynchronous.database import AsyncDatabase
 from eden_memory.assembly.handlers import Account, models_of
 from eden_memory.cli.replay.live import settings_of
 from eden_memory.cli.replay.reform_settings import overridden
-from eden_memory.domain.replay.applied import Applied
-from eden_memory.domain.replay.report import Report, Spent
 from eden_memory.errors import EdenError
 from eden_memory.kafka.topics import load_topics
-from eden_memory.mongo.reform.reforms import MongoReforms
-from eden_memory.mongo.replay.live import MongoLive, placed
-from eden_memory.mongo.replay.namespaces import MongoNamespaces
-from eden_memory.mongo.replay.own_facts import side
-from eden_memory.mongo.replay.session_calls import MongoSessionCalls
-from eden_memory.mongo.replay.telling import MongoTelling
 from eden_memory.mongo.usage.totals import Asked, MongoTotals
 from eden_memory.mongo.usage.usage_store import LIVE
 from eden_memory.placement import ORIGINAL, Placement
 from eden_memory.processors import pipeline
-from eden_memory.runtime.replay.comparing import Comparing
-from eden_memory.runtime.replay.own_changes import apply_own_changes
+from eden_memory.replay.comparing.compared_text_store import MongoTelling
+from eden_memory.replay.comparing.comparing import Comparing
+from eden_memory.replay.comparing.report import Report, Spent
+from eden_memory.replay.comparing.session_call_store import MongoSessionCalls
+from eden_memory.replay.namespaces.live_store import MongoLive, placed
+from eden_memory.replay.namespaces.namespace_store import MongoNamespaces
+from eden_memory.replay.reform.reform_store import MongoReforms
+from eden_memory.replay.reform.selection import formed_by
+from eden_memory.replay.user_edits.applied_edits import Applied
+from eden_memory.replay.user_edits.edited_fact_store import side
+from eden_memory.replay.user_edits.reapplying import apply_own_changes
 from eden_memory.schemas.documents import Reform, ReformAsked
-from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 
 Database = AsyncDatabase[dict[str, Any]]
@@ -72,19 +72,6 @@ async def compared(settings: Settings, database: Database, name: str, wanted: Wa
         report.reused = reform.reused
         report.own = await _own(settings, database, live, shadow, reform) if wanted.own else None
     return report
-
-
-def formed_by(asked: ReformAsked) -> Callable[[Scope], bool]:
-    """Whether a reform that was asked so forms a scope by itself: no others have told of it."""
-
-    def forms(scope: Scope) -> bool:
-        return (
-            asked.agent_id in (None, scope.agent_id)
-            and asked.session_id in (None, scope.session_id)
-            and (asked.user_id is None or asked.user_id in (scope.user_id, *scope.audience))
-        )
-
-    return forms
 
 
 async def _complete(settings: Settings, database: Database, shadow: Placement) -> bool:

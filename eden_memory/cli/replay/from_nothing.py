@@ -4,9 +4,9 @@ from rich.console import Console
 
 from eden_memory.assembly.tailer import inbox_name, source_name
 from eden_memory.cli.replay.progress import Shown
-from eden_memory.mongo.replay.tailing import follow_from_now
-from eden_memory.namespaces.from_nothing import FromNothing
-from eden_memory.namespaces.wiring import installation
+from eden_memory.replay.installation import installation
+from eden_memory.replay.restore.from_nothing import FromNothing
+from eden_memory.replay.restore.tailer_position_store import follow_from_now
 from eden_memory.settings import Settings
 
 LOST = (

@@ -6,12 +6,12 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.cli.soon import soon
-from eden_memory.domain.replay.namespaces import checked, placement_of, unknown
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.replay.live import MongoLive
-from eden_memory.mongo.replay.namespaces import MongoNamespaces
 from eden_memory.placement import ORIGINAL, Placement
+from eden_memory.replay.namespaces.live_store import MongoLive
+from eden_memory.replay.namespaces.namespace_names import checked, placement_of, unknown
+from eden_memory.replay.namespaces.namespace_store import MongoNamespaces
 from eden_memory.settings import Settings
 
 Database = AsyncDatabase[dict[str, Any]]

@@ -12,17 +12,17 @@ from eden_memory.cli.memory.terminal import show_table
 from eden_memory.cli.replay.carrying import carry
 from eden_memory.cli.replay.reform_report import report
 from eden_memory.cli.replay.reform_shown import formed, own_changes, selected
-from eden_memory.domain.replay.namespaces import placement_of
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
 from eden_memory.logs import warnings_only
-from eden_memory.mongo.reform.reforms import MongoReforms
-from eden_memory.namespaces.dropping import drop as drop_namespace
-from eden_memory.namespaces.dropping import placement_named
-from eden_memory.namespaces.switching import original_of, refuse_behind, switch
-from eden_memory.namespaces.switching import rollback as back
-from eden_memory.namespaces.wiring import Installation, installation
 from eden_memory.placement import ORIGINAL, Placement
+from eden_memory.replay.installation import Installation, installation
+from eden_memory.replay.namespaces.dropping import drop as drop_namespace
+from eden_memory.replay.namespaces.dropping import placement_named
+from eden_memory.replay.namespaces.namespace_names import placement_of
+from eden_memory.replay.namespaces.switching import original_of, refuse_behind, switch
+from eden_memory.replay.namespaces.switching import rollback as back
+from eden_memory.replay.reform.reform_store import MongoReforms
 from eden_memory.schemas.documents import Namespace
 from eden_memory.settings import Settings
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from eden_memory.runtime.replay.rebuilding import Progress
+from eden_memory.replay.rebuild.rebuilding import Progress
 
 LINE_SECONDS = 5.0
 

@@ -11,12 +11,12 @@ import typer
 from rich.console import Console
 
 from eden_memory.cli.replay.progress import Shown
-from eden_memory.domain.replay.namespaces import checked
 from eden_memory.errors import EdenError
 from eden_memory.logs import warnings_only
-from eden_memory.namespaces.switching import switch
-from eden_memory.namespaces.verifying import SHOWN, Verdict, verify
-from eden_memory.namespaces.wiring import Installation, installation, rebuilding
+from eden_memory.replay.installation import Installation, installation, rebuilding
+from eden_memory.replay.namespaces.namespace_names import checked
+from eden_memory.replay.namespaces.switching import switch
+from eden_memory.replay.rebuild.verifying import SHOWN, Verdict, verify
 from eden_memory.settings import Settings
 from eden_memory.stages.process import run
 from eden_memory.task_ending import end

@@ -20,31 +20,31 @@ from eden_memory.assembly.handlers import MongoClient, models_of, settings_versi
 from eden_memory.cli.confirming import confirm
 from eden_memory.cli.memory.terminal import width
 from eden_memory.cli.replay import reform_shown as shown
-from eden_memory.cli.replay import reform_work
 from eden_memory.cli.replay.live import live_settings
 from eden_memory.cli.replay.reform_kept import to_be_set
-from eden_memory.cli.replay.reform_plan import Plan, plan, refuse_unpriced
 from eden_memory.cli.replay.reform_report import report
 from eden_memory.cli.replay.reform_settings import overridden, overrides_of, streams_of
-from eden_memory.cli.replay.reform_work import Work, own_settings
-from eden_memory.domain.reform.selection import whole
-from eden_memory.domain.replay.namespaces import checked, prefix_of
 from eden_memory.errors import EdenError
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.logs import warnings_only
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.given_ids import typed
-from eden_memory.mongo.reform.alone import alone
-from eden_memory.mongo.reform.reforms import MongoReforms
-from eden_memory.mongo.replay.live import MongoLive
-from eden_memory.mongo.replay.namespaces import MongoNamespaces
-from eden_memory.mongo.replay.restored import MongoRestored
-from eden_memory.namespaces.dropping import clear
-from eden_memory.namespaces.switching import switch
-from eden_memory.namespaces.wiring import Installation
 from eden_memory.placement import Placement
 from eden_memory.processors.pipeline import ATLAS_WRITER
+from eden_memory.replay.installation import Installation
+from eden_memory.replay.namespaces.dropping import clear
+from eden_memory.replay.namespaces.live_store import MongoLive
+from eden_memory.replay.namespaces.namespace_names import checked, prefix_of
+from eden_memory.replay.namespaces.namespace_store import MongoNamespaces
+from eden_memory.replay.namespaces.switching import switch
+from eden_memory.replay.reform import reform_assembly as reform_work
+from eden_memory.replay.reform.exclusive_store import alone
+from eden_memory.replay.reform.reform_assembly import Work, own_settings
+from eden_memory.replay.reform.reform_plan import Plan, plan, refuse_unpriced
+from eden_memory.replay.reform.reform_store import MongoReforms
+from eden_memory.replay.reform.selection import whole
+from eden_memory.replay.restore.restored_store import MongoRestored
 from eden_memory.schemas.documents import Namespace, Outcome, Placed, Reform, ReformAsked, Stream
 from eden_memory.settings import Settings
 from eden_memory.task_ending import heeding

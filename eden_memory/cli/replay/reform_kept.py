@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Iterable
 
 from eden_memory.cli.replay.reform_settings import overridden
-from eden_memory.domain.reform.placement import STREAMS
+from eden_memory.replay.reform.own_streams import STREAMS
 from eden_memory.schemas.documents import Override, ReformAsked, Stream
 from eden_memory.settings import Settings
 

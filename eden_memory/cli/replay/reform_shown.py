@@ -9,9 +9,9 @@ from rich.table import Table
 
 from eden_memory.cli.memory.terminal import line, plain
 from eden_memory.cli.replay.progress import BarOrLines
-from eden_memory.cli.replay.reform_plan import Plan
-from eden_memory.domain.reform.expected import total
-from eden_memory.domain.replay.applied import Applied, Settled
+from eden_memory.replay.reform.expected_cost import total
+from eden_memory.replay.reform.reform_plan import Plan
+from eden_memory.replay.user_edits.applied_edits import Applied, Settled
 from eden_memory.schemas.documents import Reform, ReformAsked, ReformCalls
 
 MOST_LISTED = 20

@@ -12,9 +12,9 @@ from eden_memory.kafka.connection import admin_config
 from eden_memory.kafka.group_offsets import commit
 from eden_memory.kafka.topics import load_topics
 from eden_memory.mongo.bson_ids import encode_id
-from eden_memory.mongo.replay.comparing import MongoComparing
 from eden_memory.processors import pipeline
-from eden_memory.runtime.replay.places import Places
+from eden_memory.replay.rebuild.document_comparing_store import MongoComparing
+from eden_memory.replay.rebuild.memory_topics import Places
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.settings import Settings
 from tests.integration.formation.obedient_model import obey

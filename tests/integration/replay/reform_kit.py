@@ -15,7 +15,7 @@ from eden_memory.kafka.topics import load_topics
 from eden_memory.models.calls import Tokens
 from eden_memory.placement import Placement
 from eden_memory.processors import pipeline
-from eden_memory.runtime.reform.quiet import Quiet
+from eden_memory.replay.reform.quiet import Quiet
 from eden_memory.settings import Settings
 from tests.integration.formation.obedient_model import obey
 from tests.integration.formation.running_system import System

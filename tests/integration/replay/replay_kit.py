@@ -11,10 +11,10 @@ from aiokafka import TopicPartition
 
 from eden_memory.forgotten import Mark
 from eden_memory.mongo.memory.forgetting_store import MongoForgettingStore
-from eden_memory.namespaces.verifying import Verdict, verify
-from eden_memory.namespaces.wiring import Installation, installation, rebuilding
-from eden_memory.runtime.replay.places import Places, behind
-from eden_memory.runtime.replay.rebuilding import Rebuilding
+from eden_memory.replay.installation import Installation, installation, rebuilding
+from eden_memory.replay.rebuild.memory_topics import Places, behind
+from eden_memory.replay.rebuild.rebuilding import Rebuilding
+from eden_memory.replay.rebuild.verifying import Verdict, verify
 from eden_memory.schemas.documents import Namespace, Place
 from eden_memory.schemas.events import Event, FactChanged, SessionClosed
 from eden_memory.schemas.scopes import Scope

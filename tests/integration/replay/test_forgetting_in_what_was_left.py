@@ -13,11 +13,11 @@ from aiokafka import TopicPartition
 
 from eden_memory.assembly import handlers
 from eden_memory.kafka import group_offsets as offsets
-from eden_memory.mongo.reform.reforms import MongoReforms
-from eden_memory.mongo.replay.neglected import neglected
-from eden_memory.namespaces.dropping import drop
-from eden_memory.namespaces.verifying import verify
-from eden_memory.namespaces.wiring import installation, rebuilding
+from eden_memory.replay.installation import installation, rebuilding
+from eden_memory.replay.namespaces.dropping import drop
+from eden_memory.replay.namespaces.undeleted_store import neglected
+from eden_memory.replay.rebuild.verifying import verify
+from eden_memory.replay.reform.reform_store import MongoReforms
 from eden_memory.settings import Settings
 from tests.integration.formation.commands import kill, start
 from tests.integration.formation.conftest import shared_settings as shared_settings  # noqa: PLC0414

@@ -10,11 +10,11 @@ import pytest
 from eden_memory.cli.replay.compared import Wanted, compared
 from eden_memory.errors import EdenError
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.reform.alone import alone
-from eden_memory.mongo.replay.live import MongoLive
-from eden_memory.namespaces.dropping import drop
-from eden_memory.namespaces.wiring import installation
 from eden_memory.placement import Placement
+from eden_memory.replay.installation import installation
+from eden_memory.replay.namespaces.dropping import drop
+from eden_memory.replay.namespaces.live_store import MongoLive
+from eden_memory.replay.reform.exclusive_store import alone
 from eden_memory.schemas.documents import Namespace
 from eden_memory.settings import Settings
 
@@ -88,7 +88,7 @@ async def test_what_a_command_is_forming_is_not_dropped(
     async with installation(settings) as at:
         await at.database["memory_namespaces"].insert_one({**document(JUNE, "filling"), "kind": "reform"})
         async with alone(at.database, at.settings.names, "june"):
-            monkeypatch.setattr("eden_memory.mongo.reform.alone.BUSY_SECONDS", 0.5)
+            monkeypatch.setattr("eden_memory.replay.reform.exclusive_store.BUSY_SECONDS", 0.5)
             with pytest.raises(EdenError, match="another command is forming june"):
                 await drop(at, "june")
         found = await at.namespaces.get("june")

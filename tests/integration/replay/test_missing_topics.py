@@ -14,8 +14,8 @@ from eden_memory.errors import EdenError
 from eden_memory.kafka.connection import admin_config
 from eden_memory.kafka.topic_admin import apply_topics
 from eden_memory.kafka.topics import load_topics
-from eden_memory.mongo.replay.lost import MongoLost
-from eden_memory.namespaces.wiring import Installation, installation, rebuilding
+from eden_memory.replay.installation import Installation, installation, rebuilding
+from eden_memory.replay.restore.lost_store import MongoLost
 from eden_memory.settings import Settings
 from tests.servers import wait_until
 

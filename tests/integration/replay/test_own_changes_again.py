@@ -3,11 +3,11 @@
 import pytest
 
 from eden_memory.domain.facts.fact_hash import fact_id
-from eden_memory.domain.replay.applied import Applied, Settled
-from eden_memory.domain.replay.report import Report
-from eden_memory.mongo.replay.telling import MongoTelling
-from eden_memory.runtime.replay.comparing import Comparing
-from eden_memory.runtime.replay.own_changes import apply_own_changes
+from eden_memory.replay.comparing.compared_text_store import MongoTelling
+from eden_memory.replay.comparing.comparing import Comparing
+from eden_memory.replay.comparing.report import Report
+from eden_memory.replay.user_edits.applied_edits import Applied, Settled
+from eden_memory.replay.user_edits.reapplying import apply_own_changes
 from eden_memory.settings import Settings
 from tests.integration.replay.two_memories import LIVE, TRIAL, TwoMemories
 from tests.integration.stages_on_servers import on_servers

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from eden_memory.domain.replay.namespaces import KINDS, stage_of
 from eden_memory.errors import EdenError
-from eden_memory.mongo.replay.comparing import MongoComparing
 from eden_memory.names import Names
-from eden_memory.namespaces.dropping import drop
-from eden_memory.namespaces.switching import original_of
-from eden_memory.namespaces.wiring import installation, rebuilding
+from eden_memory.replay.installation import installation, rebuilding
+from eden_memory.replay.namespaces.dropping import drop
+from eden_memory.replay.namespaces.namespace_names import KINDS, stage_of
+from eden_memory.replay.namespaces.switching import original_of
+from eden_memory.replay.rebuild.document_comparing_store import MongoComparing
 from eden_memory.schemas.events.base import Event
 from eden_memory.stages.control_store import MongoControls
 from eden_memory.stages.controls import Pause

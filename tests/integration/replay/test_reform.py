@@ -10,11 +10,11 @@ import pytest
 
 from eden_memory.app import system as app
 from eden_memory.assembly import handlers
-from eden_memory.cli.replay.reform_work import LIVE, STAGES
 from eden_memory.errors import EdenError
 from eden_memory.kafka.topics import load_topics
-from eden_memory.mongo.reform.reforms import MongoReforms
-from eden_memory.runtime.reform.quiet import Quiet
+from eden_memory.replay.reform.quiet import Quiet
+from eden_memory.replay.reform.reform_assembly import LIVE, STAGES
+from eden_memory.replay.reform.reform_store import MongoReforms
 from eden_memory.settings import Settings
 from tests.integration.formation.commands import kill, start
 from tests.integration.formation.conftest import shared_settings as shared_settings  # noqa: PLC0414

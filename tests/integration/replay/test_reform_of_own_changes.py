@@ -9,8 +9,8 @@ import pytest
 from eden_memory.assembly import handlers
 from eden_memory.assembly import tailer as source_tailing
 from eden_memory.cli.replay.compared import Wanted, compared
-from eden_memory.domain.replay.differing import Counts
 from eden_memory.mongo.source.requests import ask
+from eden_memory.replay.comparing.differing import Counts
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from tests.integration.formation.conftest import shared_settings as shared_settings  # noqa: PLC0414

@@ -8,9 +8,9 @@ import pytest
 
 from eden_memory.cli.replay.compared import Wanted, compared
 from eden_memory.domain.facts.fact_hash import fact_hash
-from eden_memory.domain.replay.differing import Counts
-from eden_memory.domain.replay.report import Report
 from eden_memory.mongo.documents import vector_of
+from eden_memory.replay.comparing.differing import Counts
+from eden_memory.replay.comparing.report import Report
 from tests.integration.replay.replay_kit import NAME, ReplayKit
 from tests.integration.stages_on_servers import PREFIX
 from tests.unit.dedup.dedup_kit import embedded

@@ -7,7 +7,7 @@ import pytest
 from bson import Decimal128
 
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.replay.session_calls import MongoSessionCalls
+from eden_memory.replay.comparing.session_call_store import MongoSessionCalls
 from eden_memory.settings import Settings
 from tests.names import NAMES
 

@@ -7,8 +7,8 @@ import pytest
 
 from eden_memory.app import system as app
 from eden_memory.kafka import group_offsets as offsets
-from eden_memory.namespaces.shadowing import shadowing
-from eden_memory.namespaces.wiring import installation, rebuilding
+from eden_memory.replay.installation import installation, rebuilding
+from eden_memory.replay.namespaces.standby_stages import shadowing
 from eden_memory.stages.stage import Delivery
 from tests.integration.replay.replay_kit import NAME, ReplayKit, ignored, told
 from tests.integration.stages.harness import running, until

@@ -20,12 +20,12 @@ from eden_memory.api.service import MemoryService
 from eden_memory.app import system as app
 from eden_memory.assembly.supervisor import Placed
 from eden_memory.errors import EdenError
-from eden_memory.namespaces.dropping import drop
-from eden_memory.namespaces.switching import rollback, switch
-from eden_memory.namespaces.verifying import verify
-from eden_memory.namespaces.wiring import Installation, installation, rebuilding
 from eden_memory.placement import ORIGINAL, Placement
 from eden_memory.processors import pipeline
+from eden_memory.replay.installation import Installation, installation, rebuilding
+from eden_memory.replay.namespaces.dropping import drop
+from eden_memory.replay.namespaces.switching import rollback, switch
+from eden_memory.replay.rebuild.verifying import verify
 from eden_memory.settings import Settings
 from tests.integration.formation.obedient_model import obey
 from tests.integration.formation.running_system import AGENT, MODEL_NAMES, System, fast, system, until

@@ -7,7 +7,6 @@ from typing import Any
 
 from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.domain.fence import Fence
-from eden_memory.domain.replay.own import Side
 from eden_memory.kafka.connection import admin_config
 from eden_memory.kafka.topic_admin import apply_topics
 from eden_memory.kafka.topics import Topics, load_topics
@@ -16,12 +15,13 @@ from eden_memory.mongo.memory.fact_search import MongoFactSearch
 from eden_memory.mongo.memory.forgotten import MongoForgetting
 from eden_memory.mongo.memory.memory_store import MongoMemoryStore
 from eden_memory.mongo.memory.streams import MongoStreams
-from eden_memory.mongo.replay.own_facts import side
 from eden_memory.names import Names
 from eden_memory.placement import Placement
 from eden_memory.processors import pipeline
 from eden_memory.processors.atlas_writer import AtlasWriter
 from eden_memory.processors.fact_dedup import FactDedup, Stores
+from eden_memory.replay.user_edits.edited_fact_store import side
+from eden_memory.replay.user_edits.user_edits import Side
 from eden_memory.schemas.events import REGISTRY
 from eden_memory.stages.answer_storing import storing
 from eden_memory.stages.call_records import accounted

@@ -10,10 +10,10 @@ import pytest
 
 from eden_memory import metrics
 from eden_memory.cli import cost
-from eden_memory.mongo.replay.namespaces import MongoNamespaces
 from eden_memory.mongo.spent import spent
 from eden_memory.mongo.usage.budgets import MongoBudgets
 from eden_memory.mongo.usage.usage_store import MongoUsage
+from eden_memory.replay.namespaces.namespace_store import MongoNamespaces
 from eden_memory.schemas.documents import Namespace
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.settings import Settings

@@ -13,13 +13,13 @@ from rich.console import Console
 
 from eden_memory.cli import keys, sessions, topics
 from eden_memory.cli.memory.terminal import console, show_table, width
-from eden_memory.cli.replay.reform_plan import Plan
 from eden_memory.cli.replay.reform_shown import estimated
 from eden_memory.cli.replay.report_view import show
-from eden_memory.domain.reform.expected import Expecting, Pricing
-from eden_memory.domain.reform.recorded import Recorded
-from eden_memory.domain.replay.report import Report, Spent
 from eden_memory.kafka.topics import Topics, load_topics
+from eden_memory.replay.comparing.report import Report, Spent
+from eden_memory.replay.reform.expected_cost import Expecting, Pricing
+from eden_memory.replay.reform.recorded_cost import Recorded
+from eden_memory.replay.reform.reform_plan import Plan
 from eden_memory.schemas.documents import ApiKey, ReformAsked, ReformCalls
 from eden_memory.settings import Settings
 

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eden_memory.domain.facts.fact_hash import fact_hash
-from eden_memory.domain.replay.differing import Counts, Told
-from eden_memory.domain.replay.likeness import WORDS
-from eden_memory.domain.replay.report import KINDS, Report
-from eden_memory.domain.replay.told import ScopeSeen, Texts
-from eden_memory.runtime.replay import comparing as module
-from eden_memory.runtime.replay.comparing import Comparing
+from eden_memory.replay.comparing import comparing as module
+from eden_memory.replay.comparing.compared_texts import ScopeSeen, Texts
+from eden_memory.replay.comparing.comparing import Comparing
+from eden_memory.replay.comparing.differing import Counts, Told
+from eden_memory.replay.comparing.likeness import WORDS
+from eden_memory.replay.comparing.report import KINDS, Report
 from tests.unit.dedup.dedup_kit import embedded
 
 WORD = st.sampled_from(

@@ -6,10 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.domain.replay.content import NOT_CONTENT, Sum, difference, digest, filled, says_something
-from eden_memory.domain.replay.namespaces import prefix_of
 from eden_memory.errors import EdenError
 from eden_memory.names import MEMORY
+from eden_memory.replay.namespaces.namespace_names import prefix_of
+from eden_memory.replay.rebuild.document_content import (
+    NOT_CONTENT,
+    Sum,
+    difference,
+    digest,
+    filled,
+    says_something,
+)
 from eden_memory.schemas.documents import DOCUMENTS
 
 VALUES = st.recursive(

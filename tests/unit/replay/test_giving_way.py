@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from eden_memory.runtime.reform.giving_way import HANDLERS, STILL_SECONDS, GivingWay
+from eden_memory.replay.reform.throttling import HANDLERS, STILL_SECONDS, GivingWay
 from eden_memory.stages.slots import Slots
 from tests.unit.replay.test_reform_planning import Servers, feeding, requests, window
 
@@ -66,7 +66,7 @@ async def test_a_reform_of_few_windows_is_given_no_more_than_it_asked_for() -> N
 async def test_beside_live_that_always_works_every_window_is_formed_all_the_same(
     room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eden_memory.runtime.reform.feeding.LOOK_SECONDS", 0)
+    monkeypatch.setattr("eden_memory.replay.reform.feeding.LOOK_SECONDS", 0)
     servers = Servers(slow=2)
     work = feeding(servers, 5, None)
     work.room = lambda: room

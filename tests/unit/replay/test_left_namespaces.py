@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from eden_memory.doctor.mongodb import judge_namespaces
-from eden_memory.domain.replay.namespaces import neglected
 from eden_memory.placement import Placement
+from eden_memory.replay.namespaces.namespace_names import neglected
 from eden_memory.schemas.documents import Namespace
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eden_memory.domain.replay import matching
-from eden_memory.domain.replay.matching import Floats, Held, Pair, best_first
+from eden_memory.replay.comparing import matching
+from eden_memory.replay.comparing.matching import Floats, Held, Pair, best_first
 
 LEAST = 0.8
 

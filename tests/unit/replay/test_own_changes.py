@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from eden_memory.domain.facts.fact_hash import fact_hash
 from eden_memory.domain.facts.known_facts import KnownFact
-from eden_memory.domain.replay.own import ENDED, REWORDED, OwnChange, own_change
-from eden_memory.domain.replay.settling import (
+from eden_memory.replay.user_edits.reapplying_rules import (
     COMMAND,
     SAID_AGAIN,
     Likely,
@@ -20,6 +19,7 @@ from eden_memory.domain.replay.settling import (
     command_of,
     in_order,
 )
+from eden_memory.replay.user_edits.user_edits import ENDED, REWORDED, OwnChange, own_change
 from eden_memory.schemas.documents import Fact, FactVersion
 from eden_memory.schemas.events import CommandRef
 from tests.unit.dedup.dedup_kit import ANA, at, source

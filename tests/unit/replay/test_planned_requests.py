@@ -2,8 +2,8 @@
 
 import pytest
 
-from eden_memory.cli.replay.reform_plan import request_of
 from eden_memory.kafka.record import Headers, Record
+from eden_memory.replay.reform.reform_plan import request_of
 from eden_memory.schemas.events import Event
 from eden_memory.stages.codec import record_of
 from tests.unit.replay.test_reform_planning import NOW, request, window

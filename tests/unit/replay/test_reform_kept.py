@@ -2,7 +2,7 @@
 
 from eden_memory.cli.replay.reform_kept import to_be_set
 from eden_memory.cli.replay.reform_settings import overridden, overrides_of
-from eden_memory.cli.replay.reform_work import own_settings
+from eden_memory.replay.reform.reform_assembly import own_settings
 from eden_memory.schemas.documents import ReformAsked
 from eden_memory.settings import MemorySettings, Settings
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.domain.reform.expected import Expecting, Pricing
-from eden_memory.domain.reform.recorded import Calls, recorded
-from eden_memory.domain.reform.selection import PlannedWindow
 from eden_memory.failures import ProviderError
 from eden_memory.models.asking.capped import Capped
-from eden_memory.runtime.reform.money import Money
+from eden_memory.replay.reform.expected_cost import Expecting, Pricing
+from eden_memory.replay.reform.recorded_cost import Calls, recorded
+from eden_memory.replay.reform.reform_budget import Money
+from eden_memory.replay.reform.selection import PlannedWindow
 from eden_memory.schemas.documents import Answer
 from eden_memory.schemas.events import ModelCalled
 from tests.calls import called
@@ -156,7 +156,7 @@ async def test_only_what_would_be_paid_for_needs_room() -> None:
 async def test_a_reform_ends_at_the_cap_though_what_is_left_never_gets_quiet(
     at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eden_memory.runtime.reform.feeding.LOOK_SECONDS", 0)
+    monkeypatch.setattr("eden_memory.replay.reform.feeding.LOOK_SECONDS", 0)
     servers, never = Servers(slow=1), asyncio.Event()
     work = feeding(servers, at_once, Decimal(1))
     windows: list[PlannedWindow] = [window(session, 1, session) for session in range(2)]

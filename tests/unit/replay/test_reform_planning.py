@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.cli.replay.reform_plan import _asks, cut_anew  # pyright: ignore[reportPrivateUsage]
 from eden_memory.cli.replay.reform_settings import overridden, overrides_of, streams_of
-from eden_memory.domain.reform.expected import Expecting, Pricing, Reuse, total
-from eden_memory.domain.reform.recorded import Calls, RecordedRow, recorded
-from eden_memory.domain.reform.reuse import ALL, reuse
-from eden_memory.domain.reform.selection import PlannedWindow, in_order, planned
 from eden_memory.domain.windows.window_request import StoredWindow
 from eden_memory.domain.windows.windows import Closed
 from eden_memory.errors import EdenError
-from eden_memory.runtime.reform.feeding import Feeding
-from eden_memory.runtime.reform.money import Money
+from eden_memory.replay.reform.expected_cost import Expecting, Pricing, Reuse, total
+from eden_memory.replay.reform.feeding import Feeding
+from eden_memory.replay.reform.recorded_cost import Calls, RecordedRow, recorded
+from eden_memory.replay.reform.reform_budget import Money
+from eden_memory.replay.reform.reform_plan import _asks, cut_anew  # pyright: ignore[reportPrivateUsage]
+from eden_memory.replay.reform.reuse import ALL, reuse
+from eden_memory.replay.reform.selection import PlannedWindow, in_order, planned
 from eden_memory.schemas.documents import ReformAsked
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.scopes import Scope
@@ -211,7 +211,7 @@ def feeding(servers: Servers, at_once: int, cap: Decimal | None) -> Feeding:
 async def test_every_window_is_fed_once_in_order_and_never_more_than_so_many(
     at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eden_memory.runtime.reform.feeding.LOOK_SECONDS", 0)
+    monkeypatch.setattr("eden_memory.replay.reform.feeding.LOOK_SECONDS", 0)
     servers = Servers(slow=2)
     work = feeding(servers, at_once, None)
     windows = [window(session, seq, seq) for session in range(3) for seq in (1, 2, 3)]
@@ -229,7 +229,7 @@ async def test_every_window_is_fed_once_in_order_and_never_more_than_so_many(
 
 
 async def test_at_the_cap_it_stops_and_goes_on_with_a_higher_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eden_memory.runtime.reform.feeding.LOOK_SECONDS", 0)
+    monkeypatch.setattr("eden_memory.replay.reform.feeding.LOOK_SECONDS", 0)
     servers = Servers(slow=1)
     windows = [window(session, 1, session) for session in range(9)]
     work = feeding(servers, 3, 4 * USD * 5)

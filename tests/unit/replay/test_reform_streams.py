@@ -1,7 +1,7 @@
 """A reform with streams of its own: recorded windows get its shards, and lose what it switches off."""
 
-from eden_memory.domain.reform.shards import with_streams
 from eden_memory.domain.windows.windows import Limits
+from eden_memory.replay.reform.shards import with_streams
 from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.scopes import Scope

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from eden_memory.domain.replay.restored import Restored
-from eden_memory.domain.replay.restoring import Selection
 from eden_memory.domain.windows.participants import SessionFacts
 from eden_memory.domain.windows.trigger import StoredMessage
 from eden_memory.domain.windows.windows import Limits
-from eden_memory.runtime.replay.gathered import Gathered
-from eden_memory.runtime.replay.giving import Giving
-from eden_memory.runtime.replay.restoring import EVERYTHING, every_window
-from eden_memory.runtime.replay.taking import Taking
+from eden_memory.replay.restore.restore_file import Gathered
+from eden_memory.replay.restore.restore_reader import Taking
+from eden_memory.replay.restore.restore_rules import Selection
+from eden_memory.replay.restore.restore_writer import Giving
+from eden_memory.replay.restore.restored import Restored
+from eden_memory.replay.restore.restoring import EVERYTHING, every_window
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.stages.stage import Delivery
 from tests.unit.formation_trigger.memory_store import MemoryStore

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.runtime.replay.sweeping import tombstones_alone
+from eden_memory.replay.namespaces.tombstone_writer import tombstones_alone
 from eden_memory.stages.stage import Decision, Delivery
 from tests.unit.projection.memory_histories import delivered, fact, tombstone
 

@@ -1,1 +1,0 @@
-"""Memory anew: namespaces, and what makes two memories equal."""

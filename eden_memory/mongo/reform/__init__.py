@@ -1,1 +1,0 @@
-"""What is stored of reforms, and read for them."""

@@ -1,0 +1,1 @@
+"""Namespaces and the live pointer; rebuild, restore, reform, comparing."""

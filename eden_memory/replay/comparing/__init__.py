@@ -1,0 +1,1 @@
+"""Two memories compared by meaning."""

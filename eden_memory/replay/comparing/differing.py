@@ -1,0 +1,141 @@
+"""How the texts of one scope differ between two memories: the same, in other words, added, lost. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import nlargest
+from operator import attrgetter
+from typing import TypeVar
+
+from eden_memory.replay.comparing.matching import Pair
+from eden_memory.replay.comparing.word_diff import Run, shortened, word_diff, words_changed
+
+T = TypeVar("T", "Told", "Changed")
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A fact or reflection; a blob's id is its scope key."""
+
+    id: str
+    text: str
+
+    @property
+    def words(self) -> int:
+        """How many."""
+        return len(self.text.split())
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The same in other words."""
+
+    live: Told
+    shadow: Told
+    similarity: float | None
+    """(1 + cosine) / 2; None for blobs, of which a scope has one."""
+    runs: tuple[Run, ...]
+
+    @property
+    def words(self) -> int:
+        """How many are gone or new."""
+        return words_changed(self.runs)
+
+    @classmethod
+    def of(cls, live: Told, shadow: Told, similarity: float | None = None) -> "Changed":
+        """With the words that differ."""
+        return cls(live, shadow, similarity, tuple(shortened(word_diff(live.text, shadow.text))))
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many texts."""
+
+    same: int = 0
+    changed: int = 0
+    added: int = 0
+    lost: int = 0
+
+    def __add__(self, other: "Counts") -> "Counts":
+        return Counts(
+            self.same + other.same,
+            self.changed + other.changed,
+            self.added + other.added,
+            self.lost + other.lost,
+        )
+
+    @property
+    def differing(self) -> int:
+        """All but the same."""
+        return self.changed + self.added + self.lost
+
+
+@dataclass(frozen=True, slots=True)
+class Differing:
+    """The texts of one kind in one scope; of each list only the largest differences."""
+
+    counts: Counts = field(default_factory=Counts)
+    words: int = 0
+    """How many differ, in all texts."""
+    changed: tuple[Changed, ...] = ()
+    added: tuple[Told, ...] = ()
+    lost: tuple[Told, ...] = ()
+    by: str | None = None
+    """By what they were matched: an embedding model, or `words`; None: there was nothing to match."""
+
+
+def differing(
+    same: int,
+    live: Sequence[Told],
+    shadow: Sequence[Told],
+    pairs: Iterable[Pair],
+    by: str | None,
+    most: int | None,
+) -> Differing:
+    """What is left of both once equal texts are set aside, and the pairs of it; `most` None: all are listed."""
+    matched = list(pairs)
+    changed = [Changed.of(live[one.left], shadow[one.right], one.similarity) for one in matched]
+    lost = _without(live, {one.left for one in matched})
+    added = _without(shadow, {one.right for one in matched})
+    return Differing(
+        counts=Counts(same, len(changed), len(added), len(lost)),
+        words=sum(one.words for one in (*changed, *added, *lost)),
+        changed=_largest(changed, most),
+        added=_largest(added, most),
+        lost=_largest(lost, most),
+        by=by,
+    )
+
+
+def blobs_differing(scope_key: str, live: str | None, shadow: str | None) -> Differing:
+    """Of one scope's blob."""
+    if live is None and shadow is None:
+        return Differing()
+    if live is None:
+        told = Told(scope_key, shadow or "")
+        return Differing(Counts(added=1), told.words, added=(told,))
+    if shadow is None:
+        told = Told(scope_key, live)
+        return Differing(Counts(lost=1), told.words, lost=(told,))
+    if live.split() == shadow.split():
+        return Differing(Counts(same=1))
+    changed = Changed.of(Told(scope_key, live), Told(scope_key, shadow))
+    return Differing(Counts(changed=1), changed.words, changed=(changed,))
+
+
+def set_aside(
+    live: Mapping[str, Told], shadow: Mapping[str, Told]
+) -> tuple[int, list[tuple[str, Told]], list[tuple[str, Told]]]:
+    """How many say the very same, and what is left of both with its key, in the order of the keys."""
+    common = live.keys() & shadow.keys()
+    left, right = ([(key, side[key]) for key in sorted(side.keys() - common)] for side in (live, shadow))
+    return len(common), left, right
+
+
+def _without(told: Sequence[Told], places: set[int]) -> list[Told]:
+    return [one for place, one in enumerate(told) if place not in places]
+
+
+def _largest(found: Iterable[T], most: int | None) -> tuple[T, ...]:
+    """The first of equals comes first."""
+    size = attrgetter("words")
+    return tuple(sorted(found, key=size, reverse=True) if most is None else nlargest(most, found, key=size))

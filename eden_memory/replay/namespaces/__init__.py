@@ -1,0 +1,1 @@
+"""Namespaces, the live pointer, and what runs for standby namespaces."""

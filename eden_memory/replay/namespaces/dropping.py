@@ -1,0 +1,152 @@
+"""Drops a namespace: nothing uses it any more, then its groups, collections and, with its last one, topics go."""
+
+import asyncio
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVariableType]
+
+from eden_memory.errors import EdenError
+from eden_memory.kafka.topics import Topics
+from eden_memory.names import FORMING, MEMORY
+from eden_memory.placement import ORIGINAL, SHARED_PROGRAMS, WRITING, Placement
+from eden_memory.replay.installation import Installation, forget_group
+from eden_memory.replay.namespaces.namespace_names import WRITER, checked, placement_of, sweeping_of, unknown
+from eden_memory.replay.namespaces.switching import keep_original
+from eden_memory.replay.rebuild.memory_topics import remove_group
+from eden_memory.replay.reform.exclusive_store import alone
+from eden_memory.replay.reform.own_streams import STREAMS, OwnStreams
+from eden_memory.replay.reform.reform_store import MongoReforms
+from eden_memory.replay.restore.restored_store import MongoRestored
+from eden_memory.schemas.documents import Namespace
+
+NOTICE_SECONDS = 2.5
+"""A command that fills a namespace looks every second whether it is dropped."""
+LEAVE_SECONDS = 20.0
+"""Running processes notice within a second that they are to leave; one that was killed counts for ten more."""
+PAUSE_SECONDS = 0.5
+TOPIC_SECONDS = 30
+GONE = KafkaError.UNKNOWN_TOPIC_OR_PART  # pyright: ignore
+
+
+async def drop(at: Installation, name: str) -> None:
+    """Safe to repeat. EdenError where it is live, is not there, or somebody goes on reading for it, or forms it."""
+    placement, found = await placement_named(at, name), await at.namespaces.get(name)
+    if found is not None and found.kind == "reform":
+        async with alone(at.database, at.settings.names, name):
+            await _drop(at, placement, found)
+    else:
+        await _drop(at, placement, found)
+
+
+async def _drop(at: Installation, placement: Placement, found: Namespace | None) -> None:
+    filling = found if found is not None and found.state == "filling" else None
+    if filling is not None and filling.kind == "rebuild":  # by a command, which is not to be interrupted
+        await asyncio.to_thread(remove_group, at.admin, filling.group)
+    if placement.memory == ORIGINAL:
+        await keep_original(at)
+    await at.live.give_up(placement)
+    if filling is not None:  # or it has begun just now, and is in no group yet
+        await asyncio.sleep(NOTICE_SECONDS)
+    last = placement.pipeline not in await _pipelines(at, placement)
+    for group in _groups(at.topics(placement), last=last):
+        await _left(at, placement, group)
+    if last:
+        await asyncio.to_thread(_remove_topics, at.admin, _own(at.topics(placement)))
+    names = placement.names(at.settings.mongodb.prefix)
+    for short in sorted({*MEMORY, *(FORMING if last else ())}):
+        await at.database.drop_collection(names[short])
+    await _forget_reform(at, placement)
+    # a rebuild of a namespace keeps its pauses under its own prefix
+    if placement.memory != placement.pipeline:
+        await at.database.drop_collection(at.memory_prefix(placement) + "controls")
+    if placement.memory != ORIGINAL:
+        await at.namespaces.remove(placement.memory)
+
+
+async def clear(at: Installation, placement: Placement) -> None:
+    """Away with what a pipeline of this name has left behind, whose document was lost with MongoDB.
+
+    EdenError while somebody reads in one of its groups.
+    """
+    topics = at.topics(placement)
+    if names := await asyncio.to_thread(_there, at.admin, _own(topics)):
+        for group in _groups(topics, last=True):
+            await forget_group(at, placement, group)
+        await asyncio.to_thread(_remove_topics, at.admin, names)
+    for short in sorted({*MEMORY, *FORMING}):
+        await at.database.drop_collection(placement.names(at.settings.mongodb.prefix)[short])
+
+
+async def _forget_reform(at: Installation, placement: Placement) -> None:
+    """What only reforms have: streams of their own, what was asked, the note that the trigger's state is made."""
+    prefix = at.settings.mongodb.prefix
+    reforms = MongoReforms(at.database, prefix)
+    if await reforms.get(placement.memory) is not None:
+        own = OwnStreams(placement.memory, placement.pipeline).names(prefix)
+        await at.database.drop_collection(own[STREAMS])
+        await MongoRestored(at.database, own).forget()
+        await reforms.remove(placement.memory)
+
+
+async def placement_named(at: Installation, name: str) -> Placement:
+    """Where it is; an EdenError where there is none of this name."""
+    if name == ORIGINAL:
+        return Placement()
+    found = await at.namespaces.get(checked(name))
+    if found is None:
+        raise unknown(name)
+    return placement_of(found)
+
+
+async def _pipelines(at: Installation, without: Placement) -> set[str]:
+    """Of all other namespaces that are there, live among them."""
+    known = await at.namespaces.all()
+    there = {placement_of(one) for one in known if one.state != "dropped"} | {await at.live.placement()}
+    if all(one.id != ORIGINAL for one in known):
+        there.add(Placement())
+    return {one.pipeline for one in there if one != without}
+
+
+def _groups(topics: Topics, *, last: bool) -> list[str]:
+    """Its own: its writer's and its reader's; with the pipeline, all of that."""
+    programs = [one for one, program in topics.file.programs.items() if not program.later]
+    own = [one for one in programs if one in WRITING or (last and one not in SHARED_PROGRAMS)]
+    return [sweeping_of(topics.group(WRITER)), *(topics.group(one) for one in own)]
+
+
+async def _left(at: Installation, of: Placement, group: str) -> None:
+    """Remove a group, once all have left it."""
+    clock = asyncio.get_running_loop().time
+    until = clock() + LEAVE_SECONDS
+    while True:
+        try:
+            await forget_group(at, of, group)
+        except EdenError:
+            if clock() > until:
+                raise
+            await asyncio.sleep(PAUSE_SECONDS)
+        else:
+            return
+
+
+def _own(topics: Topics) -> list[str]:
+    """The topics that no other pipeline has, with their dead letters."""
+    shared = {topics.name(short) for short, one in topics.file.topics.items() if one.shared}
+    return [one.name for one in topics if one.name not in shared and one.dead_of not in shared]
+
+
+def _there(config: dict[str, Any], names: list[str]) -> list[str]:
+    admin: Any = AdminClient({**config, "log_level": 0})
+    there = admin.list_topics(timeout=TOPIC_SECONDS).topics
+    return [name for name in names if name in there]
+
+
+def _remove_topics(config: dict[str, Any], names: list[str]) -> None:
+    admin: Any = AdminClient({**config, "log_level": 0})
+    for removal in admin.delete_topics(names, operation_timeout=TOPIC_SECONDS).values():
+        try:
+            removal.result(TOPIC_SECONDS)
+        except KafkaException as error:
+            if error.args[0].code() != GONE:
+                raise

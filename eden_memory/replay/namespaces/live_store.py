@@ -1,0 +1,148 @@
+"""`<prefix>live`: the pointer to the namespace that is read and formed now, moved atomically, followed by all."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import Any
+
+from pymongo import ReadPreference
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import DuplicateKeyError, PyMongoError
+from pymongo.read_concern import ReadConcern
+from pymongo.write_concern import WriteConcern
+
+from eden_memory.errors import EdenError
+from eden_memory.logs import LibraryLogger
+from eden_memory.placement import ORIGINAL, Placement
+from eden_memory.replay.namespaces.namespace_names import READY
+from eden_memory.schemas.documents import Live, Namespace
+
+log = LibraryLogger()
+
+Row = dict[str, Any]
+KEY = "live"
+AWAIT_MS = 500
+SILENT_SECONDS = 3.0
+"""A server that does not even say that nothing happened for so long is taken for gone."""
+AGAIN_SECONDS = 0.5
+
+
+class MongoLive:
+    """The pointer of one installation; `prefix` is the installation's."""
+
+    def __init__(self, database: AsyncDatabase[Row], prefix: str) -> None:
+        self._client = database.client
+        durable: dict[str, Any] = {
+            "read_preference": ReadPreference.PRIMARY,
+            "read_concern": ReadConcern("majority"),
+            "write_concern": WriteConcern("majority", j=True),
+        }
+        self._live = database.get_collection(prefix + Live.COLLECTION, **durable)
+        self._namespaces = database.get_collection(prefix + Namespace.COLLECTION, **durable)
+
+    async def read(self) -> Live | None:
+        """The document; None: nothing but the original was ever live."""
+        row = await self._live.find_one({"_id": KEY})
+        return None if row is None else Live.model_validate(row, strict=False, extra="ignore")
+
+    async def placement(self) -> Placement:
+        """What is live."""
+        return placed(await self.read())
+
+    async def switch(self, to: Placement, expected: Placement, handover: str | None = None) -> None:
+        """Make `to` live if `expected` still is: of several at once, one wins.
+
+        `handover`: the group of schemas.documents.Live. EdenError for the others, and where `to` is no namespace
+        that has caught up.
+        """
+        async with self._client.start_session() as session:
+            await session.with_transaction(lambda one: self._switch(to, expected, handover, one))
+
+    async def handed_over(self, handover: str) -> None:
+        """All is announced that came with the switch."""
+        await self._live.update_one({"_id": KEY, "handover": handover}, {"$set": {"handover": None}})
+
+    async def give_up(self, placement: Placement) -> None:
+        """Note that a namespace is dropped from now on; an EdenError where it is live, or becomes so just now."""
+        async with self._client.start_session() as session:
+            await session.with_transaction(lambda one: self._give_up(placement, one))
+
+    async def _give_up(self, placement: Placement, session: AsyncClientSession) -> None:
+        """Its document is written by a switch, too: the two exclude each other."""
+        dropped = {"$set": {"state": "dropped"}}
+        await self._namespaces.update_one({"_id": placement.memory}, dropped, session=session)
+        row = await self._live.find_one({"_id": KEY}, session=session)
+        if (ORIGINAL if row is None else row["memory"]) == placement.memory:
+            raise EdenError(f"{placement.memory} is live and stays", "Switch to another namespace first.")
+
+    async def _switch(
+        self, to: Placement, expected: Placement, handover: str | None, session: AsyncClientSession
+    ) -> None:
+        now = datetime.now(UTC)
+        await self._claim(to, now, session)
+        moved = {
+            "$set": {
+                "memory": to.memory,
+                "pipeline": to.pipeline,
+                "previous": {"memory": expected.memory, "pipeline": expected.pipeline},
+                "switched_at": now,
+                "handover": handover,
+            },
+            "$inc": {"revision": 1},
+        }
+        query = {"_id": KEY, "memory": expected.memory, "pipeline": expected.pipeline}
+        try:
+            found = await self._live.update_one(query, moved, upsert=expected == Placement(), session=session)
+        except DuplicateKeyError:  # something else is live
+            found = None
+        if found is None or not (found.matched_count or found.upserted_id):
+            raise EdenError(
+                f"{expected.memory} is no longer live: nothing was switched",
+                "Look with `eden namespace list`, and switch again if it is still what you want.",
+            )
+
+    async def _claim(self, to: Placement, now: datetime, session: AsyncClientSession) -> None:
+        """Write to its document, so that dropping it at the same time and this exclude each other."""
+        query = {"_id": to.memory, "pipeline": to.pipeline, "state": {"$in": READY}}
+        found = await self._namespaces.update_one(query, {"$set": {"switched_at": now}}, session=session)
+        if found.matched_count or (to == Placement() and not await self._known(session)):
+            return
+        raise EdenError(
+            f"{to.memory} cannot be made live: it is filling, dropped, or not there",
+            f"eden namespace show {to.memory}",
+        )
+
+    async def _known(self, session: AsyncClientSession) -> bool:
+        return await self._namespaces.find_one({"_id": ORIGINAL}, session=session) is not None
+
+    async def changes(self) -> AsyncGenerator[Placement]:
+        """What is live, and then what else each time; never the same twice in a row. Until it is closed."""
+        last: Placement | None = None
+        while True:
+            try:
+                async with aclosing(self._watched()) as watched:
+                    async for now in watched:
+                        if now != last:
+                            yield now
+                        last = now
+            except (PyMongoError, TimeoutError) as error:
+                log.warning("what is live is asked for again: the stream broke", reason=type(error).__name__)
+            await asyncio.sleep(AGAIN_SECONDS)
+
+    async def _watched(self) -> AsyncGenerator[Placement]:
+        async with asyncio.timeout(SILENT_SECONDS * 4):
+            stream = await self._live.watch(max_await_time_ms=AWAIT_MS)
+        async with stream:
+            yield await self.placement()
+            while stream.alive:
+                async with asyncio.timeout(SILENT_SECONDS):
+                    event = await stream.try_next()
+                if event is not None:
+                    yield await self.placement()
+
+
+def placed(live: Live | None) -> Placement:
+    """What the document says."""
+    return Placement() if live is None else Placement(live.memory, live.pipeline)

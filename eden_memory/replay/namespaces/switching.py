@@ -1,0 +1,195 @@
+"""Makes another namespace live: ready in every respect first, then by one write that all who follow hear of."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from uuid import uuid4
+
+from aiokafka import TopicPartition
+
+from eden_memory.assembly.mongo_setup import set_up
+from eden_memory.errors import EdenError
+from eden_memory.kafka import group_offsets as offsets
+from eden_memory.models.embeddings import local_embedder
+from eden_memory.models.providers.catalogue import embedding_model
+from eden_memory.mongo.memory.reembedding import refuse_another_model
+from eden_memory.mongo.setup import search_indexes
+from eden_memory.placement import ORIGINAL, Placement
+from eden_memory.processors.pipeline import FORGETTING
+from eden_memory.replay.installation import Installation
+from eden_memory.replay.namespaces.namespace_names import READY, WRITER, placement_of, unknown
+from eden_memory.replay.rebuild.memory_topics import Places, behind, remove_group
+from eden_memory.replay.reform.reform_store import MongoReforms
+from eden_memory.replay.reform.selection import whole
+from eden_memory.schemas.documents import Fact, Namespace, Place
+
+LEVEL_SECONDS = 0.3
+"""The writer has what was there so long ago: nothing is left at the moment of the switch."""
+BUSY_SECONDS, BUSY_LEVEL_SECONDS = 10.0, 2.0
+"""Where new records come all the time it is never quite so: after so long, so much is let pass."""
+PATIENCE_SECONDS = 30.0
+LOOK_SECONDS = 0.1
+INDEX_SECONDS = 600.0
+
+
+async def switch(at: Installation, name: str, *, part: bool = False) -> Placement:
+    """Make a namespace live; what was live before. EdenError where it is filling, dropped, behind, or live already,
+    where its vectors are of another model than is configured, and where something else was made live meanwhile.
+    `part`: also a reform of a part of what there is."""
+    expected = await at.live.placement()
+    to = await _usable(at, name, expected)
+    if not part:
+        await _refuse_part(at, name)
+    await _refuse_other_vectors(at, to)
+    await keep_original(at)
+    await _prepare(at, expected, to)
+    handover = await _handover(at, expected, to)
+    try:
+        if expected.pipeline != to.pipeline:
+            # What live has been told to forget is no longer there when it is live.
+            await _level(at, to, FORGETTING)
+        await _level(at, to, WRITER)
+        await at.live.switch(to, expected, handover)
+    except BaseException:
+        if handover is not None:
+            await asyncio.to_thread(remove_group, at.admin, handover)
+        raise
+    return expected
+
+
+async def rollback(at: Installation) -> tuple[Placement, Placement]:
+    """Make live again what was live before: what was live until now, and what is. Errors as of :func:`switch`."""
+    live = await at.live.read()
+    if live is None or live.previous is None:
+        raise EdenError("nothing else was ever live", "eden namespace list")
+    was = await switch(at, live.previous.memory, part=True)
+    return was, await at.live.placement()
+
+
+async def keep_original(at: Installation) -> None:
+    """A document for the original: from now on it is a namespace like the others."""
+    await at.namespaces.made(original_of(at))
+
+
+def original_of(at: Installation) -> Namespace:
+    """As it is described while it is live, or was never left."""
+    prefix, placement = at.settings.mongodb.prefix, Placement()
+    return Namespace(
+        id=ORIGINAL,
+        kind="original",
+        prefix=prefix,
+        group=at.topics(placement).group(WRITER),
+        source=prefix,
+        places=(),
+        state="caught_up",
+        created_at=datetime.now(UTC),
+    )
+
+
+async def _usable(at: Installation, name: str, live: Placement) -> Placement:
+    found = await at.namespaces.get(name)
+    if found is None and name != ORIGINAL:
+        raise unknown(name)
+    to = Placement() if found is None else placement_of(found)
+    if to == live:
+        raise EdenError(f"{name} is live already", "eden namespace list")
+    if found is not None and found.state not in READY:
+        raise EdenError(f"{name} is {found.state}", f"eden namespace show {name}")
+    return to
+
+
+async def _refuse_part(at: Installation, name: str) -> None:
+    reform = await MongoReforms(at.database, at.settings.mongodb.prefix).get(name)
+    if reform is not None and not whole(reform.asked):
+        raise EdenError(
+            f"{name} holds nothing but what was formed of a part of all conversations",
+            f"All other memory would be missing. Switch all the same: eden reform {name} --switch --accept.",
+        )
+
+
+async def refuse_behind(at: Installation, name: str) -> None:
+    """An EdenError for a reform: what came since it was formed is caught up by its own command."""
+    reform = await MongoReforms(at.database, at.settings.mongodb.prefix).get(name)
+    if reform is not None:
+        since = "" if reform.caught_up_at is None else f" after {reform.caught_up_at:%Y-%m-%d %H:%M} UTC"
+        raise EdenError(
+            f"{name} is a reform: what was written and changed{since} is not in it yet",
+            f"Catch up and switch: eden reform {name} --switch. As it is, chat formed later: --as-it-is.",
+        )
+
+
+async def _refuse_other_vectors(at: Installation, to: Placement) -> None:
+    """Its fact-dedup would refuse to run: nothing more would be formed."""
+    model = embedding_model(at.settings)
+    names = to.names(at.settings.mongodb.prefix)
+    try:
+        await refuse_another_model(at.database, names, local_embedder.MODEL if model is None else model.name)
+    except EdenError as error:
+        raise EdenError(
+            f"{to.memory}: {error.what}",
+            "Stop `eden run`, set EDEN_EMBEDDER and EDEN_MODELS_EMBEDDINGS to what made its vectors, switch with "
+            "the same settings, and start it again.",
+        ) from None
+
+
+async def _prepare(at: Installation, live: Placement, to: Placement) -> None:
+    """Collections, indexes and validators; search indexes where live has them."""
+    settings = at.settings.placed(to)
+    await set_up(at.database, settings.names)
+    theirs = await search_indexes.found(at.database[live.names(settings.mongodb.prefix)[Fact.COLLECTION]])
+    if dimensions := search_indexes.dimensions_of(theirs or ()):
+        facts = at.database[settings.names[Fact.COLLECTION]]
+        await search_indexes.make(facts, dimensions)
+        await search_indexes.wait_until_queryable(facts, INDEX_SECONDS)
+
+
+async def _handover(at: Installation, live: Placement, to: Placement) -> str | None:
+    """A group of its own at what live's writer has committed: all before that is announced. Else `to` is silent until
+    its processes have heard of the switch, and what it wrote until then would never be announced."""
+    if live.pipeline != to.pipeline:
+        return None  # its writer announces what it writes
+    topics = at.topics(live)
+    group = f"{topics.group(WRITER)}.until-{uuid4().hex[:8]}"
+    reached = await _announced(at, topics.group(WRITER))
+    async with Places(at.client, topics.read_by(WRITER), group) as places:
+        begun = {TopicPartition(one.topic, one.partition): one.begin for one in await places.all()}
+    await offsets.commit(at.admin, group, {tp: reached.get(tp, begin) for tp, begin in begun.items()})
+    return group
+
+
+async def _announced(at: Installation, group: str) -> dict[TopicPartition, int]:
+    """Up to where live's writer has announced everything: where it stands, or what an earlier switch left does."""
+    reached, live = await offsets.committed(at.admin, group), await at.live.read()
+    if live is None or live.handover is None:
+        return reached
+    left = await offsets.committed(at.admin, live.handover)
+    return {tp: min(offset, left.get(tp, offset)) for tp, offset in reached.items()}
+
+
+async def _level(at: Installation, to: Placement, stage: str) -> None:
+    """Until a stage of it has everything that is in its topics; an EdenError where it does not get there."""
+    topics = at.topics(to)
+    clock = asyncio.get_running_loop().time
+    async with Places(at.client, topics.read_by(stage), topics.group(stage)) as places:
+        begun, begun_at = await places.all(), clock()
+        while True:
+            allowed = LEVEL_SECONDS if clock() < begun_at + BUSY_SECONDS else BUSY_LEVEL_SECONDS
+            left = await _left(places, begun, clock() + allowed)
+            if not left:
+                return
+            if clock() > begun_at + PATIENCE_SECONDS:
+                break
+    raise EdenError(
+        f"{to.memory}: {stage} is behind its topics by {left:,} offsets: nothing was switched",
+        f"Have it run: `eden run`, or `eden rebuild {to.memory} --follow`.",
+    )
+
+
+async def _left(places: Places, begun: Sequence[Place], until: float) -> int:
+    """How much is still to be written, at `until` by the loop's clock, of what is there now."""
+    ends = await places.ends()
+    while True:
+        left = behind(await places.reached(), ends, begun)
+        if not left or asyncio.get_running_loop().time() > until:
+            return left
+        await asyncio.sleep(LOOK_SECONDS)

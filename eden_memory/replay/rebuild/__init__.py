@@ -1,0 +1,1 @@
+"""Memory rebuilt from the memory topics."""

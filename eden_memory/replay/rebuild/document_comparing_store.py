@@ -1,0 +1,205 @@
+"""Live memory and a rebuilt one, document by document in the order of their ids: little is held at a time."""
+
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.read_concern import ReadConcern
+
+from eden_memory.mongo.documents import document_of, row_of
+from eden_memory.replay.namespaces.namespace_names import KINDS
+from eden_memory.replay.rebuild.document_content import (
+    Difference,
+    Sum,
+    difference,
+    digest,
+    filled,
+    says_something,
+)
+from eden_memory.schemas.documents import Consolidated, Snapshot
+
+Row = dict[str, Any]
+Pair = tuple[int | None, int | None]
+"""Hashes of a document in live and rebuilt memory; None: it is not there."""
+PAGE = 500
+BY_COLLECTION = {kind.COLLECTION: kind for kind in KINDS}
+ONE_A_SCOPE = frozenset({Consolidated.COLLECTION, Snapshot.COLLECTION})
+"""Their ids are scope keys."""
+MOST_DIFFERENT = 10_000
+"""Documents that differ and are looked at again; beyond it they are only counted."""
+
+
+@dataclass(slots=True)
+class Sums:
+    """Documents of one collection, or of one scope in it, in both."""
+
+    live: Sum = field(default_factory=Sum)
+    rebuilt: Sum = field(default_factory=Sum)
+
+    @property
+    def equal(self) -> bool:
+        """Whether both hold the same."""
+        return self.live == self.rebuilt
+
+
+@dataclass(slots=True)
+class Compared:
+    """What a pass over both found. Scopes that are equal leave nothing behind: there may be any number of them."""
+
+    sums: dict[str, Sums] = field(default_factory=dict[str, Sums])
+    """By collection."""
+    scopes: dict[str, int] = field(default_factory=dict[str, int])
+    """How many scopes have documents in live memory, by collection."""
+    differing: dict[tuple[str, str], tuple[str, Pair]] = field(
+        default_factory=dict[tuple[str, str], tuple[str, Pair]]
+    )
+    """By collection and id: scope key, hashes."""
+    beyond: int = 0
+    """Documents that differ and are not in `differing`."""
+
+    def of(self, collection: str) -> Sums:
+        """A whole collection."""
+        return self.sums.get(collection, Sums())
+
+    def take(self, collection: str, name: str, scope: str, pair: Pair) -> None:
+        """A document for the first time."""
+        sums = self.sums.setdefault(collection, Sums())
+        sums.live.add(pair[0])
+        sums.rebuilt.add(pair[1])
+        if pair[0] == pair[1]:
+            return
+        if len(self.differing) < MOST_DIFFERENT:
+            self.differing[collection, name] = scope, pair
+        else:
+            self.beyond += 1
+
+    def again(self, collection: str, name: str, pair: Pair) -> None:
+        """A differing document, read once more."""
+        scope, before = self.differing[collection, name]
+        sums = self.sums[collection]
+        for total, old, new in ((sums.live, before[0], pair[0]), (sums.rebuilt, before[1], pair[1])):
+            total.take(old)
+            total.add(new)
+        if pair[0] == pair[1]:
+            del self.differing[collection, name]
+        else:
+            self.differing[collection, name] = scope, pair
+
+
+class MongoComparing:
+    """Compares the collections under two prefixes of one database."""
+
+    def __init__(self, database: AsyncDatabase[Row], live: str, rebuilt: str) -> None:
+        self._database, self._prefixes = database, (live, rebuilt)
+
+    async def whole(self) -> Compared:
+        """One pass over everything."""
+        compared = Compared()
+        for kind in KINDS:
+            async for name, live, rebuilt in self._pairs(kind.COLLECTION):
+                row = live if live is not None else rebuilt
+                assert row is not None
+                pair = _hashes(kind.COLLECTION, live, rebuilt)
+                compared.take(kind.COLLECTION, name, str(row.get("scope_key", name)), pair)
+            compared.scopes[kind.COLLECTION] = await self._scopes(kind.COLLECTION, compared)
+        return compared
+
+    async def _scopes(self, collection: str, compared: Compared) -> int:
+        if collection in ONE_A_SCOPE:
+            return compared.of(collection).live.count
+        steps: list[Row] = [{"$group": {"_id": "$scope_key"}}, {"$count": "scopes"}]
+        found = await self._of(self._prefixes[0] + collection).aggregate(steps, allowDiskUse=True)
+        return sum([row["scopes"] async for row in found])
+
+    async def again(self, compared: Compared) -> bool:
+        """Read once more what differs; whether anything of it has changed since."""
+        before = dict(compared.differing)
+        for collection, names in _by_collection(before).items():
+            for start in range(0, len(names), PAGE):
+                page = names[start : start + PAGE]
+                live, rebuilt = [await self._named(prefix + collection, page) for prefix in self._prefixes]
+                for name in page:
+                    pair = _hashes(collection, live.get(name), rebuilt.get(name))
+                    compared.again(collection, name, pair)
+        return compared.differing != before
+
+    async def named(self, compared: Compared, most: int) -> list[Difference]:
+        """The first `most` differences, field by field."""
+        found: list[Difference] = []
+        for collection, name in sorted(compared.differing)[:most]:
+            live, rebuilt = [await self._named(prefix + collection, [name]) for prefix in self._prefixes]
+            ours, theirs = (_as_read(collection, rows.get(name)) for rows in (live, rebuilt))
+            one = difference(collection, name, ours, theirs)
+            found += [one] if one is not None else []
+        return found
+
+    async def scopes(self, compared: Compared, most: int) -> list[tuple[str, str, Sums]]:
+        """Collection, scope key and sums of the first `most` scopes in which something differs."""
+        keys = sorted({(collection, scope) for (collection, _), (scope, _) in compared.differing.items()})
+        return [
+            (collection, scope, await self._of_scope(collection, scope)) for collection, scope in keys[:most]
+        ]
+
+    async def _of_scope(self, collection: str, scope: str) -> Sums:
+        sums, query = Sums(), {"_id" if collection in ONE_A_SCOPE else "scope_key": scope}
+        for prefix, total in zip(self._prefixes, (sums.live, sums.rebuilt), strict=True):
+            async for row in self._of(prefix + collection).find(query).batch_size(PAGE):
+                if says_something(row):
+                    total.add(_hash(_as_read(collection, row)))
+        return sums
+
+    async def _named(self, collection: str, names: list[str]) -> Mapping[str, Row]:
+        rows = self._of(collection).find({"_id": {"$in": names}})
+        return {row["_id"]: row async for row in rows if says_something(row)}
+
+    def _of(self, collection: str) -> Any:
+        return self._database.get_collection(collection, read_concern=ReadConcern("majority"))
+
+    async def _pairs(self, collection: str) -> AsyncGenerator[tuple[str, Row | None, Row | None]]:
+        """Both collections side by side, each id once."""
+        left, right = (self._rows(prefix + collection) for prefix in self._prefixes)
+        live, rebuilt = await anext(left, None), await anext(right, None)
+        while live is not None or rebuilt is not None:
+            name = min(one["_id"] for one in (live, rebuilt) if one is not None)
+            ours = live if live is not None and live["_id"] == name else None
+            theirs = rebuilt if rebuilt is not None and rebuilt["_id"] == name else None
+            yield name, ours, theirs
+            live = await anext(left, None) if ours is not None else live
+            rebuilt = await anext(right, None) if theirs is not None else rebuilt
+
+    async def _rows(self, collection: str) -> AsyncGenerator[Row]:
+        """By id, which MongoDB orders as bytes of UTF-8: so does Python its strings, by code point."""
+        async for row in self._of(collection).find().sort("_id", 1).batch_size(PAGE):
+            if says_something(row):
+                yield row
+
+
+def _hashes(collection: str, live: Row | None, rebuilt: Row | None) -> Pair:
+    """Two that differ as they are stored are compared as they are read: an earlier version stored fewer fields."""
+    pair = _hash(live), _hash(rebuilt)
+    if pair[0] == pair[1]:
+        return pair
+    return _hash(_as_read(collection, live)), _hash(_as_read(collection, rebuilt))
+
+
+def _as_read(collection: str, row: Row | None) -> Row | None:
+    """With the fields that are not stored; a document that cannot be read, as it is stored."""
+    if row is None:
+        return None
+    try:
+        return filled(row, row_of(document_of(BY_COLLECTION[collection], row)))
+    except ValidationError:
+        return row
+
+
+def _hash(row: Row | None) -> int | None:
+    return None if row is None else digest(row)
+
+
+def _by_collection(differing: Mapping[tuple[str, str], Any]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for collection, name in differing:
+        found.setdefault(collection, []).append(name)
+    return found

@@ -1,0 +1,1 @@
+"""Memory formed anew from the chat topic."""

@@ -1,0 +1,187 @@
+"""What a reform is expected to ask and to cost: from what was recorded, else from start values. Pure; US dollars.
+
+The calls of a window that are recorded count as they were. A window without any takes the average of its agent's,
+with more or less input as it is longer or shorter; where nothing was recorded of the agent, the start values of
+budgets stand in. Calls that name no window (decisions over several, consolidations) are shared among the agent's.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from eden_memory.domain.budgets.estimates import CONSOLIDATING, FORMING, Expected, tokens_of
+from eden_memory.models.question import Role
+from eden_memory.replay.reform.recorded_cost import ByStage, Calls, OfAgent, Recorded
+from eden_memory.replay.reform.selection import PlannedWindow
+from eden_memory.schemas.documents import ReformCalls
+
+VECTORS = "vectors"
+STAGES: Mapping[str, Role | None] = {
+    "fact-extraction": "facts",
+    "fact-dedup": "decisions",
+    VECTORS: None,
+    "reflection-extraction": "reflections",
+    "consolidation": "consolidation",
+}
+"""Stage, as it is shown, and what its calls are for; vectors are fact-dedup's other calls."""
+MERGES = "consolidation"
+SHOW_THE_WINDOW = ("fact-extraction", "reflection-extraction")
+CHARACTERS_PER_TOKEN = 4
+PLACES = Decimal("0.000000000001")
+START: Mapping[Role, Expected] = {**FORMING, "consolidation": CONSOLIDATING}  # pyright: ignore[reportAssignmentType]
+
+Price = Callable[[str, int, Calls], Decimal | None]
+"""(stage, tier, calls) → US dollars by the tables; None where the price is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pricing:
+    """How calls are priced: as they were where the stage's model stays, else by tables."""
+
+    of: Price
+    changed: frozenset[str] = frozenset()
+    """Stages whose model is another one."""
+
+    def usd(self, stage: str, tier: int, calls: Calls) -> Decimal | None:
+        """What these calls cost."""
+        if stage in self.changed or not calls.usd:
+            return self.of(stage, tier, calls)
+        return calls.usd
+
+
+@dataclass(frozen=True, slots=True)
+class Reuse:
+    """Stages whose answers are kept already, and those of which some may be."""
+
+    whole: frozenset[str] = frozenset()
+    some: frozenset[str] = frozenset()
+
+
+NOTHING_KEPT = Reuse()
+
+
+def nothing_kept(window: PlannedWindow) -> Reuse:
+    """All answers are paid for."""
+    del window
+    return NOTHING_KEPT
+
+
+@dataclass(slots=True)
+class Expecting:
+    """Adds windows up."""
+
+    recorded: Recorded
+    pricing: Pricing
+    reuse: Callable[[PlannedWindow], Reuse] = nothing_kept
+    windows: int = 0
+    messages: int = 0
+    tier: int = 0
+    """The highest of the windows added."""
+    _paid: dict[tuple[str, int], Calls] = field(default_factory=dict[tuple[str, int], Calls])
+    _kept: dict[str, Calls] = field(default_factory=dict[str, Calls])
+    _some: set[str] = field(default_factory=set[str])
+    """Stages of which some more answers may be kept."""
+
+    def add(self, window: PlannedWindow) -> None:
+        """One more window."""
+        self.windows, self.messages = self.windows + 1, self.messages + window.messages
+        self.tier = max(self.tier, window.tier)
+        reuse = self.reuse(window)
+        self._some |= reuse.some
+        for stage, calls in self.of(window).items():
+            if stage in reuse.whole:
+                self._kept.setdefault(stage, Calls()).add(calls)
+            else:
+                self._paid.setdefault((stage, window.tier), Calls()).add(calls)
+
+    def of(self, window: PlannedWindow) -> ByStage:
+        """What one window is expected to ask, by stage."""
+        agent, own = (
+            self.recorded.of_agent.get(window.agent_id),
+            self.recorded.of_window.get(window.formation_id),
+        )
+        if agent is None or not agent.windows:
+            return _start(window)
+        found = own if own is not None else _average(agent, window)
+        shared: ByStage = {}
+        for part, times in ((found, 1.0), (agent.shared, 1 / agent.windows)):
+            for stage, calls in part.items():
+                shared.setdefault(stage, Calls()).add(calls, times)
+        return shared
+
+    def usd(self, window: PlannedWindow) -> Decimal:
+        """What one window is expected to cost, as far as prices are known."""
+        whole = self.reuse(window).whole
+        parts = (
+            self.pricing.usd(stage, window.tier, calls)
+            for stage, calls in self.of(window).items()
+            if stage not in whole
+        )
+        return sum((one for one in parts if one is not None), Decimal(0)).quantize(PLACES)
+
+    def merge_usd(self) -> Decimal:
+        """What one consolidation is expected to cost at the highest tier, as far as its price is known."""
+        together = Calls()
+        for agent in self.recorded.of_agent.values():
+            for part in (agent.each, agent.shared):
+                together.add(part.get(MERGES, Calls()))
+        if not together.calls:
+            input_tokens, output_tokens = tokens_of(START["consolidation"], 0)
+            together = Calls(1, input_tokens, 0, output_tokens)
+        usd = self.pricing.usd(MERGES, self.tier, together)
+        return Decimal(0) if usd is None else (usd / Decimal(together.calls)).quantize(PLACES)
+
+    def rows(self) -> tuple[ReformCalls, ...]:
+        """The table, in flow order."""
+        found = (self._row(stage) for stage in STAGES)
+        return tuple(one for one in found if one.calls)
+
+    def _row(self, stage: str) -> ReformCalls:
+        kept = self._kept.get(stage, Calls())
+        paid = [(tier, calls) for (name, tier), calls in self._paid.items() if name == stage and calls.calls]
+        together = Calls()
+        for calls in (kept, *(calls for _, calls in paid)):
+            together.add(calls)
+        return ReformCalls(
+            stage=stage,
+            calls=round(together.calls),
+            input_tokens=round(together.input),
+            output_tokens=round(together.output),
+            usd=summed(self.pricing.usd(stage, *one) for one in paid),
+            reused=None if paid and stage in self._some else round(kept.calls),
+        )
+
+
+def summed(amounts: Iterable[Decimal | None]) -> Decimal | None:
+    """Together; None where one is unknown."""
+    found = list(amounts)
+    known = [one for one in found if one is not None]
+    return None if len(known) < len(found) else sum(known, Decimal(0)).quantize(PLACES)
+
+
+def total(rows: Sequence[ReformCalls]) -> Decimal | None:
+    """US dollars of all rows; None where a price is unknown."""
+    return summed(one.usd for one in rows)
+
+
+def _average(agent: OfAgent, window: PlannedWindow) -> ByStage:
+    """Of the agent's windows, priced by tables: it is as long as no other."""
+    more = (window.characters - agent.characters / agent.windows) / CHARACTERS_PER_TOKEN
+    found: ByStage = {}
+    for stage, calls in agent.each.items():
+        average = found.setdefault(stage, Calls())
+        average.add(calls, 1 / agent.windows)
+        average.usd = Decimal(0)
+        if stage in SHOW_THE_WINDOW:
+            average.input = max(0.0, average.input + more * average.calls)
+    return found
+
+
+def _start(window: PlannedWindow) -> ByStage:
+    """Before anything was recorded."""
+    found: ByStage = {}
+    for stage, role in STAGES.items():
+        if role is not None:
+            input_tokens, output_tokens = tokens_of(START[role], window.characters)
+            found[stage] = Calls(1, input_tokens, 0, output_tokens)
+    return found

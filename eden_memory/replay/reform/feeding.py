@@ -1,0 +1,183 @@
+"""Closed windows → memory.formations of a reform, in order, so many at a time and as long as the cap allows.
+
+What was fed before a crash is fed again: the same records, which the ledger knows.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+import structlog
+
+from eden_memory.domain.windows.window_request import StoredWindow
+from eden_memory.replay.reform.reform_budget import Money
+from eden_memory.replay.reform.selection import PlannedWindow, in_order, planned, takes
+from eden_memory.runtime.formed import complete
+from eden_memory.schemas.documents import ReformAsked
+from eden_memory.schemas.events import FormationRequested
+from eden_memory.stages.codec import TopicOf, record_of
+from eden_memory.stages.ledger import Ledger
+from eden_memory.stages.outcome import StoredRecord
+from eden_memory.stages.patience import until_done
+from eden_memory.stages.stage_tools import Publishing
+from eden_memory.task_ending import end
+
+log = structlog.get_logger()
+TOGETHER = 500
+LOOK_SECONDS = 0.1
+
+
+class StoredWindows(Protocol):
+    """Windows with their texts."""
+
+    async def windows(self, formation_ids: Iterable[str]) -> Mapping[str, StoredWindow]:
+        """Those whose texts are kept."""
+        ...
+
+
+@dataclass(slots=True)
+class Feeding:
+    """Knows every window of a reform; `run` returns when all are formed, or the cap is reached."""
+
+    asked: ReformAsked
+    stored: StoredWindows
+    ledger: Ledger
+    publisher: Publishing
+    topic_of: TopicOf
+    money: Money
+    at_once: int
+    """Windows on their way at most; with 1 nothing of another is under way either."""
+    settled: Callable[[], Awaitable[None]]
+    """Waited for between two windows where only one is on its way at a time."""
+    written: Callable[[FormationRequested], FormationRequested] = lambda asked: asked
+    """What becomes of a request before it is published."""
+    room: Callable[[], int] | None = None
+    """How many may be on their way now, at least 1; None: always `at_once`."""
+    missing: int = 0
+    """Windows whose texts are gone."""
+    _known: set[str] = field(default_factory=set[str])
+    _waiting: deque[PlannedWindow] = field(default_factory=deque[PlannedWindow])
+    _fed: dict[str, PlannedWindow] = field(default_factory=dict[str, PlannedWindow])
+    _new: list[PlannedWindow] = field(default_factory=list[PlannedWindow])
+
+    @property
+    def whole(self) -> int:
+        """Windows known."""
+        return len(self._known)
+
+    async def know(self, windows: AsyncIterable[FormationRequested], times: Mapping[str, datetime]) -> None:
+        """All there are; those that are formed already are looked up. `times`: when live asked for them."""
+        async for one in windows:
+            self.offer(one, times.get(one.formation_id))
+        found, self._new = in_order(self._new), []
+        for start in range(0, len(found), TOGETHER):
+            some = found[start : start + TOGETHER]
+            done = await self._complete([one.formation_id for one in some])
+            for one in some:
+                if one.formation_id in done:
+                    self._formed(one)
+                else:
+                    self._waiting.append(one)
+
+    def offer(self, window: FormationRequested, at: datetime | None = None) -> None:
+        """A window that has closed: to be formed if it is selected, once."""
+        if takes(self.asked, window) and window.formation_id not in self._known:
+            self._known.add(window.formation_id)
+            self._new.append(planned(window, at))
+
+    async def run(self) -> bool:
+        """Until nothing is left to be fed or to be completed; False: at the cap."""
+        if self.at_once == 1 and not await self.quiet():
+            return False
+        while True:
+            self._take_new()
+            capped = await self._feed()
+            if not self._fed:
+                if capped:
+                    return False
+                if not self._waiting and not self._new:
+                    return True
+                continue
+            if not await self._look():
+                return False
+
+    async def quiet(self) -> bool:
+        """Until nothing that follows from windows is left to do; False: what is left waits for a higher cap."""
+        quiet = asyncio.ensure_future(self.settled())
+        try:
+            while not quiet.done():
+                if self.money.out(self._fed.values()):
+                    return False
+                await asyncio.wait([quiet], timeout=LOOK_SECONDS)
+            quiet.result()
+            return True
+        finally:
+            await end([quiet])
+
+    def _take_new(self) -> None:
+        self._waiting.extend(in_order(self._new))
+        self._new = []
+
+    async def _feed(self) -> bool:
+        """Feed what there is room for; whether the cap stands in the way of the next."""
+        some: list[PlannedWindow] = []
+        room = self.at_once if self.room is None else max(1, self.room())
+        while self._waiting and len(self._fed) < room:
+            if not self.money.allows(self._fed.values(), self._waiting[0]):
+                break
+            one = self._waiting.popleft()
+            self._fed[one.formation_id] = one
+            some.append(one)
+        if some:
+            self.money.on_their_way(self._fed.values())
+        await self._publish(some)
+        return bool(self._waiting) and len(self._fed) < room
+
+    async def _publish(self, windows: Sequence[PlannedWindow]) -> None:
+        if not windows:
+            return
+        found = await until_done(lambda: self.stored.windows([one.formation_id for one in windows]))
+        for one in windows:
+            if one.formation_id not in found:
+                self.missing += 1
+                del self._fed[one.formation_id]
+                log.warning("a window is left out: its texts are gone", formation_id=one.formation_id)
+        there = [found[one.formation_id] for one in windows if one.formation_id in found]
+        records = [self._record(one) for one in there]
+        await until_done(lambda: self.publisher.publish(records))
+
+    async def _look(self) -> bool:
+        """Find out which of those fed are complete, after a while; False: at the cap."""
+        done = await self._complete(list(self._fed))
+        for name in done:
+            self._formed(self._fed.pop(name))
+        self.money.on_their_way(self._fed.values())
+        if done and self.at_once == 1:
+            return await self.quiet()
+        if not done:
+            await asyncio.sleep(LOOK_SECONDS)
+        return True
+
+    async def _complete(self, formation_ids: Sequence[str]) -> set[str]:
+        return await until_done(lambda: complete(self.ledger, formation_ids))
+
+    def _formed(self, one: PlannedWindow) -> None:
+        self.money.formed += 1
+        self.money.characters += one.characters
+
+    def _record(self, window: StoredWindow) -> StoredRecord:
+        """As formation-trigger publishes it."""
+        assert window.requested is not None
+        asked = self.written(window.requested)
+        return record_of(
+            asked,
+            self.topic_of,
+            identity=f"formation/{window.formation_id}",
+            source="formation-trigger",
+            time=window.closed.at,
+            traceparent=window.traceparent,
+            value=window.value if asked is window.requested else None,
+        )

@@ -1,0 +1,100 @@
+"""`<prefix>reforms`: what was asked, what it was expected to cost, how far it is; money as Decimal128."""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, cast
+
+from bson import Decimal128
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import DuplicateKeyError
+from pymongo.write_concern import WriteConcern
+
+from eden_memory.errors import EdenError
+from eden_memory.placement import Placement
+from eden_memory.replay.restore.restored_store import NOTES, note_of
+from eden_memory.schemas.documents import Namespace, Reform
+
+Row = dict[str, Any]
+
+
+class MongoReforms:
+    """The reforms of one installation."""
+
+    def __init__(self, database: AsyncDatabase[Row], prefix: str) -> None:
+        durable = WriteConcern("majority", j=True)
+        self._prefix, self._notes = prefix, database[prefix + NOTES]
+        self._reforms = database.get_collection(prefix + Reform.COLLECTION, write_concern=durable)
+        self._namespaces = database.get_collection(prefix + Namespace.COLLECTION, write_concern=durable)
+
+    async def get(self, name: str) -> Reform | None:
+        """The reform, or None."""
+        row = await self._reforms.find_one({"_id": name})
+        return None if row is None else Reform.model_validate(_read(row), strict=False, extra="ignore")
+
+    async def begun(self, reform: Reform) -> None:
+        """Keep a new one; EdenError where another command was first."""
+        try:
+            await self._reforms.insert_one(_written(reform.stored()))
+        except DuplicateKeyError:
+            raise EdenError(f"{reform.id} was begun by another command meanwhile", "Run it again.") from None
+
+    async def note(self, name: str, **fields: Any) -> None:
+        """Write down some of its fields."""
+        await self._reforms.update_one({"_id": name}, {"$set": _written(fields)})
+
+    async def reused(self, name: str, more: int) -> None:
+        """So many more answers were found kept."""
+        if more:
+            await self._reforms.update_one({"_id": name}, {"$inc": {"reused": more}})
+
+    async def remove(self, name: str) -> None:
+        """Its namespace is gone."""
+        await self._reforms.delete_one({"_id": name})
+
+    async def goes_on(self, name: str) -> None:
+        """It is no longer caught up: nobody is to switch to it until it is again."""
+        found = await self._namespaces.update_one(
+            {"_id": name, "state": {"$ne": "dropped"}}, {"$set": {"state": "filling"}}
+        )
+        if not found.matched_count:
+            raise EdenError(f"{name} is being dropped", f"eden namespace drop {name}")
+        await self.note(name, state="running")
+
+    async def unrestored(self, names: Collection[str]) -> set[str]:
+        """Those of which not all is there yet that a reform begins from: topics, collections, the trigger's state."""
+        if not names:
+            return set()
+        made = {
+            row["_id"]: row["asked"]["rewindow"]
+            async for row in self._reforms.find({"_id": {"$in": list(names)}, "state": {"$ne": "restoring"}})
+        }
+        notes = {note_of(Placement(one, one).names(self._prefix)): one for one in made}
+        done = {"_id": {"$in": list(notes)}, "done": True}
+        restored = {notes[row["_id"]] async for row in self._notes.find(done, {"_id": 1})}
+        return {one for one in names if one not in made or not (made[one] or one in restored)}
+
+    async def caught_up(self, name: str, at: datetime) -> None:
+        """All there is is formed; the namespace says so by itself."""
+        await self.note(name, state="caught_up", caught_up_at=at)
+
+
+def _written(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return Decimal128(value)
+    if isinstance(value, dict):
+        return {name: _written(one) for name, one in cast("Row", value).items()}
+    if isinstance(value, list | tuple):
+        return [_written(one) for one in cast("Sequence[Any]", value)]
+    return value
+
+
+def _read(value: Any) -> Any:
+    if isinstance(value, Decimal128):
+        amount = value.to_decimal()
+        return amount if amount else Decimal(0)
+    if isinstance(value, dict):
+        return {name: _read(one) for name, one in cast("Row", value).items()}
+    if isinstance(value, list):
+        return [_read(one) for one in cast("Sequence[Any]", value)]
+    return value

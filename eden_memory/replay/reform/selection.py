@@ -1,0 +1,76 @@
+"""Which windows a reform forms anew, and in which order. Pure."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from eden_memory.schemas.documents import ReformAsked
+from eden_memory.schemas.events import FormationRequested
+from eden_memory.schemas.scopes import Scope
+
+
+def formed_by(asked: ReformAsked) -> Callable[[Scope], bool]:
+    """Whether a reform that was asked so forms a scope by itself: no others have told of it."""
+
+    def forms(scope: Scope) -> bool:
+        return (
+            asked.agent_id in (None, scope.agent_id)
+            and asked.session_id in (None, scope.session_id)
+            and (asked.user_id is None or asked.user_id in (scope.user_id, *scope.audience))
+        )
+
+    return forms
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedWindow:
+    """A window that is to be formed anew."""
+
+    formation_id: str
+    session_id: str
+    agent_id: str
+    tier: int
+    seq: int
+    messages: int
+    characters: int
+    at: datetime
+    """When it was asked for; where that is not known, when it closed."""
+
+
+def planned(event: FormationRequested, at: datetime | None = None) -> PlannedWindow:
+    """What is kept of a request while its window waits."""
+    return PlannedWindow(
+        event.formation_id,
+        event.session_id,
+        event.agent_id,
+        event.tier,
+        event.seq,
+        len(event.messages),
+        event.characters,
+        at or event.closed_at,
+    )
+
+
+def takes(asked: ReformAsked, event: FormationRequested) -> bool:
+    """Whether a window is selected: a user's are those in which they take part."""
+    return (
+        asked.agent_id in (None, event.agent_id)
+        and asked.session_id in (None, event.session_id)
+        and (asked.user_id is None or asked.user_id in event.participants)
+    )
+
+
+def whole(asked: ReformAsked) -> bool:
+    """Whether everything is formed anew."""
+    return asked.agent_id is None and asked.user_id is None and asked.session_id is None
+
+
+def in_order(windows: Iterable[PlannedWindow]) -> list[PlannedWindow]:
+    """By when they were asked for; those of a session never before an earlier one of it."""
+    latest: dict[str, datetime] = {}
+    placed: list[tuple[datetime, str, int, PlannedWindow]] = []
+    for one in sorted(windows, key=lambda one: (one.session_id, one.seq)):
+        at = max(one.at, latest.get(one.session_id, one.at))
+        latest[one.session_id] = at
+        placed.append((at, one.session_id, one.seq, one))
+    return [one for *_, one in sorted(placed, key=lambda row: row[:3])]

@@ -1,0 +1,1 @@
+"""State and ledger restored from the topics."""

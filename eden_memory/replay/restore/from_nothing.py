@@ -1,0 +1,273 @@
+"""Everything that the topics hold, restored into a MongoDB that has lost it; formation goes on behind it.
+
+Every step finds what was done before; killed at any moment, the same command goes on. In this order: what is
+forgotten (as far as forgetting had carried it out: the rest comes again), the ledger of what was in flight,
+formation-trigger's state, memory, usage.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from aiokafka import TopicPartition
+
+from eden_memory.assembly.handlers import window_limits
+from eden_memory.assembly.mongo_setup import set_up
+from eden_memory.domain.forgetting.forgetting import mark_of
+from eden_memory.domain.forgetting.of_pipeline import own
+from eden_memory.errors import EdenError
+from eden_memory.kafka.group_offsets import committed, members_of
+from eden_memory.kafka.topic_reading import all_partitions, reading
+from eden_memory.kafka.topics import Topics
+from eden_memory.mongo.memory.forgetting_store import MongoForgettingStore
+from eden_memory.mongo.trigger.directory import MongoDirectory
+from eden_memory.mongo.usage.usage_store import MongoUsage
+from eden_memory.names import Names
+from eden_memory.replay.installation import Installation, silent_surroundings, writer_row
+from eden_memory.replay.namespaces.namespace_names import WRITER
+from eden_memory.replay.rebuild.memory_topics import Places, remove_group
+from eden_memory.replay.rebuild.rebuilding import Progress, Rebuilding
+from eden_memory.replay.restore.ledger_topics import Decisions, InFlight
+from eden_memory.replay.restore.lost_store import MongoLost
+from eden_memory.replay.restore.restored import Restored
+from eden_memory.replay.restore.restored_store import MongoRestored
+from eden_memory.replay.restore.restoring import Restoring
+from eden_memory.schemas.documents import Namespace
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import REGISTRY, Forgotten, ModelCalled, ScopeChanged, ScopeConsolidated
+from eden_memory.stages.control_store import MongoGroupNotes
+from eden_memory.stages.outcome_store import MongoLedger
+from eden_memory.stages.stage import Delivery
+
+Row = dict[str, Any]
+Say = Callable[[str], None]
+Offsets = Mapping[TopicPartition, int]
+STAGE = f"{WRITER}.from_nothing"
+"""No namespace can have this name."""
+
+
+@dataclass(slots=True)
+class FromNothing:
+    """One restoration; `say` hears of each step, `shown` of the records of memory."""
+
+    at: Installation
+    say: Say
+    shown: Callable[[Progress], None]
+    told: dict[str, Any] = field(default_factory=dict[str, Any])
+    _committed: dict[str, Offsets] = field(default_factory=dict[str, Offsets])
+
+    async def run(self) -> bool:
+        """Restore; False: that was done before."""
+        lost = MongoLost(self.at.database, self._names)
+        if not await self._begin(lost):
+            return False
+        for program in self.topics.file.programs:
+            self._committed[program] = await committed(self.at.admin, self.topics.group(program))
+        await self._marks()
+        flying = await self._decisions()
+        await self._trigger(flying)
+        await self._memory(lost)
+        await self._usage()
+        await lost.done(self.told)
+        return True
+
+    @property
+    def topics(self) -> Topics:
+        """Of what is live."""
+        return self.at.topics(self.at.settings.placement)
+
+    @property
+    def _names(self) -> Names:
+        return self.at.settings.names
+
+    async def _begin(self, lost: MongoLost) -> bool:
+        state, there = await lost.state(), await lost.in_the_way()
+        if state == "done" and there:
+            return False
+        await self._nobody_runs()
+        await all_partitions(self.at.client, [self.topics.name(one) for one in self.topics.file.topics])
+        if state == "going on":
+            return True
+        if there:
+            found = ", ".join(f"{name} ({count:,})" for name, count in there.items())
+            raise EdenError(
+                f"not everything is lost: {found}",
+                "`eden rebuild NAME` rebuilds memory beside it; to begin from nothing, drop these collections.",
+            )
+        await asyncio.to_thread(remove_group, self.at.admin, self._group)
+        await MongoGroupNotes(self.at.database, self._names).forget(self._group)
+        await set_up(self.at.database, self._names)
+        await lost.begin()
+        return True
+
+    async def _nobody_runs(self) -> None:
+        groups = [self.topics.group(program) for program in self.topics.file.programs]
+        if busy := await members_of(self.at.admin, groups):
+            raise EdenError(
+                f"somebody reads for {', '.join(busy)}",
+                "Stop `eden run` and whatever else runs; a killed process counts for ten seconds more.",
+            )
+
+    async def _marks(self) -> None:
+        """What is forgotten, up to where forgetting had come: the rest comes again, and finds what it erases."""
+        done, pipeline = self._committed["forgetting"], self.at.settings.placement.pipeline
+        store = MongoForgettingStore(self.at.database, self._names)
+        count = 0
+        async for batch in self._events(Forgotten):
+            for read, envelope, place, offset in batch:
+                event = own(read, pipeline) if isinstance(read, Forgotten) else None
+                if event is not None and offset < done.get(place, 0):
+                    await store.mark([mark_of(event)], event.caused_by or envelope.id, event.forgotten_at)
+                    count += 1
+        self._say("forgotten", count, "marks of what is forgotten")
+
+    async def _decisions(self) -> InFlight:
+        """Outcomes of what was published and not committed."""
+        decisions = Decisions(
+            self.at.client,
+            self.topics,
+            MongoLedger(self.at.database, self._names),
+            lambda stage: self._committed[stage],
+            lambda: datetime.now(UTC),
+        )
+        flying = await decisions.restore()
+        self._say("decisions", sum(decisions.stored.values()), "decisions that were in flight")
+        return flying
+
+    async def _trigger(self, flying: InFlight) -> Restored:
+        """Formation-trigger's state, with the texts of the windows that are still to be read."""
+        settings, database = self.at.settings, self.at.database
+        directory = MongoDirectory(
+            database.client[settings.source_database], database[self._names["streams"]], settings
+        )
+        restoring = Restoring(
+            client=self.at.client,
+            topics=self.topics,
+            store=MongoRestored(database, self._names),
+            limits=window_limits(settings),
+            described=settings.sessions.collection is not None,
+            forgets=settings.messages.on_delete != "keep",
+            texts=flying.wants_texts,
+            look_up=directory.look_up,
+        )
+        restored = await restoring.run()
+        self._say("messages", restored.messages, "messages")
+        self._say("windows", restored.windows, "windows, as they were recorded")
+        self._say("cut", restored.cut, "windows that had closed and were not recorded: asked for next")
+        self._say("waiting", restored.waiting, "messages that wait for their window")
+        if restored.gone:
+            self._say(
+                "gone", restored.gone, "messages of windows in flight whose text is in no topic any more"
+            )
+        if restored.unreadable:
+            self._say("unreadable", restored.unreadable, "records that cannot be read")
+        return restored
+
+    async def _memory(self, lost: MongoLost) -> None:
+        """Facts, reflections, blobs, snapshots: by the writer's own code, in a group of its own."""
+        async with self._rebuilding() as (work, names):
+            row = writer_row(self.at.settings, self.at.database, self.at.settings.placement)
+            around = silent_surroundings(
+                self.at.settings, self.at.database, self.at.settings.placement, self.at.client, work.counted
+            )
+            await work.run(work.worker(row, STAGE, around), follow=False)
+            async for some in lost.forgotten_blobs():
+                await row.handler([_ended(name) for name in some])
+        async for batch in self._events(ScopeChanged):
+            told = [event for event, *_ in batch if isinstance(event, ScopeChanged)]
+            await lost.beyond({one.scope.key: one.revision for one in sorted(told, key=_revision)})
+        for name, count in names.items():
+            self._say(name, count, name)
+        await MongoGroupNotes(self.at.database, self._names).forget(self._group)
+
+    @asynccontextmanager
+    async def _rebuilding(self) -> AsyncGenerator[tuple[Rebuilding, Mapping[str, int]]]:
+        counts: dict[str, int] = {}
+        async with Places(self.at.client, self.topics.read_by(WRITER), self._group) as places:
+            namespace = Namespace(
+                id=self.at.settings.placement.memory,
+                kind="original",
+                prefix=self.at.prefix,
+                group=self._group,
+                source=self.at.prefix,
+                pipeline=self.at.settings.placement.pipeline,
+                places=await places.all(),
+                state="filling",
+                created_at=datetime.now(UTC),
+            )
+            yield Rebuilding(namespace, places, _Counts(self.at, counts), self.shown), counts
+
+    @property
+    def _group(self) -> str:
+        return self.topics.group_prefix + STAGE
+
+    async def _usage(self) -> None:
+        """Usage as far back as its topic goes; every call counts once, whatever comes again."""
+        store = MongoUsage(self.at.database, self._names)
+        await store.prepare()
+        count = 0
+        async for batch in self._events(ModelCalled):
+            calls = {event.call_id: event for event, *_ in batch if isinstance(event, ModelCalled)}
+            count += len(await store.count(list(calls.values())))
+        self._say("calls", count, "calls of models, with tokens and cost")
+
+    async def _events(self, kind: Any) -> AsyncGenerator[list[tuple[Any, Envelope, TopicPartition, int]]]:
+        """The events of a topic that can be read, with their place; tombstones are left out."""
+        async with reading(self.at.client, [self.topics.topic_of(kind)]) as source:
+            async for batch in source.batches():
+                found: list[tuple[Any, Envelope, TopicPartition, int]] = []
+                for one in batch:
+                    try:
+                        envelope = Envelope.of_headers(one.headers)
+                        event = one.value and REGISTRY.decode(envelope.name, envelope.version, one.value)
+                    except ValueError:
+                        continue
+                    if event:
+                        found.append((event, envelope, TopicPartition(one.topic, one.partition), one.offset))
+                yield found
+
+    def _say(self, name: str, count: int, what: str) -> None:
+        self.told[name] = count
+        self.say(f"{count:,} {what}")
+
+
+@dataclass(slots=True)
+class _Counts:
+    """How far memory is, which nobody needs to know later: the group's offsets say it."""
+
+    at: Installation
+    counts: dict[str, int]
+
+    async def reached(self, name: str, places: Any, unreadable: int) -> None:
+        """Nothing is kept."""
+
+    async def caught_up(self, name: str, at: datetime) -> Mapping[str, int]:
+        """Documents by collection."""
+        del name, at
+        self.counts.update(await self.at.namespaces.counts(self.at.prefix))
+        return self.counts
+
+
+def _ended(name: str) -> Delivery:
+    """The tombstone of a blob version, which the topic may no longer have."""
+    key, _, version = name.rpartition("@")
+    envelope = Envelope(
+        id=f"forgotten/{name}",
+        name=ScopeConsolidated.NAME,
+        version=ScopeConsolidated.VERSION,
+        source=STAGE,
+        time=datetime.fromtimestamp(0, UTC),
+        subject=key,
+        ordering_key=key,
+        entity_version=version,
+        scope=key,
+        reason="forgotten",
+    )
+    return Delivery(envelope, None, "", name)
+
+
+def _revision(one: ScopeChanged) -> int:
+    return one.revision

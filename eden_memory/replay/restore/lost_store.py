@@ -1,0 +1,101 @@
+"""An installation whose MongoDB was lost: what is in the way of restoring it, and what is put right afterwards."""
+
+from collections.abc import AsyncGenerator, Mapping
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from pymongo import UpdateOne
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.write_concern import WriteConcern
+
+from eden_memory.names import Names
+from eden_memory.replay.namespaces.namespace_names import KINDS
+from eden_memory.schemas.documents import (
+    CountedCall,
+    Document,
+    ForgottenMark,
+    Message,
+    Outcome,
+    PartitionState,
+    SessionState,
+    Snapshot,
+    UsageTotal,
+    WindowTexts,
+)
+
+Row = dict[str, Any]
+State = Literal["begun", "going on", "done"]
+RESTORED: tuple[type[Document], ...] = (
+    *KINDS,
+    Message,
+    SessionState,
+    WindowTexts,
+    PartitionState,
+    Outcome,
+    ForgottenMark,
+    UsageTotal,
+    CountedCall,
+)
+"""What has to be empty; everything else may be there (keys, streams, budgets, answers, the inbox)."""
+KEY = "from_nothing"
+TOGETHER = 1_000
+
+
+class MongoLost:
+    """The collections under `names`; how far it is stands in `installation`."""
+
+    def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
+        self._database, self._names = database, names
+        self._notes = self._of("installation")
+
+    async def state(self) -> State | None:
+        """How far an earlier run has come; None: there was none."""
+        note = await self._notes.find_one({"_id": KEY})
+        if note is None:
+            return None
+        return "done" if note.get("done_at") is not None else "going on"
+
+    async def in_the_way(self) -> Mapping[str, int]:
+        """Collections that are not empty, with their documents."""
+        names = [self._names[kind.COLLECTION] for kind in RESTORED]
+        counts = {name: await self._database[name].estimated_document_count() for name in names}
+        return {name: count for name, count in counts.items() if count}
+
+    async def begin(self) -> None:
+        """From now on what is there is what a restoration has written; notes of an earlier one go."""
+        await self._notes.delete_many({"_id": {"$in": [KEY, f"restored:{self._names['sessions']}"]}})
+        await self._notes.insert_one({"_id": KEY, "begun_at": datetime.now(UTC), "done_at": None})
+
+    async def done(self, told: Mapping[str, Any]) -> None:
+        """Everything is there."""
+        change = {"$set": {"done_at": datetime.now(UTC), "told": dict(told)}}
+        await self._notes.update_one({"_id": KEY}, change)
+
+    async def beyond(self, revisions: Mapping[str, int]) -> None:
+        """Let snapshots go on above the published revisions of their scopes: who keeps copies reads anew."""
+        writes: list[UpdateOne] = []
+        for key, revision in revisions.items():
+            raised = {"$max": ["$revision", revision + 1]}
+            change = [
+                {"$set": {"revision": raised}},
+                {"$set": {"reset_revision": {"$max": ["$reset_revision", "$revision"]}}},
+            ]
+            writes.append(UpdateOne({"_id": key}, change))
+        if writes:
+            await self._of(Snapshot.COLLECTION).bulk_write(writes, ordered=False)
+
+    async def forgotten_blobs(self) -> AsyncGenerator[list[str]]:
+        """Names (`KEY@5`) of blob versions that are marked as forgotten, some at a time."""
+        some: list[str] = []
+        async for row in self._of(ForgottenMark.COLLECTION).find({"kind": "blob"}, {"target": 1}):
+            some.append(str(row["target"]))
+            if len(some) == TOGETHER:
+                yield some
+                some = []
+        if some:
+            yield some
+
+    def _of(self, collection: str) -> AsyncCollection[Row]:
+        concern = WriteConcern("majority", j=True)
+        return self._database.get_collection(self._names[collection], write_concern=concern)

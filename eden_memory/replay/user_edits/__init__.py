@@ -1,0 +1,1 @@
+"""User edits, reapplied in another memory."""

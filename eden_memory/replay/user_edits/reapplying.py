@@ -1,0 +1,208 @@
+"""People's own changes in one memory, applied again in another: as commands to its fact-dedup."""
+
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+
+from eden_memory.domain.facts.fact_hash import fact_hash
+from eden_memory.domain.facts.known_facts import KnownFact, Near
+from eden_memory.models.model_protocols import Embedder
+from eden_memory.replay.comparing.likeness import related, same, same_figures
+from eden_memory.replay.user_edits.applied_edits import Applied, Settled
+from eden_memory.replay.user_edits.reapplying_rules import (
+    Likely,
+    Settling,
+    change_of,
+    command_of,
+    in_order,
+    texts_of,
+    wanted_texts,
+)
+from eden_memory.replay.user_edits.user_edits import OwnChange, Side
+from eden_memory.schemas.events import FactCommanded, ModelCalled
+from eden_memory.schemas.scopes import Scope
+from eden_memory.stages.call_records import UsageLog
+from eden_memory.stages.codec import TopicOf, record_of
+from eden_memory.stages.model_calls import CALLS
+from eden_memory.stages.outcome import StoredRecord
+from eden_memory.stages.stage_tools import Publishing
+from eden_memory.tracing import traceparent
+
+SOURCE = "reform"
+TOGETHER = 500
+"""Changes of one scope that are settled at a time."""
+MOST_NEAR, MOST_TEXTS = 5, 4
+
+
+async def apply_own_changes(
+    source: Side,
+    shadow: Side,
+    embedder: Embedder,
+    publisher: Publishing | None,
+    topic_of: TopicOf,
+    *,
+    wanted: Callable[[Scope], bool] = lambda _: True,
+    theirs: Callable[[OwnChange], bool] = lambda _: True,
+    least: float | None = None,
+) -> Applied:
+    """Give the shadow's fact-dedup the commands that people gave in the source, each to what it matches.
+
+    `publisher` None: only say what would be done. `topic_of` is the shadow's. `embedder` is that of the shadow (texts
+    that it embedded before are kept, and cost nothing). `wanted` chooses scopes, `theirs` changes. `least`:
+    (1 + cosine) / 2 from which two texts mean the same; None: by the embedding model.
+
+    To be called when the shadow's stages have nothing left to do. Commands have ids that follow from the change and
+    what it is applied to, so it may be stopped and called again at any time: what the shadow holds already is among
+    `already`. Commands are confirmed by the brokers when it returns, not yet carried out: wait for the lag of the
+    shadow's fact-dedup and atlas-writer. No language model is asked, here or by the commands.
+    """
+    work = _Work(
+        source, shadow, embedder, publisher, topic_of, same(embedder.model) if least is None else least
+    )
+    found: dict[str, list[Settled]] = defaultdict(list)
+    for scope in await source.own.scopes():
+        if not wanted(scope):
+            continue
+        async for settled in work.settled(scope, theirs):
+            found[settled.outcome].append(settled)
+    return Applied(**{outcome: tuple(of) for outcome, of in found.items()})
+
+
+class _Work:
+    def __init__(
+        self,
+        source: Side,
+        shadow: Side,
+        embedder: Embedder,
+        publisher: Publishing | None,
+        topic_of: TopicOf,
+        least: float,
+    ) -> None:
+        self._source, self._shadow, self._embedder = source, shadow, embedder
+        self._publisher, self._topic_of, self._least = publisher, topic_of, least
+        self._usage = None if publisher is None else UsageLog(publisher, topic_of, SOURCE)
+
+    async def settled(self, scope: Scope, theirs: Callable[[OwnChange], bool]) -> AsyncGenerator[Settled]:
+        """All changes of a scope, their commands given."""
+        done, taken = await self._done(scope.key), set[str]()
+        waiting: list[OwnChange] = []
+        async for change in self._source.own.of(scope):
+            if theirs(change):
+                waiting.append(change)
+            if len(waiting) == TOGETHER:
+                for one in await self._settle(scope.key, waiting, done, taken):
+                    yield one
+                waiting = []
+        for one in await self._settle(scope.key, waiting, done, taken):
+            yield one
+
+    async def _settle(
+        self, key: str, changes: Sequence[OwnChange], done: Mapping[str, KnownFact], taken: set[str]
+    ) -> list[Settled]:
+        if not changes:
+            return []
+        changes = sorted(changes, key=lambda one: (one.at, one.fact_id))
+        hashes = [fact_hash(text) for text in texts_of(changes)]
+        said = {one.hash: one for one in await self._shadow.facts.with_hash(key, hashes)}
+        settling = Settling(said, await self._still(key, hashes), done, taken)
+        by_text = {one.fact_id: settling.by_text(one) for one in changes}
+        settled = [one for one in by_text.values() if one is not None]
+        settled += await self._by_meaning(
+            key, settling, [one for one in changes if by_text[one.fact_id] is None]
+        )
+        settled = in_order(settled)
+        await self._command([command_of(one) for one in settled if one.outcome == "applied"])
+        return settled
+
+    async def _by_meaning(self, key: str, settling: Settling, changes: Sequence[OwnChange]) -> list[Settled]:
+        near = await self._near(key, changes)
+        nearest = {one.change.fact_id: one for one in sorted(near, key=lambda one: one.similarity)}
+        likely = [
+            one for one in near if one.similarity >= self._least and same_figures(one.text, one.fact.text)
+        ]
+        settling.still = {**settling.still, **await self._still(key, {one.fact.hash for one in likely})}
+        likely = await self._not_another(key, [one for one in likely if settling.free(one.fact)])
+        settled = settling.best_first(likely)
+        met = {one.change.fact_id for one in settled}
+        left = [one for one in changes if one.fact_id not in met]
+        return [*settled, *(settling.left(one, nearest.get(one.fact_id)) for one in left)]
+
+    async def _near(self, key: str, changes: Sequence[OwnChange]) -> list[Likely]:
+        """What comes near any text of a change: each fact of the shadow once, by the text it is nearest to."""
+        asked = [(one, text) for one in changes for text in wanted_texts(one, MOST_TEXTS)]
+        vectors = await self._vectors(asked)
+        floor = min(related(self._embedder.model), self._least)
+        hits = await self._shadow.facts.nearest(key, vectors, MOST_NEAR, floor) if vectors else ()
+        best: dict[tuple[str, str], Likely] = {}
+        for (change, text), found in zip(asked, hits, strict=True):
+            for one in found:
+                likely = Likely(change, one.fact, one.similarity, text)
+                place = change.fact_id, one.fact.fact_id
+                if place not in best or best[place].similarity < likely.similarity:
+                    best[place] = likely
+        return list(best.values())
+
+    async def _vectors(self, asked: Sequence[tuple[OwnChange, str]]) -> list[bytes]:
+        """Of each text: the stored one where it is of the same model, else the embedder's."""
+        known = {
+            one.after: one.vector
+            for one, _ in asked
+            if one.after is not None
+            and one.vector is not None
+            and one.embedding_model == self._embedder.model
+        }
+        missing = list(dict.fromkeys(text for _, text in asked if text not in known))
+        vectors = {**known, **await self._embedded(missing)}
+        return [vectors[text] for _, text in asked]
+
+    async def _embedded(self, texts: Sequence[str]) -> dict[str, bytes]:
+        calls: list[ModelCalled] = []
+        token = CALLS.set(calls)
+        try:
+            made = await self._embedder.embed(texts) if texts else ()
+        finally:
+            CALLS.reset(token)
+            if self._usage is not None and calls:
+                self._usage.add(calls)
+                await self._usage.flush()
+        return {text: one.vector for text, one in zip(texts, made, strict=True)}
+
+    async def _not_another(self, key: str, likely: Sequence[Likely]) -> list[Likely]:
+        """Without the facts that say rather what another active fact of the source says."""
+        vectors = {one.fact.fact_id: one.fact.vector for one in likely if one.fact.vector is not None}
+        hits = await self._source.facts.nearest(key, list(vectors.values()), 2, self._least)
+        others: dict[str, Sequence[Near]] = dict(zip(vectors, hits, strict=True))
+        return [
+            one
+            for one in likely
+            if not any(
+                other.fact.fact_id != one.change.fact_id and other.similarity > one.similarity
+                for other in others.get(one.fact.fact_id, ())
+            )
+        ]
+
+    async def _still(self, key: str, hashes: Iterable[str]) -> dict[str, set[str]]:
+        still: dict[str, set[str]] = defaultdict(set)
+        for one in await self._source.facts.with_hash(key, hashes):
+            still[one.hash].add(one.fact_id)
+        return dict(still)
+
+    async def _done(self, key: str) -> dict[str, KnownFact]:
+        """What the shadow has had: by change where it was applied again, by id where it is the very command."""
+        named = await self._shadow.own.commanded(key)
+        facts = await self._shadow.facts.facts(named.values())
+        return {change_of(one) or one: facts[fact_id] for one, fact_id in named.items() if fact_id in facts}
+
+    async def _command(self, commands: Sequence[FactCommanded]) -> None:
+        if self._publisher is not None and commands:
+            await self._publisher.publish([_record(one, self._topic_of) for one in commands])
+
+
+def _record(command: FactCommanded, topic_of: TopicOf) -> StoredRecord:
+    return record_of(
+        command,
+        topic_of,
+        identity=command.command_id,
+        source=SOURCE,
+        time=command.asked_at,
+        traceparent=traceparent(command.ordering_key(), command.command_id),
+    )

@@ -1,1 +1,0 @@
-"""A reform at work: its windows fed, its calls counted, its stages run."""

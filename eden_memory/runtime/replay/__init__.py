@@ -1,1 +1,0 @@
-"""Reading the memory topics anew."""
