@@ -1,9 +1,8 @@
 """The few Protocols between what the program decides and what it stands on."""
 
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Protocol
 
 from eden_memory.domain.budgets.budgets import Admitted, AskedWindow, Held
 from eden_memory.domain.context.ready_contexts import Built, Ready
@@ -20,122 +19,8 @@ from eden_memory.domain.windows.trigger_batch import Counts
 from eden_memory.domain.windows.window_request import BatchWrite, StoredWindow
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.models.reranking.candidates import Ranked, When
-from eden_memory.mongo.changes import ChangeBatch, Document, Page
 from eden_memory.schemas.documents import Snapshot, Stream
 from eden_memory.schemas.events import FactChanged, ModelCalled
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """How far a tailer has come."""
-
-    token: str
-    """Where to follow the stream from, once everything older has been read in."""
-    version: str
-    phase: str = "stream"
-    """`backfill` (reading the collection), `merge` (against what the topic knows) or `stream`."""
-    page: Any = None
-    """The page that the reading has come to."""
-    read: int = 0
-    """Messages read in so far."""
-    published: bool = False
-    """Whether any message of this source was published: another source may no longer take its place unasked."""
-
-
-@dataclass(frozen=True, slots=True)
-class RereadResult:
-    """What came of reading messages again with a corrected field mapping."""
-
-    id: str
-    """Of the request."""
-    read: int
-    changed: int
-    accepted: int
-    """Dead letters of an earlier mapping that could be read."""
-    refused: int
-    """Documents that this mapping cannot use either."""
-    everything: bool
-    """Nothing was left out: all that is recorded was read with this mapping."""
-
-    def counts(self) -> dict[str, int]:
-        """The figures by name."""
-        return {
-            "read": self.read,
-            "changed": self.changed,
-            "accepted": self.accepted,
-            "refused": self.refused,
-        }
-
-
-class ChangeSource(Protocol):
-    """The application's database, as the tailer needs it."""
-
-    async def now(self) -> ChangeBatch:
-        """The stream's position at this moment, without changes: everything older is before it."""
-        ...
-
-    async def next(self, after: str) -> ChangeBatch:
-        """The batch after a position; SourceFailed, PositionLost."""
-        ...
-
-    async def close(self) -> None:
-        """Let go of the server's cursor."""
-        ...
-
-
-class Messages(Protocol):
-    """The application's messages collection, read as a whole."""
-
-    async def empty(self) -> bool:
-        """Whether there is no document, or no collection."""
-        ...
-
-    async def count(self) -> int:
-        """About how many messages there are (from `since` on)."""
-        ...
-
-    def pages(self, after: Any, session: Any = None) -> AsyncGenerator[Page, None]:
-        """All messages (of one session, if one is named) in (created_at, _id) order, from a page's `last` on."""
-        ...
-
-    async def originals(self, ids: Sequence[Any]) -> Sequence[Document]:
-        """Whole documents by id, for dead letters; those that are gone are left out."""
-        ...
-
-    async def existing(self, encoded_ids: Sequence[str]) -> set[str]:
-        """Which of these typed ids still have a document."""
-        ...
-
-
-class Inbox(Protocol):
-    """`memory_inbox`: what applications asked for, erased once carried."""
-
-    async def waiting(self) -> Sequence[Document]:
-        """All documents there, oldest first."""
-        ...
-
-    async def erase(self, ids: Iterable[Any]) -> None:
-        """Remove carried documents."""
-        ...
-
-
-class Positions(Protocol):
-    """Where a tailer's position is kept; only the holder of the newest lease can move it."""
-
-    async def claim(self, epoch: int) -> Position | None:
-        """Shut out older holders, then read; None before the first start.
-
-        EdenError when messages of another source are published already.
-        """
-        ...
-
-    async def save(self, epoch: int, position: Position) -> None:
-        """Store; LeaseLost if a newer holder has claimed it."""
-        ...
-
-    async def note_reread(self, epoch: int, result: RereadResult) -> None:
-        """Store what came of reading messages again; LeaseLost as above."""
-        ...
 
 
 class TriggerStore(Protocol):

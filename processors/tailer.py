@@ -1,6 +1,6 @@
 """messages, memory_inbox → chat.messages, and what the inbox asks of other topics: the pure mapping.
 
-The loop around it (lease, position, transactions, backfill, merge) is `eden_memory.runtime.tailing.tailing`.
+The loop around it (lease, position, transactions, backfill, merge) is `eden_memory.source.tailing`.
 """
 
 from collections.abc import Callable, Sequence
@@ -8,9 +8,6 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from eden_memory.domain.source.inbox_mapping import REREAD, InboxMapping
-from eden_memory.domain.source.mapped import Mapped, Unmapped
-from eden_memory.domain.source.message_mapping import TOPIC, MessageMapping, Origin, Reason, watermark
 from eden_memory.kafka.outgoing import CUT, DEAD, Outgoing, why_dead
 from eden_memory.mongo.changes import (
     COLLECTION_GONE,
@@ -24,6 +21,9 @@ from eden_memory.mongo.changes import (
 )
 from eden_memory.mongo.document_fields import Unusable
 from eden_memory.schemas.envelope import rfc3339
+from eden_memory.source.inbox_mapping import REREAD, InboxMapping
+from eden_memory.source.mapped import Mapped, Unmapped
+from eden_memory.source.message_mapping import TOPIC, MessageMapping, Origin, Reason, watermark
 
 LONGEST_ORIGINAL = 3_500_000
 LONGEST_KEY = 1_024

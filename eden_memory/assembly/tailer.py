@@ -13,8 +13,6 @@ from bson.binary import UuidRepresentation
 from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
-from eden_memory.domain.source.inbox_mapping import InboxMapping
-from eden_memory.domain.source.message_mapping import TOPIC, FieldPaths, MessageMapping
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
 from eden_memory.kafka.connection import client_kwargs
@@ -25,19 +23,7 @@ from eden_memory.mongo.change_stream import ChangeStream
 from eden_memory.mongo.changes import Document, SourceFailed
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.leases import MongoLease
-from eden_memory.mongo.source.collection_reader import CollectionReader
-from eden_memory.mongo.source.inbox import MongoInbox
-from eden_memory.mongo.source.misread import Misread, misread, reading_alike
-from eden_memory.mongo.source.oplog import MongoOplog
-from eden_memory.mongo.source.positions import MongoPositions
 from eden_memory.processors.tailer import Tailer
-from eden_memory.runtime.dead.refused_documents import RefusedDocuments
-from eden_memory.runtime.tailing.known import Consumers
-from eden_memory.runtime.tailing.leading import Leading, Source
-from eden_memory.runtime.tailing.phases import Leadership
-from eden_memory.runtime.tailing.rereading import Rereading
-from eden_memory.runtime.tailing.tailing import Tailing
-from eden_memory.runtime.tailing.transactions import TransactionalPublisher
 from eden_memory.schemas.documents import (
     InboxAddedText,
     InboxFactCommand,
@@ -48,6 +34,20 @@ from eden_memory.schemas.documents import (
     Message,
 )
 from eden_memory.settings import Settings
+from eden_memory.source.chat_topics import TransactionalPublisher
+from eden_memory.source.inbox_mapping import InboxMapping
+from eden_memory.source.inbox_store import MongoInbox
+from eden_memory.source.known_message_topics import Consumers
+from eden_memory.source.leadership import Leadership
+from eden_memory.source.leading import Leading, Source
+from eden_memory.source.message_mapping import TOPIC, FieldPaths, MessageMapping
+from eden_memory.source.messages_store import CollectionReader
+from eden_memory.source.misread_store import Misread, misread, reading_alike
+from eden_memory.source.oplog_store import MongoOplog
+from eden_memory.source.position_store import MongoPositions
+from eden_memory.source.refused_documents import RefusedDocuments
+from eden_memory.source.rereading import Rereading
+from eden_memory.source.tailing import Tailing
 from eden_memory.stages.control_store import MongoControls
 
 MongoClient = AsyncMongoClient[dict[str, Any]]

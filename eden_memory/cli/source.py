@@ -19,9 +19,9 @@ from eden_memory.errors import EdenError, Invalid
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.source.misread import Misread
-from eden_memory.mongo.source.requests import ask
 from eden_memory.settings import Settings
+from eden_memory.source.inbox_request_store import ask
+from eden_memory.source.misread_store import Misread
 from eden_memory.task_ending import heeding
 
 MongoClient = AsyncMongoClient[dict[str, Any]]

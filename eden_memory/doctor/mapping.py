@@ -16,12 +16,12 @@ from eden_memory.doctor.finding import Finding
 from eden_memory.doctor.inner_messages import json_messages
 from eden_memory.doctor.proposing import Proposal
 from eden_memory.doctor.roles import meaning
-from eden_memory.domain.source.message_mapping import ROLES, MessageMapping
 from eden_memory.mongo.change_stream import PLAIN
 from eden_memory.mongo.document_fields import Unusable, getter
-from eden_memory.mongo.source.misread import Misread
 from eden_memory.replay.namespaces.live_store import MongoLive
 from eden_memory.settings import MessagesSettings, Settings
+from eden_memory.source.message_mapping import ROLES, MessageMapping
+from eden_memory.source.misread_store import Misread
 
 SAMPLE = 200
 AUTHOR = re.compile(

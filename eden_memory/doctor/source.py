@@ -8,11 +8,11 @@ from pymongo.asynchronous.database import AsyncDatabase
 from eden_memory.api.gateway.turn_shape import UnknownShape
 from eden_memory.api.gateway.turn_store import turn_shape
 from eden_memory.doctor.finding import Finding
-from eden_memory.domain.source.refusals import another_source, named
 from eden_memory.mongo.source.authors import begins_with, index_hint
-from eden_memory.mongo.source.collection_reader import reading_order
-from eden_memory.mongo.source.positions import other_sources
 from eden_memory.settings import MessagesSettings, Settings
+from eden_memory.source.messages_store import reading_order
+from eden_memory.source.position_store import other_sources
+from eden_memory.source.refusals import another_source, named
 
 Database = AsyncDatabase[dict[str, Any]]
 Indexes = Mapping[str, Mapping[str, Any]]

@@ -12,12 +12,12 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
 
-from eden_memory.domain.source.message_mapping import FieldPaths, MessageMapping
 from eden_memory.kafka.outgoing import Outgoing
 from eden_memory.mongo.changes import version_of
 from eden_memory.schemas.envelope import Envelope, rfc3339
 from eden_memory.schemas.events import FormationAsked, SessionEnded, Watermark
 from eden_memory.schemas.events.base import Event
+from eden_memory.source.message_mapping import FieldPaths, MessageMapping
 from eden_memory.stages.outcome import StoredRecord
 from eden_memory.stages.patience import until_done
 from eden_memory.stages.publishing import Publisher, partition_for

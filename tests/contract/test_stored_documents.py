@@ -9,10 +9,10 @@ from pymongo import AsyncMongoClient
 
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.leases import MongoLease
-from eden_memory.mongo.source.positions import MongoPositions
-from eden_memory.ports import Position as Reached
 from eden_memory.schemas.documents import Document, Lease, Outcome, Position
 from eden_memory.settings import Settings
+from eden_memory.source.position import Position as Reached
+from eden_memory.source.position_store import MongoPositions
 from eden_memory.stages.outcome import Outcome as Decided
 from eden_memory.stages.outcome import StoredRecord
 from eden_memory.stages.outcome_store import MongoLedger

@@ -34,7 +34,7 @@ SOON = 240.0
 WATERMARKS_ONLY = """
 import asyncio, os, datetime
 from aiokafka import AIOKafkaProducer
-from eden_memory.domain.source.message_mapping import watermark
+from eden_memory.source.message_mapping import watermark
 
 async def main():
     topic = os.environ["EDEN_KAFKA_TOPIC_PREFIX"] + "chat.messages"

@@ -16,8 +16,8 @@ from eden_memory.errors import EdenError
 from eden_memory.mongo.client import connect
 from eden_memory.settings import Settings
 from tests.integration.mcp.written import blocks
-from tests.integration.tailer.conftest import QUICK
-from tests.integration.tailer.harness import kit
+from tests.integration.source.conftest import QUICK
+from tests.integration.source.harness import kit
 from tests.servers import TestServers
 from tests.unit.doctor.schemas_of_chats import (
     EXPECTED,

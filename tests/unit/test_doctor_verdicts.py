@@ -25,10 +25,10 @@ from eden_memory.doctor.privileges import (
 from eden_memory.doctor.topics import judge_report
 from eden_memory.kafka.topic_admin import Report
 from eden_memory.kafka.topic_diff import Difference
-from eden_memory.mongo.source.misread import Misread
 from eden_memory.names import FORMING, MEMORY
 from eden_memory.placement import Placement
 from eden_memory.settings import KafkaSettings, MessagesSettings, MongoSettings, Settings
+from eden_memory.source.misread_store import Misread
 
 
 def settings(**groups: Any) -> Settings:

@@ -16,7 +16,6 @@ from eden_memory.constants import (
     MOST_ADDED_CHARACTERS,
     MOST_ADDED_TEXTS,
 )
-from eden_memory.domain.source.parts import parts_of
 from eden_memory.domain.windows.own_sessions import own_session
 from eden_memory.errors import Invalid
 from eden_memory.mongo.application_ids import typed
@@ -34,6 +33,7 @@ from eden_memory.schemas.events.chat import Role
 from eden_memory.schemas.events.facts import Action
 from eden_memory.schemas.events.forgetting import Forgettable
 from eden_memory.schemas.scopes import Scope
+from eden_memory.source.text_parts import parts_of
 
 Message = Mapping[str, Any]
 """`{"role": "user", "content": "…"}`, with an optional `created_at`."""

@@ -23,13 +23,13 @@ from eden_memory.api.gateway.turn_shape import (
 from eden_memory.api.gateway.turns import Lost, Turn
 from eden_memory.api.gateway.who import Who
 from eden_memory.assembly.tailer import inbox_name, message_mapping
-from eden_memory.domain.source.message_mapping import MessageMapping
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.change_stream import PLAIN
 from eden_memory.mongo.document_fields import Unusable
 from eden_memory.schemas.documents import Message
 from eden_memory.settings import Settings
+from eden_memory.source.message_mapping import MessageMapping
 
 log = LibraryLogger()
 DUPLICATE_KEY = 11_000

@@ -7,7 +7,6 @@ from typer.testing import CliRunner
 
 from eden_memory.cli.main import app
 from eden_memory.cli.reembed import model_name
-from eden_memory.domain.source.inbox_mapping import InboxMapping
 from eden_memory.errors import EdenError
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.memory.reembedding import Reembedding, embedding_models_in, refuse_another_model
@@ -18,6 +17,7 @@ from eden_memory.schemas.events import FactCommanded, decode
 from eden_memory.schemas.provenance import Embedding
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import ModelsSettings, Settings
+from eden_memory.source.inbox_mapping import InboxMapping
 from eden_memory.stages.stage import Delivery
 from tests.integration.dedup.dedup_servers import Counts, Database, facts_of, handler, write
 from tests.integration.dedup.test_decided import store

@@ -20,12 +20,12 @@ from eden_memory.kafka.topic_admin import apply_topics
 from eden_memory.kafka.topics import load_topics
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.source.requests import ask
 from eden_memory.processors import pipeline
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import decode
 from eden_memory.schemas.events.base import Event
 from eden_memory.settings import Settings
+from eden_memory.source.inbox_request_store import ask
 from eden_memory.stages.process import Part, State
 from tests.model_server.serving import Serving
 

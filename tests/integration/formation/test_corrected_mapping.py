@@ -12,7 +12,7 @@ from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.settings import Settings
 from tests.integration.formation.running_system import System, fast, stages, system, until
 from tests.integration.replay.reform_kit import placed, quiet, reform
-from tests.integration.tailer.harness import _environment  # pyright: ignore[reportPrivateUsage]
+from tests.integration.source.harness import _environment  # pyright: ignore[reportPrivateUsage]
 from tests.model_server.serving import Serving
 
 pytestmark = pytest.mark.servers

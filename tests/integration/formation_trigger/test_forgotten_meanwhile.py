@@ -15,10 +15,10 @@ from eden_memory.domain.windows.window_request import BatchWrite
 from eden_memory.domain.windows.windows import Limits
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.replay.marks import MongoMarks
-from eden_memory.mongo.source.requests import ask
 from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore
 from eden_memory.processors import pipeline
 from eden_memory.settings import Settings
+from eden_memory.source.inbox_request_store import ask
 from eden_memory.stages.stage import Delivery, Handler, Result
 from tests.integration.formation_trigger.harness import changed
 from tests.integration.stages_on_servers import OnServers, on_servers, running

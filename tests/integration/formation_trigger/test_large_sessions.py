@@ -8,8 +8,8 @@ from eden_memory.kafka.outgoing import DEAD_HEADERS
 from eden_memory.stages.publishing import partition_for
 from eden_memory.stages.stage import Delivery
 from tests.integration.formation_trigger.harness import Kit
+from tests.integration.source.harness import until
 from tests.integration.stages_on_servers import PARTITIONS, Topic
-from tests.integration.tailer.harness import until
 from tests.unit.formation_trigger.records import asked, message, watermark
 
 pytestmark = pytest.mark.servers

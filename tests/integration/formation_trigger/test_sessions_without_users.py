@@ -8,9 +8,9 @@ import pytest
 from eden_memory import metrics
 from eden_memory.assembly import tailer as source_tailing
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.source.requests import ask
 from eden_memory.processors.pipeline import FORMATION_TRIGGER
 from eden_memory.settings import Settings
+from eden_memory.source.inbox_request_store import ask
 from tests.integration.formation.running_system import PARTITIONS, prepare, stages, until
 from tests.integration.formation_trigger.harness import changed
 

@@ -16,7 +16,7 @@ from eden_memory.mongo.client import connect
 from eden_memory.settings import Settings
 from tests.integration.formation.running_system import prepare, stages, until
 from tests.integration.gateway.gateway_kit import replies, turns
-from tests.integration.tailer.harness import _environment  # pyright: ignore[reportPrivateUsage]
+from tests.integration.source.harness import _environment  # pyright: ignore[reportPrivateUsage]
 from tests.model_server.chat_upstream import ChatUpstream, Reply
 
 pytestmark = pytest.mark.servers

@@ -13,13 +13,13 @@ from bson import ObjectId
 from eden_memory.api.memory import Memory
 from eden_memory.api.results import MemoryChange
 from eden_memory.api.service import MemoryService
-from eden_memory.domain.source.inbox_mapping import InboxMapping
 from eden_memory.domain.windows.own_sessions import own_session, whose
 from eden_memory.domain.windows.participants import SessionFacts
 from eden_memory.errors import Conflict, Invalid, NotFound
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.trigger.directory import MongoDirectory
 from eden_memory.schemas.scopes import Scope
+from eden_memory.source.inbox_mapping import InboxMapping
 from tests.integration.context.harness import Kit, mapped
 from tests.integration.python.stored import (
     ADA,

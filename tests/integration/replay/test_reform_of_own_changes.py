@@ -9,10 +9,10 @@ import pytest
 from eden_memory.assembly import handlers
 from eden_memory.assembly import tailer as source_tailing
 from eden_memory.cli.replay.compared import Wanted, compared
-from eden_memory.mongo.source.requests import ask
 from eden_memory.replay.comparing.differing import Counts
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
+from eden_memory.source.inbox_request_store import ask
 from tests.integration.formation.conftest import shared_settings as shared_settings  # noqa: PLC0414
 from tests.integration.formation.obedient_model import obey
 from tests.integration.formation.running_system import System, fast, system, until

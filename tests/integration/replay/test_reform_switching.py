@@ -8,13 +8,13 @@ import pytest
 from eden_memory.app import system as app
 from eden_memory.cli.replay.namespace import carried, rolled_back, switched_to
 from eden_memory.errors import EdenError
-from eden_memory.mongo.source.requests import ask
 from eden_memory.placement import ORIGINAL, Placement
 from eden_memory.processors.pipeline import ATLAS_WRITER, FORGETTING
 from eden_memory.replay.installation import installation
 from eden_memory.replay.namespaces.switching import switch
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
+from eden_memory.source.inbox_request_store import ask
 from tests.integration.formation.obedient_model import obey
 from tests.integration.formation.running_system import System, fast, stages, system, until
 from tests.integration.replay.reform_kit import placed, reform

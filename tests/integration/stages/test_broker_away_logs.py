@@ -16,7 +16,7 @@ from eden_memory.local.kafka import LocalKafka
 from eden_memory.processors.pipeline import ATLAS_WRITER, FORGETTING, FORMATION_TRIGGER
 from eden_memory.settings import Settings
 from tests.integration.formation.running_system import prepare
-from tests.integration.tailer.harness import _environment, until  # pyright: ignore[reportPrivateUsage]
+from tests.integration.source.harness import _environment, until  # pyright: ignore[reportPrivateUsage]
 
 pytestmark = pytest.mark.servers
 COMMAND = (

@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from eden_memory.domain.source.message_mapping import FieldPaths, MessageMapping, Reason
 from eden_memory.domain.windows.participants import Missing, SessionFacts
 from eden_memory.domain.windows.switched_off import Off
 from eden_memory.domain.windows.trigger_batch import Counts, erased
@@ -22,6 +21,7 @@ from eden_memory.schemas.events import (
 from eden_memory.schemas.events.base import Event
 from eden_memory.schemas.events.chat import Role
 from eden_memory.schemas.ids import encode
+from eden_memory.source.message_mapping import FieldPaths, MessageMapping, Reason
 from eden_memory.stages.codec import Encoder
 from eden_memory.stages.stage import Decision, Delivery, Emit
 

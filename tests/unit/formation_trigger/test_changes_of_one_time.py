@@ -27,8 +27,8 @@ from eden_memory.stages.record_reading import Reader, wanted
 from eden_memory.stages.stage import Delivery, Emit
 from tests.unit.formation_trigger.memory_store import MemoryStore
 from tests.unit.formation_trigger.records import NOON, asked, formations, names, run, trigger
-from tests.unit.tailer.mappings import mapped, tailer
-from tests.unit.tailer.table import PARTITIONS, Table, places
+from tests.unit.source.mappings import mapped, tailer
+from tests.unit.source.table import PARTITIONS, Table, places
 
 Step = tuple[str, str, str]
 TRANSACTIONS: dict[str, list[Step]] = {

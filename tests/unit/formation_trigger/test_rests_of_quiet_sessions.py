@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.assembly.handlers import window_limits
-from eden_memory.domain.source.mapped import Mapped
 from eden_memory.mongo.changes import Page, version_of
 from eden_memory.processors.tailer import Tailer
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FormationRequested, decode
 from eden_memory.settings import Settings, WindowsSettings
+from eden_memory.source.mapped import Mapped
 from eden_memory.stages.stage import Delivery
 from tests.unit.formation_trigger.memory_store import MemoryStore
 from tests.unit.formation_trigger.records import formations, names, run, trigger
-from tests.unit.tailer.mappings import BEGAN, change, message, tailer
+from tests.unit.source.mappings import BEGAN, change, message, tailer
 
 DAY = timedelta(days=1)
 BY_DEFAULT = window_limits(Settings())

@@ -1,1 +1,0 @@
-"""What the tailer reads, and the records that it becomes."""

@@ -1,1 +1,0 @@
-"""Dead letters: written, read, sent again."""

@@ -1,1 +1,0 @@
-"""The tailing loop: one leader, reading in, following, transactions."""

@@ -1,0 +1,48 @@
+"""The oplog's window, where the server shows one."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+from pymongo import AsyncMongoClient
+from pymongo.errors import OperationFailure, PyMongoError
+
+from eden_memory.source.oplog import OplogWindow
+
+log = structlog.get_logger("eden.tailer")
+
+
+class MongoOplog:
+    """Reads `local.oplog.rs`; a server that does not let it (or a sharded one) is asked no more."""
+
+    def __init__(self, client: AsyncMongoClient[dict[str, Any]]) -> None:
+        self._local = client["local"]
+        self._refused = False
+
+    async def window(self) -> OplogWindow | None:
+        """None where it cannot be known."""
+        if self._refused:
+            return None
+        try:
+            return await self._read()
+        except OperationFailure as error:
+            self._refused = True
+            log.info("the oplog's window is not known", reason=f"it cannot be read: code {error.code}")
+        except PyMongoError as error:
+            log.info("the oplog's window is not known for now", reason=type(error).__name__)
+        return None
+
+    async def _read(self) -> OplogWindow | None:
+        oplog = self._local["oplog.rs"]
+        first = await oplog.find_one(sort=[("$natural", 1)], projection={"ts": 1})
+        last = await oplog.find_one(sort=[("$natural", -1)], projection={"ts": 1})
+        if first is None or last is None:
+            return None
+        size = await self._local.command("collStats", "oplog.rs")
+        return OplogWindow(
+            _moment(first), _moment(last), float(size["size"]), float(size.get("maxSize", size["size"]))
+        )
+
+
+def _moment(entry: dict[str, Any]) -> datetime:
+    return datetime.fromtimestamp(entry["ts"].time, UTC)

@@ -1,0 +1,306 @@
+"""One document of the application → one record: fields, shapes, ids, times, and what cannot be used."""
+
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+from uuid import UUID
+
+import pytest
+from bson import Binary, Decimal128, Int64, ObjectId
+from bson.datetime_ms import DatetimeMS
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eden_memory.mongo.document_fields import Unusable, cut, moment_of, text_of
+from eden_memory.schemas.envelope import Envelope, rfc3339
+from eden_memory.schemas.events import Watermark, decode
+from eden_memory.schemas.events.chat import MessageRecorded
+from eden_memory.source.message_mapping import FieldPaths, watermark
+from eden_memory.tracing import traceparent
+from tests.unit.source.mappings import (
+    BEGAN,
+    SOURCE,
+    change,
+    map_one,
+    mapped,
+    mapping,
+    message,
+    recorded,
+    tailer,
+)
+
+VERSION = "69a42fc000000001"
+
+
+def test_fields_are_read_from_dotted_paths() -> None:
+    paths = FieldPaths("chat.session.id", "meta.role", "body.text", "meta.author.id", "meta.at")
+    document = {
+        "_id": 7,
+        "chat": {"session": {"id": "s 1"}},
+        "meta": {"role": "user", "author": {"id": "ann"}, "at": datetime(2026, 1, 2, 3, 4, 5)},
+        "body": {"text": "hello"},
+    }
+    event = map_one(document, mapping(paths))
+    assert (event.message_id, event.session_id, event.user_id) == ("i.7", "s.s%201", "s.ann")
+    assert (event.role, event.text) == ("user", "hello")
+    assert event.created_at == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "session", [{"chat": None}, {"chat": "text"}, {"chat": []}, {"chat": {"session": 5}}, {}]
+)
+def test_a_path_that_leads_nowhere_is_a_missing_field(session: dict[str, Any]) -> None:
+    paths = FieldPaths("chat.session.id", "role", "content", "user_id", "created_at")
+    with pytest.raises(Unusable, match="it has no session_id"):
+        mapping(paths).record({**message(), **session}, VERSION, b"", "stream")
+
+
+CONTENTS: list[tuple[Any, str]] = [
+    ("plain", "plain"),
+    ([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "a\nb"),
+    ([{"type": "input_text", "text": "a"}, {"type": "input_image", "image_url": "x"}], "a"),
+    ([{"type": "output_text", "text": "a", "annotations": []}], "a"),
+    ([{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "x"}}], "a"),
+    ([{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "a"}], "a"),
+    ([{"type": "tool_use", "id": "1", "input": {"text": "x"}}], ""),
+    ([{"type": "reasoning", "text": "not said aloud"}, {"type": "text", "text": "a"}], "a"),
+    ([{"text": "a"}, {"inlineData": {"mimeType": "image/png", "data": ""}}, {"text": "b"}], "a\nb"),
+    (["a", "", "b"], "a\nb"),
+    ([{"type": "text", "text": ["not", "text"]}, 5, None], ""),
+    ([], ""),
+    (None, ""),
+    ("", ""),
+]
+
+
+@pytest.mark.parametrize(("content", "text"), CONTENTS)
+def test_the_text_parts_of_every_shape_of_content_count(content: Any, text: str) -> None:
+    assert text_of(content) == text
+
+
+@pytest.mark.parametrize(
+    ("role", "ours"),
+    [
+        *((name, name) for name in ("user", "assistant", "tool", "system", "other")),
+        ("human", "user"),
+        ("model", "assistant"),
+        ("narrator", "other"),
+        (None, "other"),
+        (["user"], "other"),
+    ],
+)
+def test_role_names_are_mapped_to_ours(role: Any, ours: str) -> None:
+    assert map_one(message(role=role), mapping(roles={"human": "user", "model": "assistant"})).role == ours
+
+
+def test_a_mapped_role_name_may_take_the_place_of_one_of_ours() -> None:
+    assert map_one(message(role="tool"), mapping(roles={"tool": "system"})).role == "system"
+
+
+@pytest.mark.parametrize(
+    ("value", "encoded"),
+    [
+        ("5", "s.5"),
+        (5, "i.5"),
+        (Int64(2**40), f"i.{2**40}"),
+        (-1, "i.-1"),
+        (ObjectId("65b2f7a0c3d4e5f60718293a"), "o.65b2f7a0c3d4e5f60718293a"),
+        (UUID(int=1), "u.00000000-0000-0000-0000-000000000001"),
+        ("a:b@c#d/e f", "s.a%3Ab%40c%23d%2Fe%20f"),
+        ("ä", "s.%C3%A4"),
+    ],
+)
+def test_ids_keep_their_type(value: Any, encoded: str) -> None:
+    event = map_one(message(value, session_id=value, user_id=value))
+    assert (event.message_id, event.session_id, event.user_id) == (encoded, encoded, encoded)
+
+
+IDS = st.one_of(st.text(min_size=1, max_size=80), st.integers(-(2**63), 2**63 - 1), st.uuids())
+
+
+@given(IDS, IDS)
+def test_different_ids_never_share_a_key(one: Any, other: Any) -> None:
+    messages = mapping()
+    same = type(one) is type(other) and one == other
+    assert (messages.message_id(one) == messages.message_id(other)) is same
+
+
+NO_IDS = [True, 1.5, b"raw", Binary(b"raw"), Decimal128("1"), {"a": 1}, [1], datetime(2026, 1, 1)]
+
+
+@pytest.mark.parametrize("value", NO_IDS)
+@pytest.mark.parametrize("field", ["_id", "session_id", "user_id"])
+def test_what_is_no_id_makes_a_document_unusable(field: str, value: Any) -> None:
+    result = mapped(change(1, "insert", {**message(), field: value}))
+    assert not result.records
+    assert result.unmapped[0].reason.startswith(f"{field}: an id is text, an integer, a UUID or an ObjectId")
+
+
+@pytest.mark.parametrize("field", ["session_id", "_id"])
+@pytest.mark.parametrize("value", ["", None])
+def test_a_document_without_an_id_or_session_is_unusable(field: str, value: Any) -> None:
+    (one,) = mapped(change(1, "insert", {**message(), field: value})).unmapped
+    assert one.reason == f"it has no {field}"
+
+
+SECRET = "a secret that must not be seen"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"session_id": [SECRET]},
+        {"session_id": SECRET * 60},
+        {"user_id": {"name": SECRET}},
+        {"content": {SECRET: 1}},
+        {"content": Binary(SECRET.encode())},
+        {"content": 5},
+    ],
+)
+def test_the_reason_names_the_field_and_never_its_content(fields: dict[str, Any]) -> None:
+    (one,) = mapped(change(1, "insert", message(**fields))).unmapped
+    assert one.reason.startswith(next(iter(fields)))
+    assert "secret" not in one.reason
+
+
+def test_the_text_of_a_message_is_cut_to_head_and_tail() -> None:
+    text = "".join(f"{number:05d}" for number in range(4_000))
+    event = map_one(message(content=text))
+    assert (len(event.text), event.characters, event.truncated) == (8_000, 20_000, True)
+    head, tail = event.text.split("\n[…]\n")
+    assert text.startswith(head)
+    assert text.endswith(tail)
+    assert len(head) > len(tail) > 2_000
+
+
+@given(st.text(max_size=60), st.integers(1, 70))
+def test_a_cut_text_is_as_long_as_it_may_be(text: str, limit: int) -> None:
+    assert len(cut(text, limit)) == min(len(text), limit)
+    assert (cut(text, limit) == text) is (len(text) <= limit) or len(text) > limit
+
+
+@pytest.mark.parametrize("length", [7_999, 8_000])
+def test_a_text_within_the_limit_is_whole(length: int) -> None:
+    event = map_one(message(content="x" * length))
+    assert (event.text, event.truncated) == ("x" * length, False)
+
+
+@pytest.mark.parametrize(
+    ("value", "moment"),
+    [
+        (datetime(2026, 1, 2, 3, 4, 5, 678_900), "2026-01-02T03:04:05.678Z"),
+        (datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone(timedelta(hours=2))), "2026-01-02T01:04:05.000Z"),
+        ("2026-01-02T03:04:05Z", "2026-01-02T03:04:05.000Z"),
+        ("2026-01-02T03:04:05.678901+02:00", "2026-01-02T01:04:05.678Z"),
+        ("2026-01-02 03:04", "2026-01-02T03:04:00.000Z"),
+        ("2026-01-02", "2026-01-02T00:00:00.000Z"),
+        (1_767_323_045, "2026-01-02T03:04:05.000Z"),
+        (1_767_323_045.678, "2026-01-02T03:04:05.678Z"),
+        (Int64(1_767_323_045_678), "2026-01-02T03:04:05.678Z"),
+        (ObjectId("69573e65" + "0" * 16), "2026-01-02T03:41:25.000Z"),
+        (None, None),
+        (True, None),
+        ("yesterday", None),
+        ("", None),
+        (float("nan"), None),
+        (float("inf"), None),
+        (10**30, None),
+        (-(10**18), None),
+        ("0001-01-01T00:00:00+05:00", None),
+        ("9999-12-31T23:59:59-05:00", None),
+        (DatetimeMS(2**60), None),
+        (Decimal128("1"), None),
+        ({"$date": 1}, None),
+    ],
+)
+def test_times_of_every_kind_are_read_or_left_out(value: Any, moment: str | None) -> None:
+    assert moment_of(value) == moment
+    event = map_one(message(created_at=value))
+    assert (None if event.created_at is None else rfc3339(event.created_at)) == moment
+
+
+def test_a_message_that_was_read_is_as_old_as_it_says_but_never_newer_than_the_read() -> None:
+    messages, read = mapping(), BEGAN
+    old, ahead = message(created_at=BEGAN - timedelta(days=9)), message(created_at=BEGAN + timedelta(days=9))
+    assert messages.written_at(old, read) == rfc3339(BEGAN - timedelta(days=9)).encode()
+    assert messages.written_at(ahead, read) == messages.written_at(message(), read) == rfc3339(read).encode()
+
+
+VALUES: st.SearchStrategy[Any] = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(),
+    st.text(max_size=40),
+    st.binary(max_size=8),
+    st.datetimes(),
+    st.uuids(),
+    st.builds(ObjectId),
+)
+CONTENT: st.SearchStrategy[Any] = st.one_of(
+    st.text(max_size=300),
+    st.lists(
+        st.one_of(
+            st.text(max_size=20),
+            st.fixed_dictionaries(
+                {"text": VALUES}, optional={"type": st.sampled_from(["text", "input_text", "image"])}
+            ),
+        ),
+        max_size=5,
+    ),
+    VALUES,
+)
+DOCUMENTS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {"_id": st.one_of(IDS, st.builds(ObjectId)), "session_id": IDS},
+    optional={"role": VALUES, "content": CONTENT, "user_id": st.one_of(IDS, VALUES), "created_at": VALUES},
+)
+
+
+@given(DOCUMENTS, st.sampled_from(["stream", "backfill", "merge"]))
+def test_a_record_is_written_as_the_schema_writes_it(document: dict[str, Any], origin: Any) -> None:
+    messages = mapping(text_limit=100)
+    try:
+        outgoing = messages.record(document, VERSION, b"2026-03-01T12:00:00.000Z", origin)
+    except Unusable:
+        return
+    event = recorded(outgoing)
+    assert outgoing.value == event.json_bytes()
+    assert (outgoing.key, outgoing.ordering_key) == (event.key().encode(), event.ordering_key().encode())
+    assert event.origin == origin
+
+
+@given(IDS, IDS, st.datetimes(timezones=st.just(UTC)))
+def test_headers_are_those_of_the_envelope(identity: Any, session: Any, moment: datetime) -> None:
+    messages = mapping()
+    document = message(identity, session_id=session)
+    outgoing = messages.record(document, VERSION, messages.second(moment), "stream")
+    event = recorded(outgoing)
+    event_id = f"{event.message_id}@{VERSION}"
+    envelope = Envelope(
+        id=event_id,
+        name=MessageRecorded.NAME,
+        version=MessageRecorded.VERSION,
+        source=SOURCE,
+        time=moment,
+        subject=event.subject(),
+        ordering_key=event.ordering_key(),
+        traceparent=traceparent(event.session_id, event_id),
+    )
+    assert len(outgoing.headers) == len(set(outgoing.headers))
+    assert set(outgoing.headers) == set(envelope.headers())
+
+
+def test_messages_of_a_session_share_a_trace_and_each_is_its_own_root() -> None:
+    first, again, other = (traceparent("s.1", one) for one in ("s.m@1", "s.m@1", "s.m@2"))
+    assert first == again != other
+    assert first.split("-")[1] == other.split("-")[1] != traceparent("s.2", "s.m@1").split("-")[1]
+    assert [len(part) for part in first.split("-")] == [2, 32, 16, 2]
+
+
+def test_a_watermark_says_that_everything_up_to_a_time_is_published() -> None:
+    outgoing = watermark(3, VERSION, BEGAN, SOURCE)
+    envelope = Envelope.of_headers(outgoing.headers)
+    assert outgoing.value is not None
+    event = decode(envelope.name, envelope.version, outgoing.value)
+    assert event == Watermark(partition=3, time=BEGAN, version=VERSION)
+    assert (outgoing.partition, outgoing.key) == (3, b"watermark:3")
+    assert tailer().watermark(3, VERSION, BEGAN) == outgoing
