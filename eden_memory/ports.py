@@ -12,14 +12,12 @@ from eden_memory.domain.forgetting.contradicted import Contradicted
 from eden_memory.domain.forgetting.forgetting import Blobs, BlobVersion, Slice
 from eden_memory.domain.projection.memory_batch import ScopeBatch
 from eden_memory.domain.projection.stored_memory import Applied, StoredScope
-from eden_memory.domain.windows.participants import Missing, SessionFacts
-from eden_memory.domain.windows.switched_off import Off
 from eden_memory.domain.windows.trigger import Session, StoredMessage
 from eden_memory.domain.windows.trigger_batch import Counts
 from eden_memory.domain.windows.window_request import BatchWrite, StoredWindow
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.models.reranking.candidates import Ranked, When
-from eden_memory.schemas.documents import Snapshot, Stream
+from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.events import FactChanged, ModelCalled
 
 
@@ -87,36 +85,11 @@ class TriggerWatch(Protocol):
         ...
 
 
-class Directory(Protocol):
-    """What the application says of its sessions, agents, users and groups."""
-
-    async def look_up(self, session_ids: Iterable[str]) -> dict[str, SessionFacts | Missing]:
-        """For every session asked for: what is known, or which document is missing."""
-        ...
-
-    @property
-    def switches(self) -> bool:
-        """Whether sessions or users are described, so that one can be switched off."""
-        ...
-
-    async def off(self, authors: Mapping[str, Collection[str]]) -> Off:
-        """Which of the sessions (with who wrote in them), and of all their users, are switched off."""
-        ...
-
-
 class Windows(Protocol):
     """The texts of closed windows."""
 
     async def windows(self, formation_ids: Iterable[str]) -> dict[str, StoredWindow]:
         """Those of the windows whose texts are still kept."""
-        ...
-
-
-class Streams(Protocol):
-    """How an agent's scopes and shards are formed (`memory_streams`)."""
-
-    async def of(self, agent_id: str) -> Mapping[str, Stream]:
-        """The streams of an agent by label (eden_memory.scope_limits.label_of), those switched off included."""
         ...
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from eden_memory import prompts
+from eden_memory.directory.agent_streams import Streams
 from eden_memory.domain.consolidating import (
     ConsolidationWatch,
     Merge,
@@ -27,7 +28,7 @@ from eden_memory.failures import QuestionSpent
 from eden_memory.forgotten import Marks
 from eden_memory.models.model_protocols import LanguageModel
 from eden_memory.models.question import Answered, Asking, unit_of
-from eden_memory.ports import BlobsDecided, Forgetting, Snapshots, Streams
+from eden_memory.ports import BlobsDecided, Forgetting, Snapshots
 from eden_memory.schemas.answers import ConsolidatedText
 from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.events import ScopeChanged, ScopeConsolidated

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, takewhile
 
+from eden_memory.directory.agent_streams import Streams
 from eden_memory.domain.facts.decision_plan import Plan, merged_near, plan
 from eden_memory.domain.facts.decisions import Compared, NoVector, Resolving, compared
 from eden_memory.domain.facts.fact_commands import Commanding
@@ -28,7 +29,7 @@ from eden_memory.domain.fence import Fence
 from eden_memory.forgotten import Marks, ids_of
 from eden_memory.models.model_protocols import Embedder, LanguageModel
 from eden_memory.models.question import Asking, Earlier
-from eden_memory.ports import Decided, DedupWatch, FactSearch, Forgetting, Streams
+from eden_memory.ports import Decided, DedupWatch, FactSearch, Forgetting
 from eden_memory.prompts import fact_decisions
 from eden_memory.schemas.answers import FactDecisions
 from eden_memory.schemas.events import FactChanged, FactCommanded, FactsProposed

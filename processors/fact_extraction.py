@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from eden_memory import prompts
+from eden_memory.directory.agent_streams import Streams
 from eden_memory.domain.extraction.briefs import (
     Scopes,
     asking_about,
@@ -24,7 +25,7 @@ from eden_memory.domain.material import FactMaterial
 from eden_memory.failures import PermanentError
 from eden_memory.models.model_protocols import LanguageModel
 from eden_memory.models.question import Answered, Asking
-from eden_memory.ports import ExtractionWatch, Forgetting, Streams, Windows
+from eden_memory.ports import ExtractionWatch, Forgetting, Windows
 from eden_memory.schemas.answers import ExtractedFacts
 from eden_memory.schemas.events import FactsExtracted, FormationRequested
 from eden_memory.schemas.events.formation import ExtractedFact, Window

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from eden_memory.directory.participants import Directory, Missing, SessionFacts
 from eden_memory.domain.budgets.budgets import Admitted, Held
-from eden_memory.domain.windows.participants import Missing, SessionFacts
 from eden_memory.domain.windows.trigger import Messages, Session
 from eden_memory.domain.windows.trigger_batch import (
     Batch,
@@ -37,7 +37,7 @@ from eden_memory.domain.windows.window_request import (
 )
 from eden_memory.failures import PermanentError
 from eden_memory.forgotten import Marks
-from eden_memory.ports import Directory, Forgetting, TriggerStore, TriggerWatch, WindowBudgets
+from eden_memory.ports import Forgetting, TriggerStore, TriggerWatch, WindowBudgets
 from eden_memory.schemas.events import Watermark
 from eden_memory.stages.stage import Decision, Delivery, Emit, Erase, Retry
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 from eden_memory import prompts
+from eden_memory.directory.agent_streams import Streams
 from eden_memory.domain.extraction.briefs import (
     Scopes,
     asking_about,
@@ -29,7 +30,7 @@ from eden_memory.failures import PermanentError
 from eden_memory.forgotten import Marks
 from eden_memory.models.model_protocols import LanguageModel
 from eden_memory.models.question import Answered, Asking
-from eden_memory.ports import ExtractionWatch, Forgetting, Snapshots, Streams, Windows
+from eden_memory.ports import ExtractionWatch, Forgetting, Snapshots, Windows
 from eden_memory.schemas.answers import StatedReflections
 from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.events import FactsExtracted, ReflectionFormed

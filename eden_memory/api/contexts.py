@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Protocol
 
 from eden_memory.api.context_cache import ContextCache, tags_of_scope
+from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.domain.context.context import FactLine, context_xml
 from eden_memory.domain.context.visible import Asked, View
 from eden_memory.metrics import CONTEXT_READS
@@ -14,7 +15,6 @@ from eden_memory.mongo.context.context_source import Database, MongoContextSourc
 from eden_memory.mongo.context.context_watch import Client, ContextWatch
 from eden_memory.mongo.context.feeds import Changed
 from eden_memory.mongo.context.showing import showing_of
-from eden_memory.mongo.memory.streams import MongoStreams
 from eden_memory.settings import Settings
 
 STREAMS_SECONDS = 300.0

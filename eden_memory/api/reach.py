@@ -5,11 +5,11 @@ from typing import Any, cast
 
 from eden_memory.api.access import Caller, Refused, Right
 from eden_memory.api.shared_memory import SharedMemory
-from eden_memory.domain.windows.own_sessions import whose
-from eden_memory.domain.windows.participants import DEFAULT_AGENT
+from eden_memory.directory.author_store import MessageAuthors
+from eden_memory.directory.own_sessions import whose
+from eden_memory.directory.participants import DEFAULT_AGENT
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.document_fields import getter
-from eden_memory.mongo.source.authors import MessageAuthors
 from eden_memory.schemas.documents import SessionState
 
 

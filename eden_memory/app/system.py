@@ -15,6 +15,7 @@ from eden_memory.assembly.handlers import stage_handlers
 from eden_memory.assembly.mongo_setup import check
 from eden_memory.assembly.supervisor import Placed
 from eden_memory.assembly.tailer import tailing
+from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.domain.consumption import Consumption
 from eden_memory.errors import EdenError
 from eden_memory.kafka.connection import admin_config, client_kwargs
@@ -29,7 +30,6 @@ from eden_memory.mongo.context.context_watch import ContextWatch
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.mongo.memory.blobs_decided import scopes_due
 from eden_memory.mongo.memory.retirements import MongoRetirements
-from eden_memory.mongo.memory.streams import MongoStreams
 from eden_memory.mongo.spent import spent
 from eden_memory.mongo.trigger.window_texts import MongoWindowTexts
 from eden_memory.mongo.usage.budgets import MongoBudgets

@@ -11,6 +11,8 @@ from pymongo import AsyncMongoClient
 
 from eden_memory import prompts
 from eden_memory.assembly.model_factory import Models
+from eden_memory.directory.directory_store import MongoDirectory
+from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.domain.fence import Fence
 from eden_memory.domain.forgetting.of_pipeline import of_pipeline
 from eden_memory.domain.windows.windows import Limits
@@ -39,10 +41,8 @@ from eden_memory.mongo.memory.forgotten import MongoForgetting
 from eden_memory.mongo.memory.memory_store import MongoMemoryStore
 from eden_memory.mongo.memory.reembedding import refuse_another_model
 from eden_memory.mongo.memory.snapshots import MongoSnapshots
-from eden_memory.mongo.memory.streams import MongoStreams
 from eden_memory.mongo.replay.marks import MongoMarks
 from eden_memory.mongo.secret import installation_secret
-from eden_memory.mongo.trigger.directory import MongoDirectory
 from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore
 from eden_memory.mongo.usage.budgets import MongoBudgets
 from eden_memory.mongo.usage.recorded import MongoRecorded

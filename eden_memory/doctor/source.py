@@ -7,8 +7,8 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.api.gateway.turn_shape import UnknownShape
 from eden_memory.api.gateway.turn_store import turn_shape
+from eden_memory.directory.author_store import begins_with, index_hint
 from eden_memory.doctor.finding import Finding
-from eden_memory.mongo.source.authors import begins_with, index_hint
 from eden_memory.settings import MessagesSettings, Settings
 from eden_memory.source.messages_store import reading_order
 from eden_memory.source.position_store import other_sources

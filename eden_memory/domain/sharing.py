@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from eden_memory.domain.windows.own_sessions import given_to_all
+from eden_memory.directory.own_sessions import given_to_all
 from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.scopes import Scope, Sharing
 from eden_memory.scope_limits import label_of

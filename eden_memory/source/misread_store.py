@@ -8,7 +8,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import PyMongoError
 
-from eden_memory.domain.windows.own_sessions import BEGINS
+from eden_memory.directory.own_sessions import BEGINS
 from eden_memory.error_text import describe
 from eden_memory.mongo.changes import SourceFailed
 from eden_memory.names import Names

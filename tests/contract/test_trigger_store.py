@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pymongo import AsyncMongoClient
 
-from eden_memory.domain.windows.participants import Audiences, Missing
-from eden_memory.domain.windows.switched_off import Off
+from eden_memory.directory.participants import Audiences, Missing
+from eden_memory.directory.switched_off import Off
 from eden_memory.domain.windows.trigger import OutboxEntry, Session, StoredMessage
 from eden_memory.domain.windows.window_request import BatchWrite, SessionWrite, StoredWindow, leave_out
 from eden_memory.domain.windows.windows import Closed, Limits

@@ -16,7 +16,7 @@ from eden_memory.constants import (
     MOST_ADDED_CHARACTERS,
     MOST_ADDED_TEXTS,
 )
-from eden_memory.domain.windows.own_sessions import own_session
+from eden_memory.directory.own_sessions import own_session
 from eden_memory.errors import Invalid
 from eden_memory.mongo.application_ids import typed
 from eden_memory.mongo.bson_ids import encode_id

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from eden_memory.directory.participants import Audiences
 from eden_memory.domain.context.context import Shown
 from eden_memory.domain.sharing import private_keys
-from eden_memory.domain.windows.participants import Audiences
 from eden_memory.schemas.documents import Snapshot, Stream
 from eden_memory.schemas.scopes import Scope, Sharing
 from eden_memory.scope_limits import STANDARD, FormationLimits, limits_of

@@ -5,11 +5,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from eden_memory.directory.own_sessions import given_to_all, whose
 from eden_memory.domain.extraction.agent_wide import is_agent_wide
 from eden_memory.domain.extraction.briefs import of_authors
 from eden_memory.domain.extraction.demotion import is_personal, names_one_of
 from eden_memory.domain.extraction.transcript import Transcript
-from eden_memory.domain.windows.own_sessions import given_to_all, whose
 from eden_memory.forgotten import Marks
 from eden_memory.schemas.answers import StatedFact, StatedReflection
 from eden_memory.schemas.events.formation import Window

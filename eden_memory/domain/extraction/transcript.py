@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from eden_memory.directory.own_sessions import whose
 from eden_memory.domain.material import Line
-from eden_memory.domain.windows.own_sessions import whose
 from eden_memory.domain.windows.trigger import StoredMessage
 from eden_memory.domain.windows.window_request import StoredWindow
 from eden_memory.forgotten import Marks

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import blake2b
 
-from eden_memory.domain.windows.participants import Audiences
+from eden_memory.directory.participants import Audiences
 from eden_memory.domain.windows.windows import Closed, Control, Limits, Pending, Waiting, weighted_tokens
 from eden_memory.schemas.events import MessageRecorded
 

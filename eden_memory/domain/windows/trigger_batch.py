@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from eden_memory.directory.own_sessions import whose
+from eden_memory.directory.switched_off import NOBODY, Off
 from eden_memory.domain.windows.looks import Looks
-from eden_memory.domain.windows.own_sessions import whose
-from eden_memory.domain.windows.switched_off import NOBODY, Off
 from eden_memory.domain.windows.trigger import (
     Messages,
     Session,

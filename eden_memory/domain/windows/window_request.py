@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from eden_memory.directory.own_sessions import given_to_all, whose
+from eden_memory.directory.participants import SessionFacts, scopes_of
+from eden_memory.directory.switched_off import Off
 from eden_memory.domain.budgets.budgets import AskedWindow, Estimate, users_alone
-from eden_memory.domain.windows.own_sessions import given_to_all, whose
-from eden_memory.domain.windows.participants import SessionFacts, scopes_of
-from eden_memory.domain.windows.switched_off import Off
 from eden_memory.domain.windows.trigger import OutboxEntry, Session, StoredMessage, formation_id
 from eden_memory.domain.windows.windows import Closed, weighted_tokens
 from eden_memory.schemas.events import FormationRequested

@@ -8,11 +8,11 @@ from pymongo import ReadPreference
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
+from eden_memory.directory.agent_streams import Streams
 from eden_memory.domain.consolidating import due
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.shared_reads import shared_writes
 from eden_memory.names import Names
-from eden_memory.ports import Streams
 from eden_memory.schemas.documents import Outcome, Snapshot, Stream
 from eden_memory.schemas.scopes import Scope
 from eden_memory.scope_limits import STANDARD, FormationLimits, limits_of

@@ -9,9 +9,9 @@ from pymongo import ReadPreference
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
+from eden_memory.directory.own_sessions import BEGINS
+from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.domain.sharing import ALONE, WIDE, WITHOUT_USERS, in_force, private_keys
-from eden_memory.domain.windows.own_sessions import BEGINS
-from eden_memory.mongo.memory.streams import MongoStreams
 from eden_memory.mongo.versions import stored_sharing
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Consolidated, Fact, Reflection, Snapshot
@@ -20,7 +20,7 @@ from eden_memory.schemas.scopes import Scope, Sharing
 
 Row = dict[str, Any]
 GIVEN_TO_ALL = re.compile(rf"^{re.escape(encode(BEGINS))}((?!%3A).)+$")
-"""Sessions of texts that were added for no user (eden_memory.domain.windows.own_sessions.given_to_all)."""
+"""Sessions of texts that were added for no user (eden_memory.directory.own_sessions.given_to_all)."""
 
 
 def of_users(keys: Iterable[str]) -> Row:

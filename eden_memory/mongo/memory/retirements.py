@@ -9,7 +9,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
-from eden_memory.mongo.memory.streams import streams_in
+from eden_memory.directory.stream_store import streams_in
 from eden_memory.mongo.setup.memory_indexes import BEGINNING
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Stream

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from eden_memory.domain.windows.participants import AudienceChange, Audiences
+from eden_memory.directory.participants import AudienceChange, Audiences
 from eden_memory.domain.windows.trigger import OutboxEntry, Session, StoredMessage
 from eden_memory.domain.windows.window_request import StoredWindow
 from eden_memory.domain.windows.windows import Closed, Control, Limits

@@ -13,6 +13,8 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.assembly.handlers import Account, MongoClient, models_of, stage_handlers, window_limits
 from eden_memory.assembly.mongo_setup import dimensions_of, set_up
+from eden_memory.directory.directory_store import MongoDirectory
+from eden_memory.directory.stream_store import MongoStreams, Streams, streams_in
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.group_offsets import commit, places_in
 from eden_memory.kafka.topic_admin import apply_topics
@@ -22,8 +24,6 @@ from eden_memory.models.asking.answer_forwarding import AnswerStore
 from eden_memory.models.asking.capped import Capped
 from eden_memory.models.asking.reused import CountedReuse
 from eden_memory.mongo.memory.blobs_decided import scopes_due
-from eden_memory.mongo.memory.streams import MongoStreams, Streams, streams_in
-from eden_memory.mongo.trigger.directory import MongoDirectory
 from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore
 from eden_memory.mongo.usage.totals import MongoTotals
 from eden_memory.mongo.usage.usage_store import MongoUsage

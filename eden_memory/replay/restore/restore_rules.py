@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
-from eden_memory.domain.windows.participants import Audiences, SessionFacts
+from eden_memory.directory.participants import Audiences, SessionFacts
 from eden_memory.domain.windows.trigger import (
     Messages,
     Session,

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from eden_memory.domain.windows.participants import Missing, SessionFacts
+from eden_memory.directory.participants import Missing, SessionFacts
 from eden_memory.domain.windows.trigger import Session, StoredMessage
 from eden_memory.domain.windows.window_request import StoredWindow
 from eden_memory.domain.windows.windows import Limits

@@ -29,7 +29,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from eden_memory.domain.windows.participants import Missing, SessionFacts
+from eden_memory.directory.participants import Missing, SessionFacts
 from eden_memory.domain.windows.windows import Limits
 from eden_memory.kafka.record import Record
 from eden_memory.kafka.topic_reading import Reading, reading

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from eden_memory.domain.windows.participants import SessionFacts, scopes_of
-from eden_memory.mongo.trigger.directory import MongoDirectory
+from eden_memory.directory.directory_store import MongoDirectory
+from eden_memory.directory.participants import SessionFacts, scopes_of
 from eden_memory.schemas.scopes import Scope
 from tests.integration.context.harness import Kit
 from tests.integration.context.test_memory_service import until

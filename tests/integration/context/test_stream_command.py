@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.cli.main import app
+from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.errors import Invalid, NotFound
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.memory.streams import MongoStreams
 from eden_memory.schemas.documents import Stream
 from eden_memory.settings import Settings
 

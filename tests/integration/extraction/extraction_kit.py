@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
+from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.domain.windows.window_request import StoredWindow
 from eden_memory.domain.windows.windows import Limits
 from eden_memory.models.model_protocols import LanguageModel
 from eden_memory.mongo.memory.forgotten import MongoForgetting
 from eden_memory.mongo.memory.snapshots import MongoSnapshots
-from eden_memory.mongo.memory.streams import MongoStreams
 from eden_memory.mongo.trigger.trigger_documents import window_row
 from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore
 from eden_memory.processors import pipeline

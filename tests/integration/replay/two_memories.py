@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from eden_memory.assembly.mongo_setup import set_up
+from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.domain.fence import Fence
 from eden_memory.kafka.connection import admin_config
 from eden_memory.kafka.topic_admin import apply_topics
@@ -14,7 +15,6 @@ from eden_memory.mongo.memory.decided import MongoDecided
 from eden_memory.mongo.memory.fact_search import MongoFactSearch
 from eden_memory.mongo.memory.forgotten import MongoForgetting
 from eden_memory.mongo.memory.memory_store import MongoMemoryStore
-from eden_memory.mongo.memory.streams import MongoStreams
 from eden_memory.names import Names
 from eden_memory.placement import Placement
 from eden_memory.processors import pipeline

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eden_memory.directory.participants import Missing
 from eden_memory.domain.budgets.budgets import Admission, Admitted, AskedWindow, Estimate, Held, Spending
-from eden_memory.domain.windows.participants import Missing
 from eden_memory.domain.windows.windows import Limits
 from eden_memory.processors.formation_trigger import FormationTrigger
 from eden_memory.schemas.events import FormationRequested

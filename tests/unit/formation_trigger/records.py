@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from eden_memory.domain.windows.participants import Missing, SessionFacts
-from eden_memory.domain.windows.switched_off import Off
+from eden_memory.directory.participants import Missing, SessionFacts
+from eden_memory.directory.switched_off import Off
 from eden_memory.domain.windows.trigger_batch import Counts, erased
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.ports import Forgetting, TriggerStore

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.domain.windows.participants import Audiences
+from eden_memory.directory.participants import Audiences
 from eden_memory.domain.windows.windows import Limits
 from eden_memory.mongo.trigger.trigger_documents import Row, session_of, session_row
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from eden_memory.domain.windows.participants import Missing, SessionFacts
+from eden_memory.directory.participants import Missing, SessionFacts
 from eden_memory.domain.windows.windows import Limits
 from eden_memory.processors.formation_trigger import FormationTrigger
 from eden_memory.schemas.events import FormationRequested

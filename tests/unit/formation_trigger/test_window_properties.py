@@ -8,8 +8,8 @@ from datetime import timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eden_memory.domain.windows.own_sessions import own_session
-from eden_memory.domain.windows.participants import Missing
+from eden_memory.directory.own_sessions import own_session
+from eden_memory.directory.participants import Missing
 from eden_memory.domain.windows.windows import Limits
 from eden_memory.schemas.events import Forgotten, FormationRequested, MessageRecorded
 from eden_memory.schemas.ids import encode

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from eden_memory.domain.windows.participants import Missing, SessionFacts
+from eden_memory.directory.participants import Missing, SessionFacts
 from eden_memory.domain.windows.windows import Limits
 from eden_memory.processors import formation_trigger
 from eden_memory.schemas.events import Forgotten

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from eden_memory.domain.windows.participants import SessionFacts
+from eden_memory.directory.participants import SessionFacts
 from eden_memory.domain.windows.trigger import StoredMessage
 from eden_memory.domain.windows.windows import Limits
 from eden_memory.replay.restore.restore_file import Gathered

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.domain.windows.own_sessions import whose
-from eden_memory.domain.windows.participants import DEFAULT_AGENT, Missing, SessionFacts
-from eden_memory.domain.windows.switched_off import Off
+from eden_memory.directory.own_sessions import whose
+from eden_memory.directory.participants import DEFAULT_AGENT, Missing, SessionFacts
+from eden_memory.directory.stream_store import streams_in
+from eden_memory.directory.switched_off import Off
+from eden_memory.directory.user_groups import group_of
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.document_fields import getter
-from eden_memory.mongo.memory.streams import streams_in
-from eden_memory.mongo.trigger.groups import group_of
 from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.ids import NoId
 from eden_memory.schemas.scopes import SharedSessions, Sharing

@@ -1,10 +1,11 @@
 """Who takes part in a session, and where memory of it may go."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+from eden_memory.directory.switched_off import Off
 from eden_memory.schemas.scopes import Scope, ScopeKind, SharedSessions, Sharing
 
 DEFAULT_AGENT = "s.default"
@@ -154,3 +155,20 @@ def scopes_of(
 
 def _are_members(facts: SessionFacts, participants: Sequence[str]) -> bool:
     return facts.group_members is None or facts.group_members.issuperset(participants)
+
+
+class Directory(Protocol):
+    """What the application says of its sessions, agents, users and groups."""
+
+    async def look_up(self, session_ids: Iterable[str]) -> dict[str, SessionFacts | Missing]:
+        """For every session asked for: what is known, or which document is missing."""
+        ...
+
+    @property
+    def switches(self) -> bool:
+        """Whether sessions or users are described, so that one can be switched off."""
+        ...
+
+    async def off(self, authors: Mapping[str, Collection[str]]) -> Off:
+        """Which of the sessions (with who wrote in them), and of all their users, are switched off."""
+        ...

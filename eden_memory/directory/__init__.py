@@ -1,0 +1,1 @@
+"""Agents, users, sessions, groups; who is present."""

@@ -1,1 +1,0 @@
-"""The application's collections and the inbox, followed by a change stream."""
