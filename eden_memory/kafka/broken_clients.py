@@ -55,9 +55,10 @@ async def close_consumer(consumer: Any, seconds: float = CLOSE_SECONDS) -> None:
 
 
 async def _end_tasks(coordinator: Any) -> None:
-    """Those that a `close` which was interrupted leaves: they would connect again."""
-    tasks = coordinator._coordination_task, coordinator._heartbeat_task, coordinator._commit_refresh_task
-    await end([one for one in tasks if one is not None])
+    """Those that a `close` which was interrupted leaves: they would connect again; without a group there are none."""
+    names = "_coordination_task", "_heartbeat_task", "_commit_refresh_task"
+    tasks = [getattr(coordinator, name, None) for name in names]
+    await end([task for task in tasks if task is not None])
 
 
 def sending(producer: Any) -> "asyncio.Task[None]":

@@ -4,11 +4,13 @@ import asyncio
 import ssl
 from typing import Any
 
+from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaConnectionError
 from aiokafka.helpers import create_ssl_context
 
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
+from eden_memory.kafka.broken_clients import close_consumer
 from eden_memory.kafka.header_names import read_all_names
 from eden_memory.own_process import patience, process_is_ours
 from eden_memory.settings import KafkaSettings
@@ -19,12 +21,18 @@ START_SECONDS = 40.0
 
 
 async def start(client: Any) -> None:
-    """Start a consumer or an admin client; KafkaConnectionError where no broker answers in time."""
+    """Start a consumer or an admin client; KafkaConnectionError where no broker answers in time.
+
+    One whose start fails or is interrupted leaves no connection.
+    """
     try:
         async with asyncio.timeout(patience(START_SECONDS)):
             await client.start()
-    except TimeoutError:
-        raise KafkaConnectionError("no broker answers") from None
+    except BaseException as error:
+        await (client.close() if isinstance(client, AIOKafkaAdminClient) else close_consumer(client))
+        if isinstance(error, TimeoutError):
+            raise KafkaConnectionError("no broker answers") from None
+        raise
 
 
 def client_kwargs(settings: KafkaSettings, bootstrap: str) -> dict[str, Any]:

@@ -6,6 +6,8 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
+from eden_memory.kafka import connection
+
 Place = tuple[TopicPartition, int]
 ROUND_SECONDS = 1.0
 """What could not be read by then is left out, and read the next time."""
@@ -29,7 +31,7 @@ class FirstUnread:
 
     async def start(self) -> None:
         """Connect."""
-        await self._consumer.start()
+        await connection.start(self._consumer)
 
     async def stop(self) -> None:
         """Disconnect."""

@@ -6,6 +6,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
+from eden_memory.kafka.connection import start
 from eden_memory.kafka.partitions import partitions_of
 
 
@@ -22,8 +23,12 @@ class Lag:
         self._consumer: Any = AIOKafkaConsumer(**client, enable_auto_commit=False)
 
     async def __aenter__(self) -> "Lag":
-        await self._admin.start()
-        await self._consumer.start()
+        try:
+            await start(self._admin)
+            await start(self._consumer)
+        except BaseException:
+            await self.__aexit__()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:

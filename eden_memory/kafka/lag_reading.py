@@ -9,6 +9,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
+from eden_memory.kafka.connection import start
 from eden_memory.kafka.first_unread import FirstUnread
 from eden_memory.kafka.partitions import partitions_of
 
@@ -61,8 +62,8 @@ class LagReader:
 
     async def start(self) -> None:
         """Connect."""
-        await self._admin.start()
-        await self._consumer.start()
+        await start(self._admin)
+        await start(self._consumer)
         await self._unread.start()
 
     async def close(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from eden_memory.errors import EdenError
+from eden_memory.kafka.connection import start
 from eden_memory.kafka.partitions import partitions_asked
 from eden_memory.kafka.record import Record
 
@@ -44,7 +45,7 @@ async def reading(
     """Topics by their whole names; EdenError where one is not there. `since`: offsets to begin from."""
     partitions = await all_partitions(client, topics)
     consumer: Any = AIOKafkaConsumer(**client, enable_auto_commit=False, auto_offset_reset="earliest")
-    await consumer.start()
+    await start(consumer)
     try:
         consumer.assign(partitions)
         ends = await consumer.end_offsets(partitions)

@@ -10,6 +10,7 @@ import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
+from eden_memory.kafka import connection
 from eden_memory.kafka.partitions import partitions_there
 from eden_memory.observability.tap import Tapped
 
@@ -37,7 +38,7 @@ async def tapping(
         **client, enable_auto_commit=False, auto_offset_reset="earliest", retry_backoff_ms=RETRY_MS
     )
     partitions = await partitions_there(client, topic)
-    await consumer.start()
+    await connection.start(consumer)
     try:
         consumer.assign(partitions)
         ends: Mapping[TopicPartition, int] = await consumer.end_offsets(partitions)

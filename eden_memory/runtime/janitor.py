@@ -12,6 +12,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
 from eden_memory.domain.consumption import Consumption, Mark, Partition, Removable, removable
+from eden_memory.kafka.connection import start
 from eden_memory.kafka.partitions import partitions_of
 from eden_memory.runtime.window_texts import WindowTexts
 
@@ -60,7 +61,7 @@ class Janitor:
     async def round(self) -> Removable:
         """Note how far everyone is, and remove what has been consumed for long enough."""
         admin: Any = AIOKafkaAdminClient(**self._client)
-        await admin.start()
+        await start(admin)
         try:
             now = self._clock()
             await self._marks.add(await self._mark(admin, now))
@@ -108,7 +109,7 @@ async def _committed(admin: Any, group: str) -> dict[Partition, int]:
 async def _ends(admin: Any, client: dict[str, Any], topics: Sequence[str]) -> dict[Partition, int]:
     partitions = await partitions_of(admin, topics)
     consumer: Any = AIOKafkaConsumer(**client, enable_auto_commit=False)
-    await consumer.start()
+    await start(consumer)
     try:
         ends: dict[TopicPartition, int] = await consumer.end_offsets(partitions) if partitions else {}
     finally:

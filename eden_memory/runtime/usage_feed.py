@@ -6,6 +6,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer
 
+from eden_memory.kafka.connection import start
 from eden_memory.kafka.partitions import partitions_there
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import ModelCalled, decode
@@ -17,7 +18,7 @@ async def usage_feed(client: dict[str, Any], topic: str) -> AsyncGenerator[Async
     partitions = await partitions_there(client, topic)
     consumer: Any = AIOKafkaConsumer(**client, auto_offset_reset="latest", enable_auto_commit=False)
     try:
-        await consumer.start()
+        await start(consumer)
         consumer.assign(partitions)
         for tp in partitions:
             await consumer.position(tp)

@@ -13,6 +13,7 @@ import orjson
 from aiokafka.errors import KafkaError
 
 from eden_memory.error_text import describe
+from eden_memory.kafka.connection import start
 from eden_memory.kafka.outgoing import Outgoing
 from eden_memory.source.chat_topics import PublishFailed
 
@@ -156,7 +157,7 @@ def digest_of(value: bytes | None) -> bytes:
 async def _rows(consumer: Any) -> AsyncIterator[list[tuple[bytes, int, str, bytes, bool, str | None]]]:
     """Batches of (key, partition, source, digest, erased, edited at) of all message records up to the end now."""
     try:
-        await consumer.start()
+        await start(consumer)
         ends = await consumer.end_offsets(consumer.assignment())
         while any([await consumer.position(one) < end for one, end in ends.items()]):
             found = await consumer.getmany(timeout_ms=500, max_records=5_000)

@@ -9,6 +9,7 @@ from aiokafka.errors import KafkaError
 
 from eden_memory import metrics
 from eden_memory.error_text import describe
+from eden_memory.kafka.connection import start
 from eden_memory.mongo.changes import PositionLost
 from eden_memory.source.chat_topics import PublishFailed
 from eden_memory.source.following import Following
@@ -125,7 +126,7 @@ class Leadership:
     async def _any_record(self) -> bool:
         consumer = self.consumers("read_uncommitted")
         try:
-            await consumer.start()
+            await start(consumer)
             ends = await consumer.end_offsets(consumer.assignment())
             return any(ends.values())
         except KafkaError as error:

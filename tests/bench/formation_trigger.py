@@ -31,7 +31,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.domain.windows.windows import Limits
 from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore
-from eden_memory.settings import KafkaSettings, MongoSettings, Settings
+from eden_memory.settings import KafkaSettings, MongoSettings, Settings, WindowsSettings
 from eden_memory.stages import process
 from eden_memory.stages.stage import Delivery
 from tests.bench.report import Report, Row, median
@@ -207,6 +207,7 @@ async def namespace(mongodb: str, kafka: str) -> AsyncGenerator[Kit]:
     settings = Settings(
         mongodb=MongoSettings(uri=SecretStr(mongodb), database=name),  # pyright: ignore[reportCallIssue]
         kafka=KafkaSettings(bootstrap=kafka, topic_prefix=f"{name}.", group_prefix=f"{name}."),  # pyright: ignore[reportCallIssue]
+        windows=WindowsSettings(stale_hours=0),  # pyright: ignore[reportCallIssue]
     )
     async with on_servers(Kit, settings) as kit:
         try:

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVariableType]
 
 from eden_memory.errors import EdenError
+from eden_memory.kafka.connection import start
 from eden_memory.kafka.coordinators import once_coordinated
 from eden_memory.kafka.partitions import partitions_of
 from eden_memory.schemas.documents import Place
@@ -30,8 +31,8 @@ class Places:
     async def __aenter__(self) -> "Places":
         """Connect; the partitions of compacted topics never change."""
         try:
-            await self._admin.start()
-            await self._consumer.start()
+            await start(self._admin)
+            await start(self._consumer)
             self._partitions = await partitions_of(self._admin, self._topics)
         except BaseException:
             await self.__aexit__()

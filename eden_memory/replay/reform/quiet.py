@@ -7,6 +7,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
+from eden_memory.kafka.connection import start
 from eden_memory.kafka.partitions import partitions_of
 from eden_memory.stages.patience import until_done
 
@@ -26,11 +27,15 @@ class Quiet:
 
     async def __aenter__(self) -> "Quiet":
         """Connect."""
-        await self._admin.start()
-        await self._consumer.start()
-        topics = sorted({topic for read in self._groups.values() for topic in read})
-        self._partitions = await partitions_of(self._admin, topics)
-        self._begins = await self._consumer.beginning_offsets(self._partitions)
+        try:
+            await start(self._admin)
+            await start(self._consumer)
+            topics = sorted({topic for read in self._groups.values() for topic in read})
+            self._partitions = await partitions_of(self._admin, topics)
+            self._begins = await self._consumer.beginning_offsets(self._partitions)
+        except BaseException:
+            await self.__aexit__()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
