@@ -25,7 +25,7 @@ from eden_memory.domain.material import FactMaterial
 from eden_memory.failures import PermanentError
 from eden_memory.models.model_protocols import LanguageModel
 from eden_memory.models.question import Answered, Asking
-from eden_memory.ports import ExtractionWatch, Forgetting, Windows
+from eden_memory.ports import ExtractionWatch, Forgetting
 from eden_memory.schemas.answers import ExtractedFacts
 from eden_memory.schemas.events import FactsExtracted, FormationRequested
 from eden_memory.schemas.events.formation import ExtractedFact, Window
@@ -33,6 +33,7 @@ from eden_memory.schemas.provenance import Call
 from eden_memory.schemas.scopes import Scope
 from eden_memory.scope_limits import STANDARD, FormationLimits
 from eden_memory.stages.stage import Delivery, Outgoing
+from eden_memory.windows.window_request import Windows
 
 STAGE = "fact-extraction"
 PAST_RETENTION = "every scope's facts of so long ago have expired"

@@ -11,8 +11,14 @@ from datetime import datetime, timedelta
 
 from eden_memory.directory.participants import Directory, Missing, SessionFacts
 from eden_memory.domain.budgets.budgets import Admitted, Held
-from eden_memory.domain.windows.trigger import Messages, Session
-from eden_memory.domain.windows.trigger_batch import (
+from eden_memory.failures import PermanentError
+from eden_memory.forgotten import Marks
+from eden_memory.ports import Forgetting, WindowBudgets
+from eden_memory.schemas.events import Watermark
+from eden_memory.stages.stage import Decision, Delivery, Emit, Erase, Retry
+from eden_memory.windows.cached_sessions import Kept
+from eden_memory.windows.session_state import Messages, Session
+from eden_memory.windows.trigger_batch import (
     Batch,
     asked_again,
     authors,
@@ -23,8 +29,8 @@ from eden_memory.domain.windows.trigger_batch import (
     misnamed,
     sessions_named,
 )
-from eden_memory.domain.windows.trigger_kept import Kept
-from eden_memory.domain.windows.window_request import (
+from eden_memory.windows.trigger_protocols import TriggerStore, TriggerWatch
+from eden_memory.windows.window_request import (
     BatchWrite,
     SessionWrite,
     StoredWindow,
@@ -35,11 +41,6 @@ from eden_memory.domain.windows.window_request import (
     request,
     stored_window,
 )
-from eden_memory.failures import PermanentError
-from eden_memory.forgotten import Marks
-from eden_memory.ports import Forgetting, TriggerStore, TriggerWatch, WindowBudgets
-from eden_memory.schemas.events import Watermark
-from eden_memory.stages.stage import Decision, Delivery, Emit, Erase, Retry
 
 MOST_DUE = 1_000
 """Sessions that one watermark closes, and as many that it looks up again; the next one takes the rest."""

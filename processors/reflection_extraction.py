@@ -30,7 +30,7 @@ from eden_memory.failures import PermanentError
 from eden_memory.forgotten import Marks
 from eden_memory.models.model_protocols import LanguageModel
 from eden_memory.models.question import Answered, Asking
-from eden_memory.ports import ExtractionWatch, Forgetting, Snapshots, Windows
+from eden_memory.ports import ExtractionWatch, Forgetting, Snapshots
 from eden_memory.schemas.answers import StatedReflections
 from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.events import FactsExtracted, ReflectionFormed
@@ -38,6 +38,7 @@ from eden_memory.schemas.events.formation import Window
 from eden_memory.schemas.provenance import Call, newest_said
 from eden_memory.scope_limits import STANDARD, FormationLimits
 from eden_memory.stages.stage import Delivery, Outgoing
+from eden_memory.windows.window_request import Windows
 
 STAGE = "reflection-extraction"
 

@@ -170,7 +170,12 @@ def move_symbols(moves: Moves) -> None:
             if target.exists()
             else f'"""{target.stem.replace("_", " ").capitalize()}."""\n'
         )
-        target.write_text("".join(put_in(before, [*needed, "\n\n", *taken, "\n\n"])))
+        if isinstance(
+            node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+        ):  # may need what stands there
+            target.write_text("".join([*put_in(before, needed), "\n\n", *taken]))
+        else:
+            target.write_text("".join(put_in(before, [*needed, "\n\n", *taken, "\n\n"])))
         git("add", new)
 
 

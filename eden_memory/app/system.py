@@ -31,7 +31,6 @@ from eden_memory.mongo.leases import MongoLease
 from eden_memory.mongo.memory.blobs_decided import scopes_due
 from eden_memory.mongo.memory.retirements import MongoRetirements
 from eden_memory.mongo.spent import spent
-from eden_memory.mongo.trigger.window_texts import MongoWindowTexts
 from eden_memory.mongo.usage.budgets import MongoBudgets
 from eden_memory.mongo.usage.formations import MongoFormations
 from eden_memory.mongo.versions import heed_versions
@@ -48,7 +47,6 @@ from eden_memory.runtime.housekeeping import Housekeeping
 from eden_memory.runtime.janitor import Janitor
 from eden_memory.runtime.retiring import Retiring
 from eden_memory.runtime.stages.waking import Waking
-from eden_memory.runtime.window_texts import WindowTexts
 from eden_memory.schemas.events import REGISTRY
 from eden_memory.settings import Settings
 from eden_memory.stages.health_server import HealthServer
@@ -58,6 +56,8 @@ from eden_memory.stages.process import Part, Process, Signals
 from eden_memory.stages.publishing import Publisher, new_producer
 from eden_memory.stages.stage import Handler
 from eden_memory.stages.worker import Bounds, Surroundings, Worker
+from eden_memory.windows.window_text_store import MongoWindowTexts
+from eden_memory.windows.window_texts import WindowTexts
 
 MongoClient = AsyncMongoClient[dict[str, Any]]
 

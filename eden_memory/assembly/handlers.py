@@ -15,7 +15,6 @@ from eden_memory.directory.directory_store import MongoDirectory
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.domain.fence import Fence
 from eden_memory.domain.forgetting.of_pipeline import of_pipeline
-from eden_memory.domain.windows.windows import Limits
 from eden_memory.logs import LibraryLogger
 from eden_memory.metrics import (
     CallMetrics,
@@ -43,7 +42,6 @@ from eden_memory.mongo.memory.reembedding import refuse_another_model
 from eden_memory.mongo.memory.snapshots import MongoSnapshots
 from eden_memory.mongo.replay.marks import MongoMarks
 from eden_memory.mongo.secret import installation_secret
-from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore
 from eden_memory.mongo.usage.budgets import MongoBudgets
 from eden_memory.mongo.usage.recorded import MongoRecorded
 from eden_memory.mongo.usage.usage_store import MongoUsage
@@ -70,13 +68,15 @@ from eden_memory.processors.pipeline import (
 from eden_memory.processors.reflection_extraction import ReflectionExtraction
 from eden_memory.processors.usage import Usage
 from eden_memory.runtime.budget_metrics import BudgetMetrics
-from eden_memory.runtime.trigger_metrics import TriggerMetrics
 from eden_memory.settings import Settings
 from eden_memory.stages.answer_storing import storing
 from eden_memory.stages.call_records import UsageLog, accounted
 from eden_memory.stages.codec import TopicOf
 from eden_memory.stages.stage import Handler
 from eden_memory.stages.stage_tools import Publishing
+from eden_memory.windows.trigger_metrics import TriggerMetrics
+from eden_memory.windows.trigger_store import MongoTriggerStore
+from eden_memory.windows.window_rule import Limits
 
 log = LibraryLogger()
 

@@ -7,13 +7,11 @@ from pymongo import IndexModel
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import CollectionInvalid, OperationFailure
 
-from eden_memory.domain.windows.windows import Limits
 from eden_memory.errors import EdenError
 from eden_memory.models.answer_store import MongoAnswers
 from eden_memory.models.providers.catalogue import embedding_model
 from eden_memory.mongo.setup import search_indexes
 from eden_memory.mongo.setup.memory_indexes import MEMORY_INDEXES
-from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore
 from eden_memory.mongo.usage.budgets import MongoBudgets
 from eden_memory.mongo.usage.usage_store import MongoUsage
 from eden_memory.mongo.validators import VALIDATED, validator_of
@@ -35,6 +33,8 @@ from eden_memory.schemas.documents import (
 )
 from eden_memory.settings import Settings
 from eden_memory.stages.outcome_store import MongoLedger
+from eden_memory.windows.trigger_store import MongoTriggerStore
+from eden_memory.windows.window_rule import Limits
 
 LOCAL_DIMENSIONS, UNKNOWN_DIMENSIONS = 384, 1_536
 """Dimensions of the local model, and what is taken for a model that nobody knows."""

@@ -29,18 +29,18 @@ from pymongo import ReplaceOne, UpdateMany
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.domain.windows.windows import Limits
-from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings, WindowsSettings
 from eden_memory.stages import process
 from eden_memory.stages.stage import Delivery
+from eden_memory.windows.trigger_store import MongoTriggerStore
+from eden_memory.windows.window_rule import Limits
 from tests.bench.report import Report, Row, median
-from tests.integration.formation_trigger.harness import Kit
 from tests.integration.stages.harness import until
 from tests.integration.stages_on_servers import PARTITIONS, Topic, on_servers
+from tests.integration.windows.harness import Kit
 from tests.names import NAMES
 from tests.servers import running_servers
-from tests.unit.formation_trigger.records import message, watermark
+from tests.unit.windows.records import message, watermark
 
 BATCH = 1_000
 TEXT = "We meet on Thursday at ten in the office by the river, and I bring the drawings. "

@@ -32,10 +32,10 @@ from eden_memory.stages.worker import Bounds, Worker
 from tests.bench.formation_trigger import TEXT, namespace
 from tests.bench.lanes import PARTITIONS, _cpu, _settings, lanes_cpu  # pyright: ignore[reportPrivateUsage]
 from tests.bench.report import Report, Row, median
-from tests.integration.formation_trigger.harness import Kit
 from tests.integration.stages.harness import Bench, answer, asked, bench, running, stage, until
+from tests.integration.windows.harness import Kit
 from tests.servers import running_servers
-from tests.unit.formation_trigger.records import message
+from tests.unit.windows.records import message
 
 SHARE, SCRAPE_MS = 1.03, 50.0
 AGENTS, MODELS, STAGES = 20, 4, 5

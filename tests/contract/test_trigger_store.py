@@ -11,17 +11,17 @@ from pymongo import AsyncMongoClient
 
 from eden_memory.directory.participants import Audiences, Missing
 from eden_memory.directory.switched_off import Off
-from eden_memory.domain.windows.trigger import OutboxEntry, Session, StoredMessage
-from eden_memory.domain.windows.window_request import BatchWrite, SessionWrite, StoredWindow, leave_out
-from eden_memory.domain.windows.windows import Closed, Limits
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore
-from eden_memory.ports import TriggerStore
 from eden_memory.schemas.documents import Document, Message, PartitionState, SessionState, WindowTexts
 from eden_memory.settings import Settings
+from eden_memory.windows.session_state import OutboxEntry, Session, StoredMessage
+from eden_memory.windows.trigger_protocols import TriggerStore
+from eden_memory.windows.trigger_store import MongoTriggerStore
+from eden_memory.windows.window_request import BatchWrite, SessionWrite, StoredWindow, leave_out
+from eden_memory.windows.window_rule import Closed, Limits
 from tests.names import NAMES
-from tests.unit.formation_trigger.memory_store import MemoryStore
-from tests.unit.formation_trigger.records import (
+from tests.unit.windows.memory_store import MemoryStore
+from tests.unit.windows.records import (
     NOON,
     Sessions,
     asked,

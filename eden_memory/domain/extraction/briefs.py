@@ -6,7 +6,6 @@ from datetime import datetime
 
 from eden_memory.domain.buffers import newest
 from eden_memory.domain.material import DatedText, ScopeBrief
-from eden_memory.domain.windows.window_request import StoredWindow
 from eden_memory.forgotten import Marks
 from eden_memory.models.question import Asking, Role
 from eden_memory.schemas.documents import Snapshot, Stream
@@ -15,6 +14,7 @@ from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope, ScopeKind
 from eden_memory.scope_limits import STANDARD, FormationLimits, ScopeLimits, label_of, limits_of
 from eden_memory.stages.stage import Delivery
+from eden_memory.windows.window_request import StoredWindow
 
 OF_THEMSELVES = (
     "Here: what one person says of themself, resting on that person's messages alone; it is kept for them"

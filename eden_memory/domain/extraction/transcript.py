@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from eden_memory.directory.own_sessions import whose
 from eden_memory.domain.material import Line
-from eden_memory.domain.windows.trigger import StoredMessage
-from eden_memory.domain.windows.window_request import StoredWindow
 from eden_memory.forgotten import Marks
 from eden_memory.schemas.events.formation import Window
 from eden_memory.schemas.provenance import SourceMessage
+from eden_memory.windows.session_state import StoredMessage
+from eden_memory.windows.window_request import StoredWindow
 
 REMOVED = "(removed)"
 """In place of a text forgotten after it was shown: the numbers of an answer that had arrived stay true."""

@@ -13,12 +13,12 @@ from pymongo.write_concern import WriteConcern
 from eden_memory.domain.forgetting.contradicted import Contradicted
 from eden_memory.domain.forgetting.forgetting import Blobs, BlobVersion, Resting, Slice, Told
 from eden_memory.forgotten import Mark
-from eden_memory.mongo.trigger.window_texts import erase_window_texts
 from eden_memory.names import Names
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import ScopeConsolidated, decode
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
+from eden_memory.windows.window_text_store import erase_window_texts
 
 Row = dict[str, Any]
 AT_ONCE = 1_000

@@ -7,8 +7,8 @@ from typing import Any
 
 from pymongo.asynchronous.collection import AsyncCollection
 
-from eden_memory.domain.windows.windows import Limits
-from eden_memory.mongo.trigger.watermark_reads import WAITS
+from eden_memory.windows.due_session_store import WAITS
+from eden_memory.windows.window_rule import Limits
 
 Row = dict[str, Any]
 MOST_MILLISECONDS = 2_500

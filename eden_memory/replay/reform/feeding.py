@@ -12,7 +12,6 @@ from typing import Protocol
 
 import structlog
 
-from eden_memory.domain.windows.window_request import StoredWindow
 from eden_memory.replay.reform.reform_budget import Money
 from eden_memory.replay.reform.selection import PlannedWindow, in_order, planned, takes
 from eden_memory.runtime.formed import complete
@@ -24,6 +23,7 @@ from eden_memory.stages.outcome import StoredRecord
 from eden_memory.stages.patience import until_done
 from eden_memory.stages.stage_tools import Publishing
 from eden_memory.task_ending import end
+from eden_memory.windows.window_request import StoredWindow
 
 log = structlog.get_logger()
 TOGETHER = 500

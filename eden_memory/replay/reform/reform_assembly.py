@@ -24,7 +24,6 @@ from eden_memory.models.asking.answer_forwarding import AnswerStore
 from eden_memory.models.asking.capped import Capped
 from eden_memory.models.asking.reused import CountedReuse
 from eden_memory.mongo.memory.blobs_decided import scopes_due
-from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore
 from eden_memory.mongo.usage.totals import MongoTotals
 from eden_memory.mongo.usage.usage_store import MongoUsage
 from eden_memory.placement import Placement
@@ -57,6 +56,7 @@ from eden_memory.stages.publishing import Publisher, new_producer
 from eden_memory.stages.slots import Slots
 from eden_memory.stages.worker import Bounds, Worker
 from eden_memory.task_ending import end
+from eden_memory.windows.trigger_store import MongoTriggerStore
 
 STAGES = (
     pipeline.FORMATION_TRIGGER,

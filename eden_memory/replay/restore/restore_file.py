@@ -12,10 +12,10 @@ from typing import Any
 
 import orjson
 
-from eden_memory.domain.windows.trigger import StoredMessage
-from eden_memory.domain.windows.windows import Control
 from eden_memory.replay.restore.restore_rules import Member, PlacedControl, Recorded, unseen
 from eden_memory.schemas.events import FormationRequested
+from eden_memory.windows.session_state import StoredMessage
+from eden_memory.windows.window_rule import Control
 
 TABLES = """
 PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -16000; PRAGMA temp_store = FILE;

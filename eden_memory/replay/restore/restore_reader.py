@@ -4,8 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from eden_memory.domain.windows.trigger import StoredMessage
-from eden_memory.domain.windows.trigger_batch import control_of
 from eden_memory.replay.restore.restore_file import Gathered
 from eden_memory.replay.restore.restore_rules import (
     Member,
@@ -24,6 +22,8 @@ from eden_memory.schemas.events import (
     SessionEnded,
     Watermark,
 )
+from eden_memory.windows.session_state import StoredMessage
+from eden_memory.windows.trigger_batch import control_of
 
 GONE = frozenset({"forgotten", "opted_out"})
 """Tombstones after which no text of a message is used any more; after a deletion none up to its version."""

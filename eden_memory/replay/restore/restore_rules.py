@@ -10,7 +10,9 @@ from datetime import datetime
 from typing import NamedTuple
 
 from eden_memory.directory.participants import Audiences, SessionFacts
-from eden_memory.domain.windows.trigger import (
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import FormationRequested, MessageRecorded
+from eden_memory.windows.session_state import (
     Messages,
     Session,
     StoredMessage,
@@ -21,10 +23,8 @@ from eden_memory.domain.windows.trigger import (
     miss,
     record,
 )
-from eden_memory.domain.windows.window_request import StoredWindow, request, stored_window
-from eden_memory.domain.windows.windows import Closed, Control, Limits
-from eden_memory.schemas.envelope import Envelope
-from eden_memory.schemas.events import FormationRequested, MessageRecorded
+from eden_memory.windows.window_request import StoredWindow, request, stored_window
+from eden_memory.windows.window_rule import Closed, Control, Limits
 
 NEVER = Limits(messages=1 << 60, tokens=float("inf"), least=1 << 60, stale=None)
 """Nothing closes while records are only taken in."""

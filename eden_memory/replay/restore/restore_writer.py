@@ -5,12 +5,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from eden_memory.directory.participants import Missing, SessionFacts
-from eden_memory.domain.windows.trigger import Session, StoredMessage
-from eden_memory.domain.windows.window_request import StoredWindow
-from eden_memory.domain.windows.windows import Limits
 from eden_memory.replay.restore.restore_file import Gathered, GatheredWindow
 from eden_memory.replay.restore.restore_rules import ask_anew, cut, recorded_window, session_before
 from eden_memory.replay.restore.restored import Part, Restored
+from eden_memory.windows.session_state import Session, StoredMessage
+from eden_memory.windows.window_request import StoredWindow
+from eden_memory.windows.window_rule import Limits
 
 Said = SessionFacts | Missing | None
 """What the application says of a session; None: it was not asked."""

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from eden_memory.domain.windows.trigger import Session, StoredMessage
-from eden_memory.domain.windows.window_request import StoredWindow
+from eden_memory.windows.session_state import Session, StoredMessage
+from eden_memory.windows.window_request import StoredWindow
 
 TOGETHER = 1_000
 """Documents that are written together, or fewer of CHARACTERS."""

@@ -8,14 +8,14 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.write_concern import WriteConcern
 
-from eden_memory.domain.windows.window_request import StoredWindow
-from eden_memory.domain.windows.windows import Limits
 from eden_memory.errors import EdenError
-from eden_memory.mongo.trigger import trigger_documents as documents
-from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore
 from eden_memory.names import Names
 from eden_memory.replay.restore.restored import Part
 from eden_memory.schemas.documents import Message, PartitionState, SessionState, WindowTexts
+from eden_memory.windows import trigger_documents as documents
+from eden_memory.windows.trigger_store import MongoTriggerStore
+from eden_memory.windows.window_request import StoredWindow
+from eden_memory.windows.window_rule import Limits
 
 Row = dict[str, Any]
 KINDS = (Message, SessionState, WindowTexts, PartitionState)

@@ -30,7 +30,6 @@ from typing import Any, Protocol
 import structlog
 
 from eden_memory.directory.participants import Missing, SessionFacts
-from eden_memory.domain.windows.windows import Limits
 from eden_memory.kafka.record import Record
 from eden_memory.kafka.topic_reading import Reading, reading
 from eden_memory.kafka.topics import Topics
@@ -42,6 +41,7 @@ from eden_memory.replay.restore.restored import Part, Restored
 from eden_memory.schemas.envelope import Envelope, EnvelopeError
 from eden_memory.schemas.events import REGISTRY, FormationRequested, MessageRecorded, SchemaViolation
 from eden_memory.stages.publishing import partition_for
+from eden_memory.windows.window_rule import Limits
 
 log = structlog.get_logger()
 

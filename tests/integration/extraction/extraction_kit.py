@@ -7,13 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from eden_memory.directory.stream_store import MongoStreams
-from eden_memory.domain.windows.window_request import StoredWindow
-from eden_memory.domain.windows.windows import Limits
 from eden_memory.models.model_protocols import LanguageModel
 from eden_memory.mongo.memory.forgotten import MongoForgetting
 from eden_memory.mongo.memory.snapshots import MongoSnapshots
-from eden_memory.mongo.trigger.trigger_documents import window_row
-from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore
 from eden_memory.processors import pipeline
 from eden_memory.processors.fact_extraction import FactExtraction
 from eden_memory.processors.reflection_extraction import ReflectionExtraction
@@ -24,6 +20,10 @@ from eden_memory.stages.call_records import accounted
 from eden_memory.stages.outcome import StoredRecord
 from eden_memory.stages.stage import Stage
 from eden_memory.stages.worker import Worker
+from eden_memory.windows.trigger_documents import window_row
+from eden_memory.windows.trigger_store import MongoTriggerStore
+from eden_memory.windows.window_request import StoredWindow
+from eden_memory.windows.window_rule import Limits
 from tests.integration.stages_on_servers import OnServers, Topic, ignored, on_servers, running, settings_of
 from tests.unit.extraction.windows import FENCE, Counted, Talk, talk
 

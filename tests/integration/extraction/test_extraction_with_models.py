@@ -12,11 +12,11 @@ from eden_memory.forgotten import Mark
 from eden_memory.models.answer_store import MongoAnswers
 from eden_memory.models.calls import Tokens
 from eden_memory.mongo.memory.forgetting_store import MongoForgettingStore
-from eden_memory.mongo.trigger.trigger_documents import window_row
 from eden_memory.schemas.events import FactsExtracted, ReflectionFormed
 from eden_memory.schemas.events.base import Event
 from eden_memory.settings import ModelsSettings
 from eden_memory.stages.stage import Decision, Emit, Erase, Stage
+from eden_memory.windows.trigger_documents import window_row
 from tests.integration.extraction.extraction_kit import Kit, window
 from tests.model_server.script import Asked, Said, default_script
 from tests.model_server.serving import serving

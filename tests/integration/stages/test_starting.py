@@ -15,8 +15,8 @@ from eden_memory.errors import EdenError
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.versions import heed_versions
 from eden_memory.settings import Settings
-from tests.integration.formation_trigger.harness import Kit
 from tests.integration.stages_on_servers import on_servers
+from tests.integration.windows.harness import Kit
 from tests.servers import TestServers
 
 pytestmark = pytest.mark.servers

@@ -7,12 +7,7 @@ from typing import Any
 import pytest
 from pymongo import AsyncMongoClient
 
-from eden_memory.domain.windows.windows import Limits
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.trigger.trigger_store import MongoTriggerStore
-from eden_memory.mongo.trigger.window_texts import MongoWindowTexts
-from eden_memory.runtime import window_texts
-from eden_memory.runtime.window_texts import WindowTexts, readers_of
 from eden_memory.schemas.documents import WindowTexts as WindowDocument
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FactsExtracted, FormationRequested
@@ -22,8 +17,13 @@ from eden_memory.stages.control_store import MongoControls
 from eden_memory.stages.outcome import Outcome
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.stage import Delivery
+from eden_memory.windows import window_texts
+from eden_memory.windows.trigger_store import MongoTriggerStore
+from eden_memory.windows.window_rule import Limits
+from eden_memory.windows.window_text_store import MongoWindowTexts
+from eden_memory.windows.window_texts import WindowTexts, readers_of
 from tests.names import NAMES
-from tests.unit.formation_trigger.records import asked, formations, message, run, trigger
+from tests.unit.windows.records import asked, formations, message, run, trigger
 
 pytestmark = pytest.mark.servers
 NOW = datetime(2026, 4, 1, 9, tzinfo=UTC)

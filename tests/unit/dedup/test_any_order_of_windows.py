@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eden_memory.domain.material import DecisionMaterial, FactMaterial
-from eden_memory.domain.windows.trigger import StoredMessage
 from eden_memory.models.question import Prompt
 from eden_memory.processors.fact_extraction import FactExtraction
 from eden_memory.schemas.answers import ExtractedFacts, FactDecision, StatedFact
 from eden_memory.schemas.events import FactChanged, FactsProposed
 from eden_memory.stages.stage import Delivery
+from eden_memory.windows.session_state import StoredMessage
 from tests.unit.dedup.dedup_kit import Bench, ScriptedModel, at, delivery, said
 from tests.unit.dedup.test_dedup_properties import groups
 from tests.unit.extraction.windows import FENCE, SESSION, USER_SCOPE, Counted, Kept, Talk, delivered

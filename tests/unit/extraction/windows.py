@@ -5,9 +5,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from eden_memory.domain.fence import Fence
-from eden_memory.domain.windows.trigger import StoredMessage
-from eden_memory.domain.windows.window_request import StoredWindow
-from eden_memory.domain.windows.windows import Closed
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.models.question import A, Answered, Asking, Earlier, Prompt
 from eden_memory.processors.fact_extraction import FactExtraction
@@ -33,6 +30,9 @@ from eden_memory.schemas.events.formation import ClosedBecause
 from eden_memory.schemas.provenance import Call, MessageRef
 from eden_memory.schemas.scopes import Scope, SharedSessions, Sharing
 from eden_memory.stages.stage import Delivery
+from eden_memory.windows.session_state import StoredMessage
+from eden_memory.windows.window_request import StoredWindow
+from eden_memory.windows.window_rule import Closed
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 AGENT, SESSION, MARA, TOM = "s.juniper", "s.talk", "s.mara", "s.tom"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from eden_memory.domain.windows.trigger import StoredMessage
 from eden_memory.replay.restore.restore_file import Gathered
+from eden_memory.windows.session_state import StoredMessage
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TEXT = "said to nobody else " * 100

@@ -12,8 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.cli.replay.reform_settings import overridden, overrides_of, streams_of
-from eden_memory.domain.windows.window_request import StoredWindow
-from eden_memory.domain.windows.windows import Closed
 from eden_memory.errors import EdenError
 from eden_memory.replay.reform.expected_cost import Expecting, Pricing, Reuse, total
 from eden_memory.replay.reform.feeding import Feeding
@@ -27,6 +25,8 @@ from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings, WindowsSettings
 from eden_memory.stages.outcome import Outcome, StoredRecord
+from eden_memory.windows.window_request import StoredWindow
+from eden_memory.windows.window_rule import Closed
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 USD = Decimal("0.01")

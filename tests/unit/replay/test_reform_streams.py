@@ -1,12 +1,12 @@
 """A reform with streams of its own: recorded windows get its shards, and lose what it switches off."""
 
-from eden_memory.domain.windows.windows import Limits
 from eden_memory.replay.reform.shards import with_streams
 from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.scopes import Scope
-from tests.unit.formation_trigger.memory_store import MemoryStore
-from tests.unit.formation_trigger.records import asked, formations, message, run, trigger
+from eden_memory.windows.window_rule import Limits
+from tests.unit.windows.memory_store import MemoryStore
+from tests.unit.windows.records import asked, formations, message, run, trigger
 
 AGENT, SESSION = "s.default", "s.s"
 

@@ -6,8 +6,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from eden_memory.directory.participants import SessionFacts
-from eden_memory.domain.windows.trigger import StoredMessage
-from eden_memory.domain.windows.windows import Limits
 from eden_memory.replay.restore.restore_file import Gathered
 from eden_memory.replay.restore.restore_reader import Taking
 from eden_memory.replay.restore.restore_rules import Selection
@@ -16,8 +14,10 @@ from eden_memory.replay.restore.restored import Restored
 from eden_memory.replay.restore.restoring import EVERYTHING, every_window
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.stages.stage import Delivery
-from tests.unit.formation_trigger.memory_store import MemoryStore
-from tests.unit.formation_trigger.records import (
+from eden_memory.windows.session_state import StoredMessage
+from eden_memory.windows.window_rule import Limits
+from tests.unit.windows.memory_store import MemoryStore
+from tests.unit.windows.records import (
     Sessions,
     asked,
     delivery,
@@ -31,7 +31,7 @@ from tests.unit.formation_trigger.records import (
     trigger,
     watermark,
 )
-from tests.unit.formation_trigger.test_window_properties import LIMITS, Application, steps
+from tests.unit.windows.test_window_properties import LIMITS, Application, steps
 
 S = "s.a"
 LEFT_BY_ITS_AUTHOR = [

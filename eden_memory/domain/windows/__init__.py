@@ -1,1 +1,0 @@
-"""Sessions, their windows, and what is asked of them."""

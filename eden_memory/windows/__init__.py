@@ -1,0 +1,1 @@
+"""Which messages form together, and when."""

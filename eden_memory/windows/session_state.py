@@ -1,0 +1,426 @@
+"""What formation-trigger does to one session's state, record by record. Pure.
+
+A message belongs to one window at most, however often it comes: in `memory_messages` what waits has a place and
+what a window holds bears its formation, and a window and its messages change in one transaction.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from hashlib import blake2b
+
+from eden_memory.directory.participants import Audiences
+from eden_memory.schemas.events import MessageRecorded
+from eden_memory.windows.window_rule import Closed, Control, Limits, Pending, Waiting, weighted_tokens
+
+REMEMBERED_CONTROLS = 50
+
+
+@dataclass(slots=True)
+class StoredMessage:
+    """A document of `memory_messages`."""
+
+    message_id: str
+    session_id: str | None
+    version: str
+    time: datetime
+    role: str
+    user_id: str | None
+    text: str | None
+    characters: int
+    truncated: bool
+    formation_id: str | None = None
+    deleted: bool = False
+    changed_after_formation: bool = False
+    opted_out: bool = False
+    """Its session or author is switched off: nothing of it is kept."""
+    forgotten: bool = False
+    """Forgotten by hand: no version of it is formed, and none keeps its text."""
+    place: int | None = None
+    """While it waits for its window, and after: its place in the partition."""
+    since: datetime | None = None
+    """When it began to wait, if that was not at `time`."""
+    created_at: datetime | None = None
+    """The application's own time, where it gave one."""
+    edited_at: datetime | None = None
+    """When its text was changed last, if it was."""
+    missing: bool = False
+    """A merge did not find its document any more."""
+    mapping: str | None = None
+    """The version of the field mapping that read it."""
+    misread: bool = False
+    """Formed as an earlier mapping read it, and read again since."""
+    replaces: tuple[str, str | None] | None = None
+    """Version and formation as read, which this takes the place of; None: the message is new. Not stored."""
+
+    @property
+    def said_at(self) -> datetime:
+        """When its text was said: what prompts show, and what decides between newer and older."""
+        return self.edited_at or min(self.created_at or self.time, self.time)
+
+    @classmethod
+    def of(
+        cls, event: MessageRecorded, time: datetime, known: "StoredMessage | None" = None
+    ) -> "StoredMessage":
+        """As it was recorded at `time`; a message that was known keeps the time at which it was first seen."""
+        return cls(
+            event.message_id,
+            event.session_id,
+            event.version,
+            time if known is None else known.time,
+            event.role,
+            event.user_id,
+            event.text or None,
+            event.characters,
+            event.truncated,
+            created_at=event.created_at,
+            edited_at=event.edited_at or (None if known is None else known.edited_at),
+            mapping=event.mapping,
+        )
+
+
+@dataclass(slots=True)
+class OutboxEntry:
+    """A closed window that is not known to be published."""
+
+    formation_id: str
+    seq: int
+    requested: bool = False
+    """Its request is written; False while the session waits."""
+
+
+@dataclass(slots=True)
+class Session:
+    """A session as stored, with what this batch does to it."""
+
+    session_id: str
+    partition: int
+    limits: Limits
+    stored: bool = False
+    """Whether it has a document: what only waits needs none."""
+    seq: int = 0
+    formed_to: int = 0
+    """Messages with a place up to here do not wait any more."""
+    held: dict[str, StoredMessage] = field(default_factory=dict[str, StoredMessage])
+    """The messages that wait, in order."""
+    outbox: list[OutboxEntry] = field(default_factory=list[OutboxEntry])
+    waits_for: str | None = None
+    controls: list[str] = field(default_factory=list[str])
+    """The last control records that were carried out: a redelivery finds itself here."""
+    last_control: Control | None = None
+    """The newest of them: what was written before it is formed, however late it comes."""
+    late: bool = False
+    """Whether something waits that was written before `last_control`: the next Watermark closes it."""
+    audiences: Audiences = field(default_factory=Audiences)
+    users: tuple[str, ...] = ()
+    """Authors seen, for sessions that the application does not describe."""
+    due_at: datetime | None = None
+    """As stored: it is not cold before, and looked at again then."""
+    closed: list[tuple[Closed, list[StoredMessage]]] = field(
+        default_factory=list[tuple[Closed, list[StoredMessage]]]
+    )
+    """Windows that this batch closed, with what they hold."""
+    changed: bool = False
+    """Whether its document is to be written: not for a message that only joins those that wait."""
+    characters: int = 0
+    """Of the texts that wait."""
+    pending: Pending = field(init=False)
+
+    def __post_init__(self) -> None:
+        held = self.held.values()
+        self.pending = Pending(self.limits, [_waiting(one, one.since or one.time) for one in held])
+        self.characters = sum(len(one.text or "") for one in held)
+        self._see(*(one.user_id for one in self.held.values()))
+
+    def hold(self, message: StoredMessage, time: datetime, place: int, *, judge: bool = True) -> None:
+        """Let a message wait for its window; one that waits already keeps its place.
+
+        `judge`: whether its new version may close a window. Where a mapping is corrected message by message, the
+        others of the window are still to come.
+        """
+        name, before = message.message_id, self.held.get(message.message_id)
+        if before is None:
+            message.place, message.since = place, time if time != message.time else None
+        else:
+            message.place, message.since = before.place, before.since
+        waiting = _waiting(message, time)
+        closed = self.pending.add(waiting) if before is None else self.pending.edit(waiting, judge=judge)
+        while closed and closed[0].messages[-1].message_id != name and before is None:
+            self._close(closed.pop(0))  # it went cold, or was complete, before this message
+        self.held[name] = message
+        self.characters += len(message.text or "") - (len(before.text or "") if before is not None else 0)
+        if closed:
+            self._close(*closed)
+        elif before is None and self.last_control and self.last_control.follows(message.version, time):
+            self.late = self.changed = True
+        elif before is not None and message.user_id != before.user_id:
+            self.changed = True  # whoever wrote it before is remembered by the session alone
+        self.see(message.user_id)
+
+    def drop(self, message_id: str) -> None:
+        """Let a message wait no more; those who wrote are remembered without it."""
+        gone = self.held.pop(message_id, None)
+        if gone is not None:
+            self.characters -= len(gone.text or "")
+            self.pending.remove(message_id)
+            self.changed = True
+
+    def see(self, user_id: str | None) -> None:
+        """Remember an author; a new one is stored with this batch, so that readers know who is in the session."""
+        if user_id is not None and user_id not in self.users:
+            self._see(user_id)
+            self.changed = True
+
+    def unsee(self, users: Collection[str]) -> None:
+        """Take back authors that only a wrong field mapping named."""
+        left = tuple(one for one in self.users if one not in users)
+        if left != self.users:
+            self.users, self.changed = left, True
+
+    def passed(self, time: datetime, version: str = "") -> None:
+        """Everything up to `time`, and before `version`, is recorded; what is not due by then is put off."""
+        if self.late and self.last_control is not None and self.last_control.time <= time:
+            self._close(*(self.pending.late(self.last_control, time) if self.held else ()))
+            self.late, self.changed = False, True
+        self._close(*self.pending.passed(time, version))
+        if self.due_at is not None and self.due_at <= time:
+            self.changed = True
+
+    def due(self) -> datetime | None:
+        """When it is to be looked at, if no message comes before."""
+        if self.late and self.last_control is not None:
+            return self.last_control.time
+        return self.pending.due()
+
+    def look_at(self) -> datetime | None:
+        """When a Watermark first changes something, as it stands now."""
+        due = self.due()
+        return self.due_at if due is None or (self.due_at is not None and self.due_at < due) else due
+
+    def control(self, asked: Control) -> None:
+        """Somebody asked for a window; the second time the same record asks, nothing happens."""
+        if asked.control_id not in self.controls:
+            self.carried_out(asked)
+            self._close(*self.pending.asked(asked))
+
+    def judge(self, time: datetime, version: str) -> None:
+        """Close a window if one is due at `time`. Repeating it is harmless, so nothing remembers it."""
+        self._close(*self.pending.judged(time, version))
+
+    def carried_out(self, asked: Control) -> None:
+        """Remember a control record; what comes after it and was written before is late."""
+        self.controls = [*self.controls[1 - REMEMBERED_CONTROLS :], asked.control_id]
+        if self.last_control is None or self.last_control.version < asked.version:
+            self.last_control = asked
+        self.changed = True
+
+    def give_up(self, time: datetime) -> None:
+        """Close over what waits, whatever there is of it: the session is switched off."""
+        if self.held:
+            self._close(*self.pending.asked(Control("asked", "", "", time, None)))
+
+    def closes(self, message_id: str) -> bool:
+        """Whether a window that this batch closed has the message."""
+        return any(one.message_id == message_id for closed, _ in self.closed for one in closed.messages)
+
+    def needs_writing(self) -> bool:
+        """Whether something changed, or it would be looked at too late if its document stayed as it is."""
+        if not self.changed:
+            due = self.due()
+            self.changed = due is not None and (self.due_at is None or due < self.due_at)
+        return self.changed
+
+    def written(self) -> None:
+        """What this batch did is stored."""
+        if self.changed:
+            self.stored, self.due_at = True, self.due()
+        self.closed, self.changed = [], False
+
+    def _close(self, *windows: Closed) -> None:
+        for window in windows:
+            members = [self.held.pop(one.message_id) for one in window.messages]
+            self.characters -= sum(len(one.text or "") for one in members)
+            self.formed_to = max((one.place for one in window.messages), default=self.formed_to)
+            self.closed.append((replace(window, users=self.users), members))
+            self.late, self.changed = False, True
+
+    def _see(self, *users: str | None) -> None:
+        for user in users:
+            if user is not None and user not in self.users:
+                self.users = (*self.users, user)
+
+
+def _waiting(message: StoredMessage, time: datetime) -> Waiting:
+    tokens = weighted_tokens(message.text or "", message.role)
+    return Waiting(message.message_id, message.version, time, tokens, message.place or 0)
+
+
+class Messages:
+    """The messages that a batch touches: as stored, and as the batch leaves them."""
+
+    def __init__(self, stored: Mapping[str, StoredMessage]) -> None:
+        self.known = dict(stored)
+        self.touched: dict[str, StoredMessage] = {}
+
+    def put(self, message: StoredMessage) -> None:
+        """The message's new state, to be written in place of the one that was read."""
+        name = message.message_id
+        known = self.known.get(name)
+        if name in self.touched:
+            message.replaces = self.touched[name].replaces
+        else:
+            message.replaces = (known.version, known.formation_id) if known is not None else None
+        self.known[name] = self.touched[name] = message
+
+
+def miss(known: StoredMessage | None, version: str) -> StoredMessage | None:
+    """A message whose document was not found at `version`; None: that says nothing new."""
+    if known is None or known.deleted or known.missing or known.version > version:
+        return None
+    return replace(known, missing=True)
+
+
+def record(session: Session, messages: Messages, event: MessageRecorded, time: datetime, place: int) -> None:
+    """A message as it stands since its version; `place` is free to be taken."""
+    known = messages.known.get(event.message_id)
+    if known is not None and known.forgotten:
+        forget(session, messages, event, time)
+        return
+    if known is not None and known.version > event.version:
+        return
+    if known is not None and known.formation_id is not None and not follows_deletion(known, event.version):
+        if known.version < event.version or _corrects(event, known):
+            messages.put(changed_after(known, event))
+        return
+    waits = session.held.get(event.message_id)
+    if waits is not None and waits.version == event.version and not _corrects(event, waits):
+        return  # a redelivery
+    if known is not None and known.version == event.version and known.opted_out:
+        return  # switched on meanwhile: what is gone stays gone
+    message = StoredMessage.of(event, time, known)
+    messages.put(message)
+    if event.text:
+        session.hold(message, time, place, judge=event.origin != "reread")
+    else:  # there is nothing to wait for
+        session.drop(event.message_id)
+        session.see(event.user_id)
+
+
+def follows_deletion(known: StoredMessage, version: str) -> bool:
+    """Whether a record is of another message, written under the `_id` of one that the application deleted."""
+    return known.deleted and known.version < version
+
+
+def changed_after(
+    formed: StoredMessage, event: MessageRecorded, *, formed_anew: bool = False
+) -> StoredMessage:
+    """A formed message after a newer record of it; `formed_anew`: its window is formed from that record."""
+    corrected = event.origin == "reread" or _corrects(event, formed)
+    return replace(
+        formed,
+        version=event.version,
+        changed_after_formation=True,
+        missing=False,
+        mapping=event.mapping,
+        misread=not formed_anew and (formed.misread or corrected),
+    )
+
+
+def _corrects(event: MessageRecorded, known: StoredMessage) -> bool:
+    """Whether another mapping read the message otherwise."""
+    return (
+        known.mapping is not None
+        and event.mapping not in (None, known.mapping)
+        and (event.session_id, event.role, event.user_id, event.created_at)
+        != (known.session_id, known.role, known.user_id, known.created_at)
+    )
+
+
+def opt_out(session: Session, messages: Messages, event: MessageRecorded, time: datetime) -> bool:
+    """A message of somebody who is switched off: known, but without its text. False: a newer one is known."""
+    known = messages.known.get(event.message_id)
+    if known is not None and known.version > event.version:
+        return False
+    session.drop(event.message_id)
+    if known is not None and known.formation_id is not None:
+        if known.version < event.version:
+            messages.put(replace(known, version=event.version, changed_after_formation=True))
+    elif known is None or known.version < event.version or not known.opted_out:
+        message = StoredMessage.of(event, time, known)
+        messages.put(replace(message, text=None, opted_out=True))
+    return True
+
+
+def forget(session: Session, messages: Messages, event: MessageRecorded, time: datetime) -> None:
+    """Record a forgotten message without its text. It keeps the time at which it was first seen."""
+    session.drop(event.message_id)
+    session.see(event.user_id)
+    known = messages.known.get(event.message_id)
+    if known is not None and known.forgotten and known.version >= event.version:
+        return
+    message, edited = known, known is not None and known.version < event.version
+    if message is None or (edited and message.formation_id is None):
+        message = StoredMessage.of(event, time, message)
+    version, formed = max(message.version, event.version), message.formation_id is not None
+    changed = message.changed_after_formation or (formed and edited)
+    messages.put(_textless(replace(message, version=version, changed_after_formation=changed)))
+
+
+def _textless(message: StoredMessage) -> StoredMessage:
+    return replace(message, text=None, place=None, since=None, forgotten=True)
+
+
+def delete(
+    messages: Messages,
+    message_id: str,
+    version: str,
+    time: datetime,
+    session_id: str | None,
+    *,
+    forgotten: bool = False,
+) -> None:
+    """The application deleted a message: it is left out, or noted if it is formed already.
+
+    `forgotten`: someone asked to forget the message, so newer versions of it are left out too.
+    """
+    known = messages.known.get(message_id)
+    if known is not None and (known.version > version or (known.deleted and known.version == version)):
+        if forgotten and not known.forgotten:
+            messages.put(_textless(known))
+        return
+    messages.put(
+        StoredMessage(
+            message_id=message_id,
+            session_id=known.session_id if known else session_id,
+            version=version,
+            time=known.time if known else time,
+            role=known.role if known else "other",
+            user_id=known.user_id if known else None,
+            text=None,
+            characters=0,
+            truncated=False,
+            formation_id=known.formation_id if known else None,
+            deleted=True,
+            forgotten=forgotten or (known is not None and known.forgotten),
+            changed_after_formation=known is not None and known.formation_id is not None,
+        )
+    )
+
+
+def leave(session: Session | None, messages: Messages, message_id: str, before: str) -> None:
+    """A message is no longer this session's since version `before`; if it came back since, it stays."""
+    waits = session.held.get(message_id) if session is not None else None
+    if session is None or waits is None or waits.version >= before:
+        return
+    session.drop(message_id)
+    known = messages.known.get(message_id)
+    if known is not None and known.session_id == session.session_id and known.place is not None:
+        messages.put(replace(known, place=None))
+
+
+def formation_id(session_id: str, seq: int, members: Sequence[StoredMessage]) -> str:
+    """Names a window by its session, its place there, and what it holds: two workers cannot mean two things."""
+    digest = blake2b(digest_size=6)
+    for one in members:
+        digest.update(f"{one.message_id}@{one.version}\n".encode())
+    return f"{session_id}/{seq}-{digest.hexdigest()}"

@@ -1,0 +1,308 @@
+"""What a batch of records does to the sessions and messages that it touches. Pure: all it needs was read before.
+
+A batch touches no message after a window has closed over it: there the batch is cut. What is stored of a session
+and its messages then is what it was behind a record, so whatever is repeated after a crash closes the same windows.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from eden_memory.directory.own_sessions import whose
+from eden_memory.directory.switched_off import NOBODY, Off
+from eden_memory.forgotten import Marks
+from eden_memory.schemas.events import Forgotten, FormationAsked, MessageRecorded, SessionEnded, Watermark
+from eden_memory.schemas.provenance import SourceMessage
+from eden_memory.stages.stage import Delivery, Emit, Erase
+from eden_memory.windows.due_scan import Looks
+from eden_memory.windows.session_state import (
+    Messages,
+    Session,
+    StoredMessage,
+    delete,
+    forget,
+    leave,
+    miss,
+    opt_out,
+    record,
+)
+from eden_memory.windows.window_rule import Control
+
+IN_A_SESSION = (MessageRecorded, SessionEnded, FormationAsked)
+INCLUSIVE = "!"
+"""Behind a version: above it, and below every later one (a position in a transaction follows a dot)."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """What is worth a metric; counted when it is written, so a repeat counts nothing twice."""
+
+    windows: Counter[str] = field(default_factory=Counter[str])
+    """Closed, by reason."""
+    empty: int = 0
+    """Messages without text."""
+    missing: int = 0
+    """Messages that a merge found to be gone."""
+    opted_out: int = 0
+    """Messages whose session or author is switched off: nothing is kept of them."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """Records of one partition while they are worked on."""
+
+    partition: int
+    sessions: dict[str, Session]
+    messages: Messages
+    forgets: bool
+    place: int
+    """The last place given to a message that waits."""
+    off: Off = NOBODY
+    marks: Marks = field(default_factory=Marks)
+    """What was asked to be forgotten among these messages, their sessions and authors."""
+    sent: list[Emit | Erase] = field(default_factory=list[Emit | Erase])
+    """What a record leads to at once: deletions to be forgotten, texts that are not to be kept."""
+    forgotten: list[str] = field(default_factory=list[str])
+    """Forgotten messages that a window holds: their texts are erased there too."""
+    counts: Counts = field(default_factory=Counts)
+    looks: Looks = field(default_factory=Looks)
+    asked_again: Set[str] = frozenset()
+    """Requests to form added texts that a later one among the delivered records takes along."""
+    passed: datetime | None = None
+    """The time of the newest Watermark."""
+
+    def __post_init__(self) -> None:
+        self.looks.touched.update(self.sessions)
+
+    def add(self, sessions: Mapping[str, Session]) -> None:
+        """Sessions that no record so far names: a Watermark may close them."""
+        self.sessions.update(sessions)
+        self.looks.touched.update(sessions)
+
+    def takes(self, delivery: Delivery) -> bool:
+        """Whether the record still belongs to this batch; if not, the batch is cut before it."""
+        known = self.messages.known.get(delivery.key)
+        session = self.sessions.get(known.session_id) if known and known.session_id else None
+        return session is None or not session.closes(delivery.key)
+
+    def apply(self, delivery: Delivery) -> None:
+        """Do what a record says; a Watermark finds all sessions that it may close among `sessions`."""
+        event, time = delivery.event, delivery.envelope.time
+        match event:
+            case MessageRecorded():
+                self._recorded(event, delivery)
+            case FormationAsked(if_due=True):
+                self.looks.touched.add(event.session_id)
+                self.sessions[event.session_id].judge(time, event.version)
+            case SessionEnded() | FormationAsked():
+                self.looks.touched.add(event.session_id)
+                self._asked(self.sessions[event.session_id], control_of(event, time))
+            case Watermark():
+                self.passed = event.time
+                for session in self.looks.passed(event.time, self.sessions):
+                    if session.partition == self.partition:
+                        session.passed(event.time, event.version + INCLUSIVE)
+            case _:
+                self._ended(delivery)
+
+    def own(self) -> list[Session]:
+        """The sessions of this partition; others are another worker's, and only looked at."""
+        return [session for session in self.sessions.values() if session.partition == self.partition]
+
+    def _asked(self, session: Session, control: Control) -> None:
+        if control.control_id not in self.asked_again:
+            session.control(control)
+        elif control.control_id not in session.controls:
+            session.carried_out(control)
+
+    def _recorded(self, event: MessageRecorded, delivery: Delivery) -> None:
+        known, time = self.messages.known.get(event.message_id), delivery.envelope.time
+        if known and known.session_id != event.session_id and known.version <= event.version:
+            leave(self._own(known.session_id), self.messages, event.message_id, event.version)
+        session = self.sessions[event.session_id]
+        self.looks.touched.add(event.session_id)
+        if event.session_id in self.off.sessions:
+            session.give_up(time)
+        if self._is_forgotten(event, known, time):
+            self._forget(session, event, delivery)
+            return
+        if self.off.of(event.session_id, event.user_id):
+            self._opted_out(session, event, delivery)
+            return
+        self.place += 1
+        record(session, self.messages, event, time, self.place)
+        self.counts.empty += not event.text
+
+    def _is_forgotten(self, event: MessageRecorded, known: StoredMessage | None, time: datetime) -> bool:
+        """Whether a message is forgotten. Sessions and users are forgotten as of a time: its first one counts."""
+        if known is not None and known.forgotten:
+            return True
+        return bool(self.marks) and self.marks.source_gone(
+            SourceMessage(
+                message_id=event.message_id,
+                version=event.version,
+                session_id=event.session_id,
+                user_id=event.user_id,
+                time=known.time if known is not None else time,
+            )
+        )
+
+    def _forget(self, session: Session, event: MessageRecorded, delivery: Delivery) -> None:
+        forget(session, self.messages, event, delivery.envelope.time)
+        if self.messages.known[event.message_id].formation_id is not None:
+            self.forgotten.append(event.message_id)
+        self.sent.append(
+            erased(event.message_id, event.version, event.session_id, delivery, reason="forgotten")
+        )
+
+    def _opted_out(self, session: Session, event: MessageRecorded, delivery: Delivery) -> None:
+        if opt_out(session, self.messages, event, delivery.envelope.time):
+            self.sent.append(erased(event.message_id, event.version, event.session_id, delivery))
+            self.counts.opted_out += 1
+
+    def _ended(self, delivery: Delivery) -> None:
+        """A tombstone: deleted, moved away, or missing (counted and noted; forgets nothing by itself)."""
+        envelope = delivery.envelope
+        message_id, version = envelope.subject, envelope.entity_version or ""
+        known = self.messages.known.get(message_id)
+        session = self._own(envelope.scope or (known.session_id if known else None))
+        match envelope.reason:
+            case "moved":
+                leave(session, self.messages, message_id, version)
+            case "forgotten":
+                delete(self.messages, message_id, version, envelope.time, envelope.scope, forgotten=True)
+                if session is not None:
+                    session.drop(message_id)
+            case "deleted":
+                delete(self.messages, message_id, version, envelope.time, envelope.scope)
+                leave(session, self.messages, message_id, version + INCLUSIVE)
+                if self.forgets:
+                    self.sent.append(_forgotten(delivery, known.session_id if known else None))
+            case "missing":
+                self.counts.missing += 1
+                if (missed := miss(known, version)) is not None:
+                    self.messages.put(missed)
+            case _:
+                pass
+
+    def _own(self, session_id: str | None) -> Session | None:
+        session = self.sessions.get(session_id) if session_id is not None else None
+        if session is None or session.partition != self.partition:
+            return None
+        self.looks.touched.add(session.session_id)
+        return session
+
+
+def control_of(event: SessionEnded | FormationAsked, time: datetime) -> Control:
+    """What a record of that time asks of its session."""
+    because = "ended" if isinstance(event, SessionEnded) else "asked"
+    return Control(because, event.inbox_id, event.version, time, event.asked_by)
+
+
+def asked_again(deliveries: Iterable[Delivery]) -> set[str]:
+    """Requests to form added texts behind which there is another of the same session.
+
+    The later one closes one window over the texts of all of them. It is a record already, so it comes, whatever
+    happens to this batch.
+    """
+    last: dict[str, str] = {}
+    earlier: set[str] = set()
+    for one in deliveries:
+        event = one.event
+        if isinstance(event, FormationAsked | SessionEnded) and whose(event.session_id) is not None:
+            if (before := last.get(event.session_id, event.inbox_id)) != event.inbox_id:
+                earlier.add(before)
+            last[event.session_id] = event.inbox_id
+    return earlier
+
+
+def messages_named(deliveries: Sequence[Delivery]) -> list[str]:
+    """The messages that records are about."""
+    return [one.key for one in deliveries if one.event is None or isinstance(one.event, MessageRecorded)]
+
+
+def sessions_named(deliveries: Iterable[Delivery]) -> list[str]:
+    """The sessions that records name."""
+    found = (
+        one.event.session_id if isinstance(one.event, IN_A_SESSION) else one.envelope.scope
+        for one in deliveries
+    )
+    return [name for name in found if name is not None]
+
+
+def forgettable(deliveries: Iterable[Delivery]) -> set[tuple[str, str]]:
+    """(kind, id) of everything whose forgetting concerns these messages."""
+    found: set[tuple[str, str]] = set()
+    for one in deliveries:
+        event = one.event
+        if isinstance(event, MessageRecorded):
+            found |= {("message", event.message_id), ("session", event.session_id)}
+            if event.user_id is not None:
+                found.add(("user", event.user_id))
+    return found
+
+
+def is_reread(delivery: Delivery) -> bool:
+    """Whether a message was read again with a corrected field mapping."""
+    return isinstance(delivery.event, MessageRecorded) and delivery.event.origin == "reread"
+
+
+def misnamed(deliveries: Iterable[Delivery], known: Mapping[str, StoredMessage]) -> dict[str, set[str]]:
+    """By session, authors of messages that a corrected field mapping gives to somebody else, or to nobody."""
+    found: dict[str, set[str]] = {}
+    for one in deliveries:
+        event, before = one.event, known.get(one.key)
+        if is_reread(one) and isinstance(event, MessageRecorded) and before is not None:
+            was = before.user_id
+            if was is not None and before.session_id is not None and was != event.user_id:
+                found.setdefault(before.session_id, set()).add(was)
+    return found
+
+
+def authors(sessions: Iterable[Session], deliveries: Iterable[Delivery]) -> dict[str, set[str]]:
+    """Of each session, who wrote in it so far, these records included."""
+    found = {one.session_id: set(one.users) for one in sessions}
+    for one in deliveries:
+        event = one.event
+        if isinstance(event, MessageRecorded) and event.user_id is not None and event.session_id in found:
+            found[event.session_id].add(event.user_id)
+    return found
+
+
+def erased(
+    message_id: str,
+    version: str,
+    session_id: str,
+    cause: Delivery | None = None,
+    time: datetime | None = None,
+    reason: str = "opted_out",
+) -> Erase:
+    """The tombstone that takes a text out of `chat.messages`: its author is switched off, or it is forgotten."""
+    return Erase(
+        MessageRecorded,
+        key=message_id,
+        ordering_key=session_id,
+        subject=message_id,
+        reason=reason,
+        entity_version=version,
+        scope=session_id,
+        cause=cause,
+        time=time,
+        identity=f"{reason}/{message_id}@{version}",
+    )
+
+
+def _forgotten(delivery: Delivery, session_id: str | None) -> Emit:
+    version = delivery.envelope.entity_version or ""
+    event = Forgotten(
+        kind="message",
+        id=delivery.envelope.subject,
+        reach="up_to_version",
+        version=version,
+        because="deleted",
+        asked_by=None,
+        session_id=delivery.envelope.scope or session_id,
+        forgotten_at=delivery.envelope.time,
+    )
+    return Emit(event, cause=delivery, identity=f"forgotten/{event.key()}@{version}")

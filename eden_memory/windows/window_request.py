@@ -1,0 +1,214 @@
+"""A closed window on its way to being asked for: its texts, its place, and the request once it can be written."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from eden_memory.directory.own_sessions import given_to_all, whose
+from eden_memory.directory.participants import SessionFacts, scopes_of
+from eden_memory.directory.switched_off import Off
+from eden_memory.domain.budgets.budgets import AskedWindow, Estimate, users_alone
+from eden_memory.schemas.events import FormationRequested
+from eden_memory.schemas.provenance import MessageRef
+from eden_memory.tracing import traceparent
+from eden_memory.windows.session_state import OutboxEntry, Session, StoredMessage, formation_id
+from eden_memory.windows.window_rule import Closed, weighted_tokens
+
+
+@dataclass(slots=True)
+class StoredWindow:
+    """A document of `memory_windows`."""
+
+    formation_id: str
+    session_id: str
+    seq: int
+    messages: tuple[StoredMessage, ...]
+    closed: Closed
+    traceparent: str | None
+    names: dict[str, str] = field(default_factory=dict[str, str])
+    requested: FormationRequested | None = None
+    """Written once; None while the session waits for a document."""
+    value: bytes | None = None
+    """The request, byte for byte."""
+    left_out: tuple[MessageRef, ...] = ()
+    """Messages of those who are switched off: no text of them is kept."""
+
+    settled: bool = False
+    """It can be published; without a request if nothing was left to ask for."""
+
+
+@dataclass(slots=True)
+class SessionWrite:
+    """What is stored of a session together, or not at all."""
+
+    session: Session
+    messages: list[StoredMessage] = field(default_factory=list[StoredMessage])
+    """Those that the batch touched and that are this session's now."""
+    new: list[StoredWindow] = field(default_factory=list[StoredWindow])
+    """Windows that closed: their members bear the formation from then on."""
+    requested: list[StoredWindow] = field(default_factory=list[StoredWindow])
+    """Windows that waited, and whose request is now written."""
+
+
+@dataclass(slots=True)
+class BatchWrite:
+    """What is stored of a batch of one partition: if nobody else has written to the partition since it was read."""
+
+    partition: int
+    seen: int
+    """The partition's last place, as it was read."""
+    last: int
+    """The last place that the batch gave to a message."""
+    messages: list[StoredMessage] = field(default_factory=list[StoredMessage])
+    sessions: list[Session] = field(default_factory=list[Session])
+    """With `messages`: of sessions that closed nothing; stored together."""
+    closing: list[SessionWrite] = field(default_factory=list[SessionWrite])
+    forgotten: list[str] = field(default_factory=list[str])
+    """Messages whose texts closed windows lose before anything else is stored."""
+    failed: list[str] = field(default_factory=list[str])
+    """Sessions of which nothing could be stored, because MongoDB refuses a document: the store adds them."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to store."""
+        return not (self.messages or self.sessions or self.closing or self.forgotten)
+
+
+def stored_window(session: Session, closed: Closed, members: Sequence[StoredMessage]) -> StoredWindow:
+    """The next window of a session, in its outbox; its last message is what led to it, or who asked."""
+    session.seq += 1
+    name = formation_id(session.session_id, session.seq, members)
+    session.outbox.append(OutboxEntry(name, session.seq))
+    cause = f"inbox/{closed.control_id}" if closed.control_id else name
+    if members:
+        cause = f"{members[-1].message_id}@{members[-1].version}"
+    trace = traceparent(session.session_id, cause)
+    return StoredWindow(name, session.session_id, session.seq, tuple(members), closed, trace)
+
+
+def leave_out(window: StoredWindow, off: Off) -> None:
+    """Take out of a window what is of those who are switched off; if nothing else is in it, nothing is asked for."""
+    anybody = off.users or window.session_id in off.sessions
+    gone = {one.message_id for one in window.messages if anybody and off.of(window.session_id, one.user_id)}
+    if gone:
+        taken = [one for one in window.messages if one.message_id in gone]
+        window.left_out = (*window.left_out, *_refs(taken))
+        window.messages = tuple(one for one in window.messages if one.message_id not in gone)
+    ended = window.closed.because == "ended" and window.session_id not in off.sessions
+    window.settled = not (window.messages or ended)
+
+
+def asked_window(window: StoredWindow, facts: SessionFacts) -> AskedWindow:
+    """The window as budgets see it."""
+    _, participants = _taking_part(window, facts)
+    return AskedWindow(
+        window.formation_id,
+        window.session_id,
+        facts.agent_id,
+        users_alone(participants),
+        sum(one.characters for one in window.messages),
+        facts.tier,
+    )
+
+
+def _taking_part(window: StoredWindow, facts: SessionFacts) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The session's users, and with the authors of the window's messages the participants."""
+    authors = [one.user_id for one in window.messages if one.user_id is not None]
+    users = facts.users if facts.users is not None else _distinct(*window.closed.users, *authors)
+    return users, _distinct(*users, *authors)
+
+
+def request(
+    window: StoredWindow,
+    session: Session,
+    facts: SessionFacts,
+    settings_version: str,
+    estimate: Estimate | None = None,
+) -> None:
+    """Write the request: who takes part, and where memory may go, as the application says now."""
+    users, participants = _taking_part(window, facts)
+    generation = session.audiences.generation_of(users)
+    if generation is None:
+        session.audiences = session.audiences.followed_by(users)
+        generation = len(session.audiences.changes)
+    audience = session.audiences.audience_of(generation)
+    times = [one.time for one in window.messages]
+    heard = whose(window.session_id) is None and any(one.role == "user" for one in window.messages)
+    given = given_to_all(window.session_id)
+    written = _distinct(*(one.user_id for one in window.messages if one.user_id is not None))
+    authors = written if facts.shared_sessions == "authors" and not given else ()
+    scopes = scopes_of(
+        facts,
+        window.session_id,
+        users,
+        participants,
+        audience,
+        generation,
+        heard=heard,
+        given=given,
+        authors=authors,
+    )
+    window.names = facts.names
+    window.requested = FormationRequested(
+        formation_id=window.formation_id,
+        session_id=window.session_id,
+        seq=window.seq,
+        agent_id=facts.agent_id,
+        group_id=facts.group_id,
+        users=users,
+        participants=participants,
+        private_users=facts.private_users,
+        tier=facts.tier,
+        scopes=scopes,
+        sharing=facts.sharing,
+        shared_sessions=facts.shared_sessions,
+        messages=_refs(window.messages),
+        characters=sum(one.characters for one in window.messages),
+        weighted_tokens=round(sum(weighted_tokens(one.text or "", one.role) for one in window.messages), 3),
+        first_at=min(times, default=None),
+        last_at=max(times, default=None),
+        closed_because=window.closed.because,
+        closed_at=window.closed.at,
+        control_id=window.closed.control_id,
+        asked_by=window.closed.asked_by,
+        settings_version=settings_version,
+        estimated_usd=estimate.usd if estimate is not None else None,
+    )
+    window.value, window.settled = window.requested.json_bytes(), True
+
+
+def publishable(session: Session) -> list[str]:
+    """The windows of a session's outbox that can be published: in order, up to the first that waits."""
+    ready: list[str] = []
+    for entry in sorted(session.outbox, key=_seq):
+        if not entry.requested:
+            break
+        ready.append(entry.formation_id)
+    return ready
+
+
+def note_requests(session: Session, windows: Mapping[str, StoredWindow]) -> None:
+    """Say in the outbox which windows can be published."""
+    for entry in session.outbox:
+        window = windows.get(entry.formation_id)
+        entry.requested = entry.requested or (window is not None and window.settled)
+
+
+def _refs(messages: Sequence[StoredMessage]) -> tuple[MessageRef, ...]:
+    return tuple(MessageRef(message_id=one.message_id, version=one.version) for one in messages)
+
+
+def _distinct(*names: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))
+
+
+def _seq(entry: OutboxEntry) -> int:
+    return entry.seq
+
+
+class Windows(Protocol):
+    """The texts of closed windows."""
+
+    async def windows(self, formation_ids: Iterable[str]) -> dict[str, StoredWindow]:
+        """Those of the windows whose texts are still kept."""
+        ...

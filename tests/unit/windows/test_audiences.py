@@ -1,0 +1,64 @@
+"""Which generation of a session's memory goes on among which users."""
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eden_memory.directory.participants import Audiences
+from eden_memory.windows.trigger_documents import Row, session_of, session_row
+from eden_memory.windows.window_rule import Limits
+
+USERS = [f"i.{number}" for number in range(6)]
+
+
+def by_lists(users: frozenset[str], audiences: Sequence[frozenset[str]]) -> int | None:
+    """The rule, on whole lists: the same users, else the newest audience that all of them belong to."""
+    if users in audiences:
+        return audiences.index(users) + 1
+    wider = [number for number, audience in enumerate(audiences, 1) if users <= audience]
+    return wider[-1] if wider else None
+
+
+@given(st.lists(st.frozensets(st.sampled_from(USERS)), max_size=12))
+def test_changes_give_the_generations_that_whole_lists_give(present: list[frozenset[str]]) -> None:
+    audiences, lists = Audiences(), list[frozenset[str]]()
+    for users in present:
+        assert audiences.generation_of(users) == by_lists(users, lists)
+        if by_lists(users, lists) is None:
+            lists.append(users)
+            audiences = audiences.followed_by(users)
+    assert [frozenset(audiences.audience_of(n)) for n in range(1, len(lists) + 1)] == lists
+    assert Audiences.of_changes(audiences.changes) == Audiences.of_lists(lists) == audiences
+
+
+def stored(**fields: object) -> Row:
+    return {
+        "_id": "s.s",
+        "partition": 0,
+        "seq": 2,
+        "formed_to": 0,
+        "outbox": [],
+        "waits_for": None,
+        "controls": [],
+        "users": [],
+        **fields,
+    }
+
+
+def test_a_session_stored_with_whole_lists_keeps_its_generations() -> None:
+    lists = [["i.1"], ["i.1", "i.2"], ["i.3"]]
+    session = session_of(stored(audiences=lists), Limits(), ())
+    assert [session.audiences.generation_of(one) for one in lists] == [1, 2, 3]
+    assert session.audiences.generation_of(["i.2"]) == 2
+    row, removed = session_row(session)
+    assert "audiences" in removed
+    assert session_of({**stored(), **row}, Limits(), ()).audiences == session.audiences
+
+
+def test_what_is_stored_grows_with_the_joins_not_with_their_square() -> None:
+    audiences = Audiences()
+    for joined in range(1, 1_501):
+        audiences = audiences.followed_by([f"i.{number}" for number in range(joined)])
+    assert sum(len(one.joined) + len(one.left) for one in audiences.changes) == 1_500
+    assert len(audiences.audience_of(700)) == 700

@@ -1,0 +1,269 @@
+"""The same records give the same windows: in any batches, repeated from anywhere, with a crash at any write."""
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eden_memory.directory.own_sessions import own_session
+from eden_memory.directory.participants import Missing
+from eden_memory.schemas.events import Forgotten, FormationRequested, MessageRecorded
+from eden_memory.schemas.ids import encode
+from eden_memory.stages.stage import Delivery, Emit
+from eden_memory.windows.window_rule import Limits
+from tests.unit.windows.memory_store import Crash, MemoryStore
+from tests.unit.windows.records import (
+    Sessions,
+    asked,
+    ended,
+    formations,
+    gone,
+    message,
+    names,
+    run,
+    trigger,
+    watermark,
+)
+
+LIMITS = Limits(messages=4, tokens=40, least=2, stale=timedelta(minutes=30))
+SESSIONS = ("s.a", "s.b", "s.c")
+KINDS = (
+    "new",
+    "new",
+    "new",
+    "new",
+    "empty",
+    "edit",
+    "edit empty",
+    "delete",
+    "move",
+    "ask",
+    "ask if due",
+    "end",
+    "watermark",
+)
+
+OWN = tuple(encode(own_session("s.a", f"i.{number}")) for number in range(3))
+added = st.lists(
+    st.tuples(
+        st.sampled_from(("new", "new", "ask", "end", "watermark")),
+        st.integers(0, 2),
+        st.integers(0, 7),
+        st.sampled_from([0.0, 0.1, 11.0]),
+    ),
+    max_size=30,
+)
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(KINDS),
+        st.integers(0, 2),
+        st.integers(0, 7),
+        st.sampled_from([0.0, 0.1, 1.0, 6.0, 11.0, 31.0]),
+    ),
+    max_size=30,
+)
+
+
+@dataclass
+class Application:
+    """Turns steps into the records that a tailer would write, and knows what is left of each message."""
+
+    sessions: Sequence[str] = SESSIONS
+    log: list[Delivery] = field(default_factory=list[Delivery])
+    home: dict[str, str] = field(default_factory=dict[str, str])
+    minutes: float = 0.0
+    version: int = 0
+
+    def step(self, kind: str, session: int, which: int, minutes: float) -> None:
+        self.minutes += minutes
+        self.version += 1
+        name, at, now = self.sessions[session], self.version, self.minutes
+        old = sorted(self.home)[which % len(self.home)] if self.home else None
+        match kind:
+            case "new" | "empty":
+                text = "" if kind == "empty" else f"text {at} " + "x" * (20 * which)
+                self._write(f"s.m{at}", name, text)
+            case "edit" | "edit empty" if old is not None:
+                self._write(
+                    old, self.home[old], "" if kind == "edit empty" else "edited " + "y" * (30 * which)
+                )
+            case "delete" if old is not None:
+                self.log.append(gone(old, self.home.pop(old), at, now))
+            case "move" if old is not None and self.home[old] != name:
+                self.log.append(gone(old, self.home[old], at, now, "moved"))
+                self._write(old, name, f"moved {at}")
+            case "ask":
+                self.log.append(asked(name, at, now))
+            case "ask if due":
+                self.log.append(asked(name, at, now, if_due=True))
+            case "end":
+                self.log.append(ended(name, at, now))
+            case "watermark":
+                self.log.append(watermark(at, now))
+            case _:
+                pass
+
+    def _write(self, name: str, session: str, text: str) -> None:
+        author = f"i.{self.version % 3}"
+        self.home[name] = session
+        self.log.append(message(name, session, self.version, self.minutes, text, user=author))
+
+
+def written(told: list[tuple[str, int, int, float]], sessions: Sequence[str] = SESSIONS) -> list[Delivery]:
+    application = Application(sessions)
+    for one in told:
+        application.step(*one)
+    return application.log
+
+
+async def plainly(log: list[Delivery]) -> list[Emit]:
+    """One record at a time, nothing fails."""
+    return await run(trigger(MemoryStore(LIMITS)), *([one] for one in log))
+
+
+async def roughly(
+    log: list[Delivery], store: MemoryStore, dice: random.Random, sessions: Sessions
+) -> list[Emit]:
+    """In batches of any size, by processes that die at any write or publish and begin again anywhere before."""
+    published: list[Emit] = []
+    stage, at, deaths = trigger(store, sessions), 0, 0
+    while at < len(log):
+        batch = log[at : at + dice.randint(1, 8)]
+        store.writes_left = dice.randint(0, 12) if deaths < 12 and dice.random() < 0.5 else None
+        try:
+            published += await run(stage, batch)
+            at += len(batch)
+            if dice.random() < 0.8:
+                continue
+        except Crash:
+            deaths += 1
+        finally:
+            store.writes_left = None
+        stage = trigger(store, sessions)
+        at = dice.randint(0, at)
+        sessions.said.clear()
+    return published
+
+
+def ids(published: list[Emit]) -> list[str]:
+    """Formations in the order in which they were first published."""
+    return list(dict.fromkeys(one.formation_id for one in formations(published)))
+
+
+def by_id(published: list[Emit]) -> dict[str, set[bytes]]:
+    """What was ever published under each identity."""
+    found: dict[str, set[bytes]] = {}
+    for one in published:
+        assert one.identity is not None
+        found.setdefault(one.identity, set()).add(one.event.json_bytes() + str(one.time).encode())
+    return found
+
+
+@given(told=steps, seed=st.integers(0, 2**32))
+@settings(max_examples=250, deadline=None)
+async def test_batches_repeats_and_crashes_change_no_window(
+    told: list[tuple[str, int, int, float]], seed: int
+) -> None:
+    log, dice = written(told), random.Random(seed)
+    store = MemoryStore(LIMITS, seed)
+    rough = await roughly(log, store, dice, Sessions())
+    plain = await plainly(log)
+    assert by_id(rough) == by_id(plain)
+    assert all(len(values) == 1 for values in by_id(rough).values()), "a repeat is the same record"
+    for session in SESSIONS:
+        of = [name for name in ids(rough) if name.startswith(f"{session}/")]
+        assert of == [name for name in ids(plain) if name.startswith(f"{session}/")]
+
+
+@given(told=added, seed=st.integers(0, 2**32))
+@settings(max_examples=250, deadline=None)
+async def test_added_texts_that_wait_share_windows_and_each_is_formed_once_when_it_was_asked_for(
+    told: list[tuple[str, int, int, float]], seed: int
+) -> None:
+    log, store = written(told, OWN), MemoryStore(LIMITS, seed)
+    rough = {
+        one.formation_id: one
+        for one in formations(await roughly(log, store, random.Random(seed), Sessions()))
+    }
+    assert set(rough) == set(store.stored_windows), "every window that is stored is published"
+    plain = {one.formation_id: one for one in formations(await plainly(log))}
+    assert sorted(members(rough.values())) == sorted(members(plain.values()))
+
+
+async def test_texts_added_at_once_close_one_window_and_a_message_after_them_waits() -> None:
+    own, stage = OWN[0], trigger(MemoryStore(Limits()))
+    batch = [one for n in range(1, 7, 2) for one in (message(f"s.m{n}", own, n, 0), asked(own, n + 1, 0))]
+    found = formations(await run(stage, [*batch, message("s.after", own, 9, 0)], batch))
+    assert [(names(one), one.closed_because) for one in found] == [(["s.m1", "s.m3", "s.m5"], "asked")]
+
+
+def members(windows: Iterable[FormationRequested]) -> list[str]:
+    return [name for one in windows for name in names(one)]
+
+
+@given(told=steps, seed=st.integers(0, 2**32))
+@settings(max_examples=100, deadline=None)
+async def test_records_that_the_tailer_repeats_change_no_window(
+    told: list[tuple[str, int, int, float]], seed: int
+) -> None:
+    log, dice = written(told), random.Random(seed)
+    repeated: list[Delivery] = []
+    for end, one in enumerate(log, 1):
+        repeated.append(one)
+        if dice.random() < 0.1:
+            repeated += log[dice.randint(0, end) : end]
+    rough = await roughly(repeated, MemoryStore(LIMITS, seed), dice, Sessions())
+    windows = {one.formation_id for one in formations(rough)}
+    assert windows == {one.formation_id for one in formations(await plainly(log))}
+
+
+@given(told=steps, seed=st.integers(0, 2**32))
+@settings(max_examples=150, deadline=None)
+async def test_every_message_is_in_one_window_or_waits_while_its_text_is_kept_once(
+    told: list[tuple[str, int, int, float]], seed: int
+) -> None:
+    log, store = written(told), MemoryStore(LIMITS, seed)
+    late = Sessions({name: Missing("no document") for name in SESSIONS[: seed % 4]})
+    published = await roughly(log, store, random.Random(seed), late)
+    late.said.clear()
+    published += await run(trigger(store, late), [watermark(10_000, -1)])
+    windows = {one.formation_id: one for one in formations(published)}
+    assert set(windows) == set(store.stored_windows), "every window that is stored is published"
+    formed = [one.message_id for window in windows.values() for one in window.messages]
+    assert len(formed) == len(set(formed)), "no message is in two windows"
+    for name, last in _last(log).items():
+        waits = [session for session in SESSIONS if name in store.waiting_in(session)]
+        if name in formed:
+            assert not waits
+            assert store.stored_messages[name].text is None
+        elif last is not None and last.text:
+            assert waits == [last.session_id]
+            assert store.stored_messages[name].text == last.text
+        else:
+            assert not waits
+            assert store.stored_messages[name].text is None
+
+
+def _last(log: list[Delivery]) -> dict[str, MessageRecorded | None]:
+    last: dict[str, MessageRecorded | None] = {}
+    for one in log:
+        if isinstance(one.event, MessageRecorded):
+            last[one.key] = one.event
+        elif one.event is None and one.envelope.reason == "deleted":
+            last[one.key] = None
+    return last
+
+
+@given(told=steps)
+@settings(max_examples=50, deadline=None)
+async def test_every_deletion_that_was_seen_is_forgotten(told: list[tuple[str, int, int, float]]) -> None:
+    log = written(told)
+    deleted = [(one.key, one.envelope.entity_version) for one in log if one.envelope.reason == "deleted"]
+    published = await plainly(log)
+    assert [
+        (one.event.id, one.event.version) for one in published if isinstance(one.event, Forgotten)
+    ] == deleted
+    assert all(isinstance(one.event, Forgotten | FormationRequested) for one in published)

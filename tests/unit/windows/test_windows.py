@@ -1,0 +1,321 @@
+"""When windows close: counts, tokens, cold, stale, asked, ended; what edits, deletions and moves do to them."""
+
+from collections import Counter
+
+import pytest
+
+from eden_memory.directory.participants import Missing, SessionFacts
+from eden_memory.processors import formation_trigger
+from eden_memory.schemas.events import Forgotten
+from eden_memory.stages.stage import Delivery
+from eden_memory.windows.window_rule import Limits
+from tests.unit.windows.memory_store import MemoryStore
+from tests.unit.windows.records import (
+    KnownMarks,
+    Sessions,
+    Watching,
+    asked,
+    ended,
+    formations,
+    gone,
+    message,
+    names,
+    run,
+    trigger,
+    watermark,
+)
+
+S = "s.s"
+
+
+def some(count: int, first: int = 1, minutes: float = 0, text: str = "hello there") -> list[Delivery]:
+    """Messages m<first>… of the session, a second apart."""
+    return [message(f"s.m{one}", S, one, minutes + one / 60, text) for one in range(first, first + count)]
+
+
+async def test_45_messages_close_a_window() -> None:
+    published = await run(trigger(MemoryStore(Limits())), some(44), some(2, 45))
+    (one,) = formations(published)
+    assert (names(one), one.closed_because) == ([f"s.m{n}" for n in range(1, 46)], "messages")
+
+
+async def test_weighted_tokens_close_a_window_of_at_least_four() -> None:
+    long = "x" * 4_500  # 1,000 tokens of a user, 200 of an assistant
+    store = MemoryStore(Limits())
+    stage = trigger(store)
+    assert not await run(stage, some(3, text=long))
+    (one,) = formations(await run(stage, some(1, 4, text=long)))
+    assert (len(one.messages), one.closed_because, one.weighted_tokens) == (4, "tokens", 4_000)
+    said = [message(f"s.a{n}", "s.b", n, 0, long, role="assistant") for n in range(1, 9)]
+    (other,) = formations(await run(stage, said))
+    assert len(other.messages) == 8
+
+
+async def test_a_message_after_ten_minutes_closes_the_cold_window_before_it() -> None:
+    published = await run(trigger(MemoryStore(Limits())), some(4), some(1, 5, minutes=11))
+    (one,) = formations(published)
+    assert (names(one), one.closed_because) == (["s.m1", "s.m2", "s.m3", "s.m4"], "cold")
+
+
+async def test_a_watermark_closes_what_is_cold_by_then_and_nothing_sooner() -> None:
+    stage = trigger(MemoryStore(Limits()))
+    assert not await run(stage, some(4), [watermark(90, 10)])
+    (one,) = formations(await run(stage, [watermark(91, 10.5)]))
+    assert (len(one.messages), one.closed_because) == (4, "cold")
+
+
+async def test_fewer_than_four_go_stale_after_a_day_unless_that_is_switched_off() -> None:
+    never = Limits(stale=None)
+    assert not await run(trigger(MemoryStore(never)), some(3), [watermark(90, 30_000)])
+    published = await run(
+        trigger(MemoryStore(Limits())), some(1), [watermark(90, 1_400)], [watermark(91, 1_441)]
+    )
+    (one,) = formations(published)
+    assert one.closed_because == "stale"
+
+
+async def test_the_end_of_a_session_closes_a_window_even_with_nothing_pending() -> None:
+    published = await run(trigger(MemoryStore(Limits())), some(2), [ended(S, 10, 1)], [ended(S, 11, 2)])
+    first, second = formations(published)
+    assert (names(first), names(second)) == (["s.m1", "s.m2"], [])
+    assert (first.closed_because, second.closed_because, second.first_at) == ("ended", "ended", None)
+
+
+async def test_asking_forms_what_is_pending_and_nothing_where_nothing_is() -> None:
+    published = await run(trigger(MemoryStore(Limits())), some(1), [asked(S, 10, 1)], [asked(S, 11, 2)])
+    (one,) = formations(published)
+    assert (names(one), one.closed_because, one.asked_by) == (["s.m1"], "asked", "ana")
+
+
+async def test_a_repeated_control_record_closes_nothing_more() -> None:
+    again = asked(S, 10, 1)
+    published = await run(trigger(MemoryStore(Limits())), some(1), [again], some(1, 2), [again])
+    assert len({one.formation_id for one in formations(published)}) == 1
+
+
+async def test_asking_for_what_is_due_forms_by_the_rule_alone() -> None:
+    store = MemoryStore(Limits())
+    assert not await run(trigger(store), some(44), [asked(S, 100, 3, if_due=True)])
+    lowered = MemoryStore(Limits(messages=40))
+    lowered.stored_sessions, lowered.stored_messages = store.stored_sessions, store.stored_messages
+    lowered.places = store.places
+    (one,) = formations(await run(trigger(lowered), [asked(S, 101, 3, if_due=True)]))
+    assert (len(one.messages), one.closed_because) == (44, "messages")
+
+
+@pytest.mark.parametrize(("count", "minutes", "because"), [(4, 9.9, None), (3, 60, None), (4, 10.1, "cold")])
+async def test_asking_for_what_is_due_takes_a_cold_session_and_no_other(
+    count: int, minutes: float, because: str | None
+) -> None:
+    published = await run(trigger(MemoryStore(Limits())), some(count), [asked(S, 100, minutes, if_due=True)])
+    assert [one.closed_because for one in formations(published)] == ([because] if because else [])
+
+
+async def test_what_comes_late_is_not_formed_because_somebody_asked_for_what_is_due() -> None:
+    records = [asked(S, 10, 1, if_due=True), *some(2), watermark(20, 5)]
+    assert not formations(await run(trigger(MemoryStore(Limits())), records))
+
+
+async def test_an_edit_before_its_window_counts_and_keeps_the_place() -> None:
+    store = MemoryStore(Limits())
+    edited = message("s.m1", S, 20, 2, "the new text")
+    (one,) = formations(await run(trigger(store), some(3), [edited, asked(S, 30, 3)]))
+    assert names(one) == ["s.m1", "s.m2", "s.m3"]
+    assert store.stored_windows[one.formation_id].messages[0].text == "the new text"
+
+
+async def test_an_edit_after_its_window_is_noted_and_forms_nothing_more() -> None:
+    store = MemoryStore(Limits())
+    edited = message("s.m1", S, 20, 2, "too late")
+    records = [*some(3), asked(S, 10, 1), edited, asked(S, 30, 3)]
+    (one,) = formations(await run(trigger(store), records))
+    assert store.stored_windows[one.formation_id].messages[0].text == "hello there"
+    assert store.stored_messages["s.m1"].changed_after_formation
+    assert not store.waiting_in(S)
+
+
+async def test_a_message_touched_between_two_closings_of_one_batch_is_in_one_window() -> None:
+    records = [*some(4), asked(S, 10, 1), *some(4), message("s.m2", S, 20, 2), asked(S, 30, 3)]
+    (one,) = formations(await run(trigger(MemoryStore(Limits())), records))
+    assert len(one.messages) == 4
+
+
+async def test_a_message_deleted_before_its_window_is_left_out_and_forgotten() -> None:
+    published = await run(trigger(MemoryStore(Limits())), [*some(3), gone("s.m2", S, 9, 1), asked(S, 10, 1)])
+    (one,) = formations(published)
+    assert names(one) == ["s.m1", "s.m3"]
+    (forgotten,) = [one for one in published if isinstance(one.event, Forgotten)]
+    assert isinstance(forgotten.event, Forgotten)
+    assert (forgotten.event.id, forgotten.event.reach, forgotten.event.session_id) == (
+        "s.m2",
+        "up_to_version",
+        S,
+    )
+
+
+async def test_a_message_deleted_after_its_window_is_noted() -> None:
+    store = MemoryStore(Limits())
+    await run(trigger(store), some(2), [asked(S, 10, 1), gone("s.m2", S, 20, 2)])
+    kept = store.stored_messages["s.m2"]
+    assert (kept.deleted, kept.changed_after_formation) == (True, True)
+    assert kept.formation_id is not None
+
+
+async def test_keeping_deleted_messages_forgets_nothing() -> None:
+    stage = formation_trigger.FormationTrigger(
+        MemoryStore(Limits()), Sessions(), "v1", Watching(), KnownMarks(), forgets=False
+    )
+    assert not await run(stage, [*some(2), gone("s.m2", S, 9, 1)])
+
+
+async def test_a_message_that_moved_waits_in_its_new_session_only() -> None:
+    store = MemoryStore(Limits())
+    moved = [gone("s.m1", S, 20, 2, "moved"), message("s.m1", "s.other", 20, 2)]
+    published = await run(trigger(store), some(2), moved, [asked(S, 30, 3), asked("s.other", 31, 3)])
+    assert {one.session_id: names(one) for one in formations(published)} == {
+        S: ["s.m2"],
+        "s.other": ["s.m1"],
+    }
+
+
+async def test_a_message_moved_there_and_back_waits_again() -> None:
+    store = MemoryStore(Limits())
+    there = gone("s.m1", S, 20, 2, "moved")
+    back = message("s.m1", S, 21, 3)
+    published = await run(trigger(store), some(1), [there, back], [there], [asked(S, 30, 3)])
+    (one,) = formations(published)
+    assert names(one) == ["s.m1"]
+
+
+async def test_a_missing_message_is_counted_noted_and_stays() -> None:
+    watch, store = Watching(), MemoryStore(Limits())
+    stage = trigger(store, watch=watch)
+    published = await run(stage, [*some(2), gone("s.m1", None, 9, 1, "missing"), asked(S, 10, 1)])
+    assert len(formations(published)[0].messages) == 2
+    assert sum(one.missing for one in watch.counts) == 1
+    assert [name for name, one in store.stored_messages.items() if one.missing] == ["s.m1"]
+    await run(stage, [message("s.m1", S, 20, 4, "it is back")])
+    assert not any(one.missing for one in store.stored_messages.values())
+
+
+async def test_a_message_waits_once_it_has_text() -> None:
+    watch = Watching()
+    empty = message("s.m9", S, 5, 0, "")
+    records = [*some(1), empty, *some(1, 10), message("s.m9", S, 11, 1, "now it has"), asked(S, 30, 2)]
+    (one,) = formations(await run(trigger(MemoryStore(Limits()), watch=watch), records))
+    assert names(one) == ["s.m1", "s.m10", "s.m9"]
+    assert sum(one.empty for one in watch.counts) == 1
+
+
+async def test_a_session_without_its_document_waits_with_the_reason_and_goes_on_in_order() -> None:
+    sessions, store, watch = (
+        Sessions({S: Missing("no document s.s in sessions")}),
+        MemoryStore(Limits()),
+        Watching(),
+    )
+    stage = trigger(store, sessions, watch)
+    waiting = [[*some(2), asked(S, 10, 1)], [*some(2, 11), asked(S, 20, 2)], [watermark(30, 3)]]
+    assert not await run(stage, *waiting)
+    assert (store.stored_sessions[S].waits_for, watch.sessions) == ("no document s.s in sessions", 1)
+    sessions.said[S] = SessionFacts("s.agent", ("i.1",), sharing="team")
+    first, second = formations(await run(stage, [watermark(31, 3.2)], [watermark(32, 3.4)]))
+    assert (names(first), names(second)) == (["s.m1", "s.m2"], ["s.m11", "s.m12"])
+    assert (store.stored_sessions[S].waits_for, watch.sessions) == (None, 0)
+    assert not await run(stage, [watermark(33, 3.6)])
+
+
+async def test_a_waiting_session_goes_on_with_its_next_message() -> None:
+    sessions = Sessions({S: Missing("no document")})
+    stage = trigger(MemoryStore(Limits()), sessions)
+    assert not await run(stage, [*some(2), asked(S, 10, 1)])
+    del sessions.said[S]
+    assert len(formations(await run(stage, some(1, 11)))) == 1
+
+
+async def test_more_waiting_sessions_than_a_watermark_looks_up_take_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(formation_trigger, "MOST_DUE", 3)
+    many = [f"s.{one}" for one in range(8)]
+    sessions = Sessions({name: Missing("no document") for name in many})
+    stage = trigger(MemoryStore(Limits()), sessions)
+    for number, name in enumerate(many):
+        await run(stage, [message(f"s.m{number}", name, number + 1, 0), asked(name, 100 + number, 1)])
+    sessions.asked.clear()
+    await run(stage, *([watermark(200 + one, 2)] for one in range(3)))
+    assert set(sessions.asked) == set(many)
+
+
+async def test_a_watermark_closes_no_more_than_its_share_and_the_next_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(formation_trigger, "MOST_DUE", 3)
+    stage = trigger(MemoryStore(Limits(least=1)))
+    await run(stage, [message(f"s.m{one}", f"s.{one}", one + 1, 0) for one in range(5)])
+    assert len(formations(await run(stage, [watermark(100, 20)]))) == 3
+    assert len(formations(await run(stage, [watermark(101, 20)]))) == 2
+
+
+async def test_watermarks_of_one_batch_close_their_shares_one_after_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(formation_trigger, "MOST_DUE", 3)
+    stage = trigger(MemoryStore(Limits(least=1)))
+    await run(stage, [message(f"s.m{one}", f"s.{one}", one + 1, 0) for one in range(8)])
+    assert (
+        len(formations(await run(stage, [watermark(100, 20), watermark(101, 20), watermark(102, 20)]))) == 8
+    )
+
+
+async def test_two_users_leave_no_user_scope_and_one_who_left_neither() -> None:
+    sessions = Sessions({S: SessionFacts("s.agent", ("i.1", "i.2"), sharing="team")})
+    stage = trigger(MemoryStore(Limits()), sessions)
+    (both,) = formations(await run(stage, [message("s.m1", S, 1, 0), asked(S, 10, 1)]))
+    sessions.said[S] = SessionFacts("s.agent", ("i.1",), sharing="team")
+    left = [message("s.m2", S, 11, 2, user="i.2"), asked(S, 20, 3)]
+    (after,) = formations(await run(stage, left))
+    alone = [message("s.m3", S, 21, 4, user="i.1"), asked(S, 30, 5)]
+    (one,) = formations(await run(stage, alone))
+    kinds = [[scope.kind for scope in window.scopes] for window in (both, after, one)]
+    assert kinds == [["agent", "session"], ["agent", "session"], ["agent", "user", "session"]]
+
+
+async def test_session_memory_begins_anew_when_a_user_joins_and_goes_on_when_they_left() -> None:
+    sessions = Sessions()
+    stage = trigger(MemoryStore(Limits()), sessions)
+    keys: list[str] = []
+    for number, users in enumerate([("i.1",), ("i.1", "i.2"), ("i.1",), ("i.1", "i.3")]):
+        sessions.said[S] = SessionFacts("s.agent", users, sharing="team")
+        records = [message(f"s.m{number}", S, 10 * number + 1, number), asked(S, 10 * number + 2, number)]
+        (one,) = formations(await run(stage, records))
+        keys.append(one.scopes[-1].key)
+    assert keys == ["session:s.s", "session:s.s:2", "session:s.s", "session:s.s:3"]
+
+
+async def test_users_are_those_seen_before_the_window_closed_whatever_came_in_its_batch() -> None:
+    records = [
+        message("s.m1", S, 1, 0),
+        asked(S, 10, 1),
+        message("s.m2", S, 11, 2, user="i.2"),
+        asked(S, 20, 3),
+    ]
+    first, second = formations(await run(trigger(MemoryStore(Limits())), records))
+    assert (first.users, second.users) == (("i.1",), ("i.1", "i.2"))
+
+
+async def test_a_formed_message_keeps_no_text_of_its_own() -> None:
+    store = MemoryStore(Limits())
+    (one,) = formations(await run(trigger(store), [*some(2), asked(S, 10, 1)]))
+    assert [message.text for message in store.stored_messages.values()] == [None, None]
+    assert [message.text for message in store.stored_windows[one.formation_id].messages] == [
+        "hello there"
+    ] * 2
+
+
+async def test_what_was_closed_is_counted_by_reason() -> None:
+    watch = Watching()
+    await run(trigger(MemoryStore(Limits()), watch=watch), [*some(46), ended(S, 90, 2)])
+    assert sum((one.windows for one in watch.counts), start=Counter[str]()) == {
+        "messages": 1,
+        "ended": 1,
+    }
