@@ -1,6 +1,6 @@
 """The few Protocols between what the program decides and what it stands on."""
 
-from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -10,24 +10,9 @@ from eden_memory.domain.context.visible import Asked, View
 from eden_memory.domain.facts.known_facts import KnownFact, Near
 from eden_memory.domain.forgetting.contradicted import Contradicted
 from eden_memory.domain.forgetting.forgetting import Blobs, BlobVersion, Slice
-from eden_memory.domain.projection.memory_batch import ScopeBatch
-from eden_memory.domain.projection.stored_memory import Applied, StoredScope
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.models.reranking.candidates import Ranked, When
-from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.events import FactChanged, ModelCalled
-
-
-class Snapshots(Protocol):
-    """What is in MongoDB of each scope, in one document."""
-
-    async def snapshots(self, scope_keys: Iterable[str]) -> dict[str, Snapshot]:
-        """Those that exist, majority-committed, in one query."""
-        ...
-
-    async def without_users(self, scope_keys: Iterable[str], private: Collection[str]) -> dict[str, Snapshot]:
-        """The same, the `private` ones without what rests on what users said (eden_memory.domain.sharing)."""
-        ...
 
 
 class Forgetting(Protocol):
@@ -152,23 +137,6 @@ class DedupWatch(Protocol):
 
     def counted(self, what: str, number: int = 1) -> None:
         """So often: a decision (`ADD`), `void` (named what it was not shown), `known`, `forgotten`, `stale`, …"""
-        ...
-
-
-class MemoryStore(Protocol):
-    """The memory collections; only atlas-writer writes them."""
-
-    async def load(self, batches: Sequence[ScopeBatch]) -> Mapping[str, StoredScope]:
-        """What is stored of each scope as far as its batch touches it; empty if one of them cannot be read."""
-        ...
-
-    async def apply(
-        self, batches: Sequence[ScopeBatch], stored: Mapping[str, StoredScope] | None = None
-    ) -> Mapping[str, Applied | Exception]:
-        """Each scope's records, all of them or none, by scope key; the error of one leaves the others alone.
-
-        `stored`: what `load` found for these batches a moment ago.
-        """
         ...
 
 

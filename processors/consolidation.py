@@ -26,9 +26,10 @@ from eden_memory.domain.consolidating import (
 from eden_memory.domain.fence import Fence
 from eden_memory.failures import QuestionSpent
 from eden_memory.forgotten import Marks
+from eden_memory.memory.snapshot_projection import Snapshots
 from eden_memory.models.model_protocols import LanguageModel
 from eden_memory.models.question import Answered, Asking, unit_of
-from eden_memory.ports import BlobsDecided, Forgetting, Snapshots
+from eden_memory.ports import BlobsDecided, Forgetting
 from eden_memory.schemas.answers import ConsolidatedText
 from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.events import ScopeChanged, ScopeConsolidated

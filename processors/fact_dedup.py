@@ -14,7 +14,6 @@ from eden_memory.directory.agent_streams import Streams
 from eden_memory.domain.facts.decision_plan import Plan, merged_near, plan
 from eden_memory.domain.facts.decisions import Compared, NoVector, Resolving, compared
 from eden_memory.domain.facts.fact_commands import Commanding
-from eden_memory.domain.facts.fact_hash import fact_hash
 from eden_memory.domain.facts.known_facts import KnownFact
 from eden_memory.domain.facts.scope_facts import ScopeFacts
 from eden_memory.domain.facts.statements import (
@@ -27,6 +26,7 @@ from eden_memory.domain.facts.statements import (
 )
 from eden_memory.domain.fence import Fence
 from eden_memory.forgotten import Marks, ids_of
+from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.models.model_protocols import Embedder, LanguageModel
 from eden_memory.models.question import Asking, Earlier
 from eden_memory.ports import Decided, DedupWatch, FactSearch, Forgetting

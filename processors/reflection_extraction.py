@@ -28,9 +28,10 @@ from eden_memory.domain.material import ReflectionMaterial
 from eden_memory.domain.sharing import private_keys
 from eden_memory.failures import PermanentError
 from eden_memory.forgotten import Marks
+from eden_memory.memory.snapshot_projection import Snapshots
 from eden_memory.models.model_protocols import LanguageModel
 from eden_memory.models.question import Answered, Asking
-from eden_memory.ports import ExtractionWatch, Forgetting, Snapshots
+from eden_memory.ports import ExtractionWatch, Forgetting
 from eden_memory.schemas.answers import StatedReflections
 from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.events import FactsExtracted, ReflectionFormed

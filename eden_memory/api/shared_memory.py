@@ -16,8 +16,8 @@ from pymongo.write_concern import WriteConcern
 from eden_memory.api.contexts import Contexts
 from eden_memory.api.readers import Following, Readers
 from eden_memory.api.searching import Engine, Searching
-from eden_memory.api.stored.export import Export
 from eden_memory.local.servers import endpoints
+from eden_memory.memory.export_store import Export
 from eden_memory.mongo.client import connect
 from eden_memory.placement import Placement
 from eden_memory.replay.namespaces.live_store import MongoLive

@@ -23,17 +23,18 @@ from eden_memory.kafka.lag_reading import LagReader
 from eden_memory.kafka.preflight import topics_exist
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
-from eden_memory.mongo.census import count_documents
+from eden_memory.memory.census_store import count_documents
+from eden_memory.memory.retirement_store import MongoRetirements
+from eden_memory.memory.retiring import Retiring
+from eden_memory.memory.version_store import heed_versions
 from eden_memory.mongo.client import connect, hosts
 from eden_memory.mongo.consumption import MongoMarks
 from eden_memory.mongo.context.context_watch import ContextWatch
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.mongo.memory.blobs_decided import scopes_due
-from eden_memory.mongo.memory.retirements import MongoRetirements
 from eden_memory.mongo.spent import spent
 from eden_memory.mongo.usage.budgets import MongoBudgets
 from eden_memory.mongo.usage.formations import MongoFormations
-from eden_memory.mongo.versions import heed_versions
 from eden_memory.observability.lag_export import Census, LagExport
 from eden_memory.processors import pipeline
 from eden_memory.processors.context_cache import ContextCache
@@ -45,7 +46,6 @@ from eden_memory.runtime.budget_metrics import BudgetMetrics
 from eden_memory.runtime.context_keeping import ContextKeeping
 from eden_memory.runtime.housekeeping import Housekeeping
 from eden_memory.runtime.janitor import Janitor
-from eden_memory.runtime.retiring import Retiring
 from eden_memory.runtime.stages.waking import Waking
 from eden_memory.schemas.events import REGISTRY
 from eden_memory.settings import Settings

@@ -16,6 +16,10 @@ from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.domain.fence import Fence
 from eden_memory.domain.forgetting.of_pipeline import of_pipeline
 from eden_memory.logs import LibraryLogger
+from eden_memory.memory.memory_store import MongoMemoryStore
+from eden_memory.memory.reembedding_store import refuse_another_model
+from eden_memory.memory.snapshot_store import MongoSnapshots
+from eden_memory.memory.version_store import SHARING_MEANS, settle_sharing
 from eden_memory.metrics import (
     CallMetrics,
     ConsolidationMetrics,
@@ -37,16 +41,12 @@ from eden_memory.mongo.memory.decided import MongoDecided
 from eden_memory.mongo.memory.fact_search import MongoFactSearch
 from eden_memory.mongo.memory.forgetting_store import MongoForgettingStore
 from eden_memory.mongo.memory.forgotten import MongoForgetting
-from eden_memory.mongo.memory.memory_store import MongoMemoryStore
-from eden_memory.mongo.memory.reembedding import refuse_another_model
-from eden_memory.mongo.memory.snapshots import MongoSnapshots
 from eden_memory.mongo.replay.marks import MongoMarks
 from eden_memory.mongo.secret import installation_secret
 from eden_memory.mongo.usage.budgets import MongoBudgets
 from eden_memory.mongo.usage.recorded import MongoRecorded
 from eden_memory.mongo.usage.usage_store import MongoUsage
 from eden_memory.mongo.usage.window_budgets import MongoWindowBudgets
-from eden_memory.mongo.versions import SHARING_MEANS, settle_sharing
 from eden_memory.processors.atlas_writer import AtlasWriter
 from eden_memory.processors.consolidation import Consolidation
 from eden_memory.processors.context_cache import ContextCache

@@ -8,10 +8,10 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import CollectionInvalid, OperationFailure
 
 from eden_memory.errors import EdenError
+from eden_memory.memory.memory_index_store import MEMORY_INDEXES
 from eden_memory.models.answer_store import MongoAnswers
 from eden_memory.models.providers.catalogue import embedding_model
 from eden_memory.mongo.setup import search_indexes
-from eden_memory.mongo.setup.memory_indexes import MEMORY_INDEXES
 from eden_memory.mongo.usage.budgets import MongoBudgets
 from eden_memory.mongo.usage.usage_store import MongoUsage
 from eden_memory.mongo.validators import VALIDATED, validator_of

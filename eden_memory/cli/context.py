@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from eden_memory.api.results import ScopeStats
 from eden_memory.cli.memory import terminal
 from eden_memory.cli.memory.who import AS_ID, Agent, AsJson, Who, nothing, who
 from eden_memory.cli.sessions import named_session
 from eden_memory.local.servers import endpoints
+from eden_memory.memory.results import ScopeStats
 from eden_memory.mongo.client import connect
 from eden_memory.settings import Settings
 

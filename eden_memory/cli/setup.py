@@ -8,9 +8,9 @@ import typer
 from eden_memory.assembly.mongo_setup import check, dimensions_of, set_up
 from eden_memory.cli.replay.live import live_settings
 from eden_memory.local.servers import endpoints
+from eden_memory.memory.version_store import SHARING_MEANS, settle_sharing, stored_sharing
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.trigger.pending import look_again
-from eden_memory.mongo.versions import SHARING_MEANS, settle_sharing, stored_sharing
 from eden_memory.settings import Settings
 
 

@@ -10,7 +10,7 @@ from pymongo.errors import OperationFailure
 
 from eden_memory.doctor.finding import Finding
 from eden_memory.doctor.privileges import Privilege, missing
-from eden_memory.mongo.versions import SHARING_MEANS, stored_sharing
+from eden_memory.memory.version_store import SHARING_MEANS, stored_sharing
 from eden_memory.placement import Placement
 from eden_memory.replay.namespaces.live_store import MongoLive
 from eden_memory.replay.namespaces.namespace_names import goes_on

@@ -6,9 +6,9 @@ from datetime import datetime
 from typing import Literal, Protocol
 
 from eden_memory.constants import ABSORBED_AT_ONCE, CONSOLIDATION_SECONDS
-from eden_memory.domain.buffers import last_formed, oldest_first
 from eden_memory.domain.material import ConsolidationMaterial, DatedText
 from eden_memory.forgotten import Marks, ids_of
+from eden_memory.memory.buffer_order import last_formed, oldest_first
 from eden_memory.schemas.answers import ConsolidatedText
 from eden_memory.schemas.documents import BufferedReflection, Snapshot
 from eden_memory.schemas.events import ScopeChanged

@@ -14,8 +14,8 @@ from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.topic_reading import refuse_missing
 from eden_memory.kafka.topics import Topics, load_topics
 from eden_memory.local.servers import endpoints
+from eden_memory.memory.memory_store import MongoMemoryStore
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.memory.memory_store import MongoMemoryStore
 from eden_memory.mongo.replay.marks import MongoMarks
 from eden_memory.names import Names
 from eden_memory.placement import Placement, collections_of

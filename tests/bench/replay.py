@@ -32,7 +32,7 @@ from tests.integration import stages_on_servers
 from tests.integration.replay.replay_kit import ReplayKit
 from tests.integration.stages_on_servers import PREFIX, on_servers, settings_of
 from tests.servers import running_servers
-from tests.unit.projection.memory_histories import blob, delivered, fact, reflection, source
+from tests.unit.memory.memory_histories import blob, delivered, fact, reflection, source
 
 NAME = "bench"
 TARGET, MOST_MB = 0.7, 300.0

@@ -27,11 +27,11 @@ from pydantic import SecretStr
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.local.mongo import LocalMongo
+from eden_memory.memory.memory_index_store import MEMORY_INDEXES
 from eden_memory.models.reranking.candidates import NOW as WHEN_NOW
 from eden_memory.models.reranking.candidates import Ranked
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.search.plain_lists import PlainFactLists
-from eden_memory.mongo.setup.memory_indexes import MEMORY_INDEXES
 from eden_memory.schemas.documents import Fact
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import MongoSettings, Settings

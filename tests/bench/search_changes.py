@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.domain.facts.fact_hash import fact_hash
-from eden_memory.domain.projection.memory_batch import memory_batch
 from eden_memory.forgotten import Marks
+from eden_memory.memory.fact_hash import fact_hash
+from eden_memory.memory.memory_batch import memory_batch
+from eden_memory.memory.memory_store import MongoMemoryStore
 from eden_memory.models.reranking.candidates import NOW as WHEN_NOW
-from eden_memory.mongo.memory.memory_store import MongoMemoryStore
 from eden_memory.mongo.search.plain_lists import PlainFactLists
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FactChanged

@@ -16,8 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from eden_memory.domain.facts.fact_hash import fact_hash
 from eden_memory.kafka.topics import load_topics
+from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.replay.installation import installation, rebuilding
 from eden_memory.replay.namespaces.dropping import drop
 from eden_memory.replay.rebuild.document_comparing_store import MongoComparing

@@ -7,8 +7,8 @@ from eden_memory.api.access import Refused
 from eden_memory.api.calls.forgettable import Forgetting
 from eden_memory.api.calls.lists import ListCalls
 from eden_memory.api.calls.requests import Message, Requests
-from eden_memory.api.results import Added
 from eden_memory.errors import Conflict, Invalid, NotFound
+from eden_memory.memory.results import Added
 from eden_memory.schemas.documents import Fact
 from eden_memory.schemas.events.forgetting import Forgettable
 from eden_memory.schemas.provenance import SourceMessage

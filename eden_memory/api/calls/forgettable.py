@@ -4,10 +4,10 @@ from typing import Any
 
 from eden_memory.api.reach import KnownSession, SessionReach
 from eden_memory.api.shared_memory import SharedMemory
-from eden_memory.api.stored.browsing import Browsing, scopes_of
 from eden_memory.domain.context.visible import Asked, View
 from eden_memory.domain.forgetting.forgetting import BlobVersion
 from eden_memory.errors import Invalid, NotFound
+from eden_memory.memory.browsing_store import Browsing, scopes_of
 from eden_memory.mongo.application_ids import raw, typed
 from eden_memory.mongo.document_fields import getter
 from eden_memory.schemas.documents import Message

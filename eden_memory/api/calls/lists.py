@@ -7,7 +7,9 @@ from typing import Any
 from eden_memory.api.calls.base import Calls
 from eden_memory.api.calls.changes import changes
 from eden_memory.api.readers import Readers
-from eden_memory.api.results import (
+from eden_memory.api.stored.numbers import consolidation_status, scope_stats
+from eden_memory.memory.browsing_store import Browsing, Filters
+from eden_memory.memory.results import (
     BlobView,
     ConsolidationStatus,
     FactHistory,
@@ -17,8 +19,6 @@ from eden_memory.api.results import (
     ReflectionView,
     ScopeStats,
 )
-from eden_memory.api.stored.browsing import Browsing, Filters
-from eden_memory.api.stored.numbers import consolidation_status, scope_stats
 from eden_memory.schemas.scopes import ScopeKind
 
 

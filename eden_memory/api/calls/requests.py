@@ -8,7 +8,6 @@ from typing import Any, cast, get_args
 from bson import ObjectId
 from pydantic import ValidationError
 
-from eden_memory.api.results import Added
 from eden_memory.api.shared_memory import SharedMemory
 from eden_memory.constants import (
     LONGEST_FACT,
@@ -18,6 +17,7 @@ from eden_memory.constants import (
 )
 from eden_memory.directory.own_sessions import own_session
 from eden_memory.errors import Invalid
+from eden_memory.memory.results import Added
 from eden_memory.mongo.application_ids import typed
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.document_fields import Unusable, moment_of, text_of

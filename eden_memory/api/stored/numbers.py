@@ -5,10 +5,10 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.api.results import ConsolidationStatus, ScopeStats
 from eden_memory.domain.consolidating import due
 from eden_memory.domain.context.context import Shown
 from eden_memory.domain.context.visible import View
+from eden_memory.memory.results import ConsolidationStatus, ScopeStats
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Reflection
 from eden_memory.scope_limits import label_of

@@ -6,7 +6,11 @@ from datetime import datetime
 from typing import Any
 
 from eden_memory.api.calls.requests import Message
-from eden_memory.api.results import (
+from eden_memory.api.search.requests import FoundFact, SearchReport
+from eden_memory.api.service import MemoryService
+from eden_memory.api.sync.loop import LoopThread
+from eden_memory.domain.search.ranking import Kind
+from eden_memory.memory.results import (
     Added,
     BlobView,
     ConsolidationStatus,
@@ -17,10 +21,6 @@ from eden_memory.api.results import (
     ReflectionView,
     ScopeStats,
 )
-from eden_memory.api.search.requests import FoundFact, SearchReport
-from eden_memory.api.service import MemoryService
-from eden_memory.api.sync.loop import LoopThread
-from eden_memory.domain.search.ranking import Kind
 from eden_memory.schemas.events.forgetting import Forgettable
 from eden_memory.schemas.scopes import ScopeKind
 

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from eden_memory.api.results import BlobView, FactHistory, FactView, Page, ReflectionView, VersionView
 from eden_memory.cli.memory import terminal
 from eden_memory.cli.memory.who import Agent, AsJson, Session, User, Who, ask, nothing
 from eden_memory.cli.times import moment
+from eden_memory.memory.results import BlobView, FactHistory, FactView, Page, ReflectionView, VersionView
 from eden_memory.schemas.scopes import ScopeKind
 
 

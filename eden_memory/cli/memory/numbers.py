@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from eden_memory.api.results import ConsolidationStatus, ScopeStats
 from eden_memory.cli.memory import terminal
 from eden_memory.cli.memory.who import Agent, AsJson, Session, User, Who, ask
+from eden_memory.memory.results import ConsolidationStatus, ScopeStats
 
 
 def stats(agent: Agent = None, session: Session = None, user: User = None, as_json: AsJson = False) -> None:

@@ -12,7 +12,7 @@ from html import escape
 from operator import itemgetter
 
 from eden_memory.constants import SHOWN_OF_A_BUFFER
-from eden_memory.domain.buffers import oldest_first
+from eden_memory.memory.buffer_order import oldest_first
 from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.ids import split
 from eden_memory.schemas.scopes import Scope

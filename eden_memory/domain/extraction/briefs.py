@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from eden_memory.domain.buffers import newest
 from eden_memory.domain.material import DatedText, ScopeBrief
 from eden_memory.forgotten import Marks
+from eden_memory.memory.buffer_order import newest
 from eden_memory.models.question import Asking, Role
 from eden_memory.schemas.documents import Snapshot, Stream
 from eden_memory.schemas.events.formation import Window

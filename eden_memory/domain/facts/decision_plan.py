@@ -6,9 +6,9 @@ from datetime import datetime
 from hashlib import blake2b
 
 from eden_memory.domain.facts.known_facts import KnownFact, Near
-from eden_memory.domain.facts.scope_matrix import matrix_of, nearest_before
 from eden_memory.domain.facts.statements import Stated
 from eden_memory.domain.material import DecisionMaterial, KnownLine, NewFact
+from eden_memory.memory.scope_matrix import matrix_of, nearest_before
 from eden_memory.schemas.events import Considered
 from eden_memory.scope_limits import STANDARD
 

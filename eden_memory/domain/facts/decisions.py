@@ -11,10 +11,10 @@ from datetime import datetime
 from typing import Literal
 
 from eden_memory.domain.facts.decision_plan import Plan
-from eden_memory.domain.facts.fact_hash import fact_hash, normalised
 from eden_memory.domain.facts.known_facts import KnownFact
 from eden_memory.domain.facts.scope_facts import Cause, ScopeFacts, Worded, later
 from eden_memory.domain.facts.statements import Stated
+from eden_memory.memory.fact_hash import fact_hash, normalised
 from eden_memory.schemas.answers import FactDecision
 from eden_memory.schemas.events import Considered
 from eden_memory.schemas.events.facts import Decision

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Literal
 
 from eden_memory.domain.facts.decisions import NoVector
-from eden_memory.domain.facts.fact_hash import fact_hash
 from eden_memory.domain.facts.known_facts import KnownFact
 from eden_memory.domain.facts.scope_facts import Cause, ScopeFacts, Worded
 from eden_memory.domain.facts.statements import command_ref
+from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.schemas.events import FactCommanded
 from eden_memory.schemas.events.facts import By
 from eden_memory.schemas.provenance import Embedding, newest_said

@@ -4,10 +4,10 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from eden_memory.domain.facts.fact_hash import fact_hash, fact_id
 from eden_memory.domain.facts.known_facts import Near
-from eden_memory.domain.facts.scope_matrix import nearest_before
 from eden_memory.forgotten import Marks
+from eden_memory.memory.fact_hash import fact_hash, fact_id
+from eden_memory.memory.scope_matrix import nearest_before
 from eden_memory.schemas.events import CommandRef, FactCommanded, FactsProposed
 from eden_memory.schemas.provenance import SourceMessage, Statement, newest_said
 from eden_memory.schemas.scopes import Scope

@@ -12,7 +12,7 @@ import numkong
 import numpy as np
 from numpy.typing import NDArray
 
-from eden_memory.domain.facts.scope_matrix import Floats, Hit, ScopeMatrix, best, similarities
+from eden_memory.memory.scope_matrix import Floats, Hit, ScopeMatrix, best, similarities
 
 FROM = 3_000
 """Facts from which the first pass is worth it."""

@@ -13,7 +13,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.domain.facts.known_facts import KnownFact, Near
-from eden_memory.domain.facts.scope_matrix import Hit, ScopeMatrix
+from eden_memory.memory.scope_matrix import Hit, ScopeMatrix
 from eden_memory.mongo.documents import packed_of
 from eden_memory.mongo.memory.fact_documents import FIELDS, known_fact
 from eden_memory.mongo.shared_reads import SharedReads

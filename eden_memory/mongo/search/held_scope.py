@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
 
-from eden_memory.domain.facts.scope_matrix import Hit
 from eden_memory.domain.search.quick_matrix import QuickMatrix
 from eden_memory.domain.search.text_index import AskedWord, Rarity, TextIndex
+from eden_memory.memory.scope_matrix import Hit
 from eden_memory.models.reranking.candidates import Candidate
 
 FACT_BYTES = 900

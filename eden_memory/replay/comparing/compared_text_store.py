@@ -8,7 +8,7 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
-from eden_memory.domain.facts.fact_hash import fact_hash
+from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.mongo.documents import packed_of
 from eden_memory.names import Names
 from eden_memory.replay.comparing.compared_texts import ScopeSeen, Texts

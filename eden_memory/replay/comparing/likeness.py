@@ -8,8 +8,8 @@ from zlib import crc32
 
 import numpy as np
 
-from eden_memory.domain.facts.fact_hash import normalised
 from eden_memory.domain.search.thresholds import unrelated
+from eden_memory.memory.fact_hash import normalised
 from eden_memory.replay.comparing.matching import Floats
 
 WORDS = "words"

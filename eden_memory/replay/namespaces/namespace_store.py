@@ -8,7 +8,7 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import CollectionInvalid, DuplicateKeyError, OperationFailure
 
-from eden_memory.mongo.setup.memory_indexes import MEMORY_INDEXES
+from eden_memory.memory.memory_index_store import MEMORY_INDEXES
 from eden_memory.mongo.validators import validator_of
 from eden_memory.placement import collections_of
 from eden_memory.replay.namespaces.namespace_names import KINDS

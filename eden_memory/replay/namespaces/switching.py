@@ -10,9 +10,9 @@ from aiokafka import TopicPartition
 from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.errors import EdenError
 from eden_memory.kafka import group_offsets as offsets
+from eden_memory.memory.reembedding_store import refuse_another_model
 from eden_memory.models.embeddings import local_embedder
 from eden_memory.models.providers.catalogue import embedding_model
-from eden_memory.mongo.memory.reembedding import refuse_another_model
 from eden_memory.mongo.setup import search_indexes
 from eden_memory.placement import ORIGINAL, Placement
 from eden_memory.processors.pipeline import FORGETTING

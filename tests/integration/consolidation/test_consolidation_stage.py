@@ -15,12 +15,12 @@ from eden_memory.domain.consolidating import change_of
 from eden_memory.domain.fence import Fence
 from eden_memory.domain.material import ConsolidationMaterial
 from eden_memory.failures import PermanentError, ProviderError
+from eden_memory.memory.memory_store import MongoMemoryStore
+from eden_memory.memory.snapshot_store import MongoSnapshots
 from eden_memory.metrics import ConsolidationMetrics
 from eden_memory.models.question import A, Answered, Asking, Earlier, Prompt
 from eden_memory.mongo.memory.blobs_decided import MongoBlobsDecided, scopes_due
 from eden_memory.mongo.memory.forgotten import MongoForgetting
-from eden_memory.mongo.memory.memory_store import MongoMemoryStore
-from eden_memory.mongo.memory.snapshots import MongoSnapshots
 from eden_memory.processors import pipeline
 from eden_memory.processors.atlas_writer import AtlasWriter
 from eden_memory.processors.consolidation import Consolidation

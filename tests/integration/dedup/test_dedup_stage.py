@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from eden_memory.domain.facts.fact_hash import fact_hash
 from eden_memory.domain.material import DecisionMaterial
+from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.models.question import A, Answered, Asking, Earlier, Prompt
 from eden_memory.schemas.answers import FactDecision
 from eden_memory.schemas.scopes import Scope

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from eden_memory.domain.facts.fact_hash import fact_hash
-from eden_memory.domain.facts.scope_matrix import matrix_of
+from eden_memory.memory.fact_hash import fact_hash
+from eden_memory.memory.scope_matrix import matrix_of
+from eden_memory.memory.snapshot_store import MongoSnapshots
 from eden_memory.mongo.documents import packed_of
 from eden_memory.mongo.memory.fact_search import MongoFactSearch
-from eden_memory.mongo.memory.snapshots import MongoSnapshots
 from eden_memory.schemas.events import FactChanged
 from eden_memory.schemas.provenance import Embedding
 from eden_memory.schemas.scopes import Scope

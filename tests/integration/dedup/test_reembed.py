@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 from eden_memory.cli.main import app
 from eden_memory.cli.reembed import model_name
 from eden_memory.errors import EdenError
+from eden_memory.memory.reembedding_store import Reembedding, embedding_models_in, refuse_another_model
 from eden_memory.mongo.bson_ids import encode_id
-from eden_memory.mongo.memory.reembedding import Reembedding, embedding_models_in, refuse_another_model
 from eden_memory.placement import Placement
 from eden_memory.schemas.documents import Live
 from eden_memory.schemas.envelope import Envelope

@@ -5,20 +5,20 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 import pytest
 
 from eden_memory.assembly.mongo_setup import set_up
-from eden_memory.domain.projection.memory_batch import ScopeBatch
-from eden_memory.domain.projection.stored_memory import Applied, StoredScope
+from eden_memory.memory.memory_batch import ScopeBatch
+from eden_memory.memory.memory_store import MongoMemoryStore
+from eden_memory.memory.stored_memory import Applied, StoredScope
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.memory.forgetting_store import MongoForgettingStore
 from eden_memory.mongo.memory.forgotten import MongoForgetting
-from eden_memory.mongo.memory.memory_store import MongoMemoryStore
 from eden_memory.processors.atlas_writer import AtlasWriter
 from eden_memory.processors.forgetting import Forgetting
 from eden_memory.schemas.events import Event, Forgotten
 from eden_memory.settings import Settings
 from eden_memory.stages.stage import Decision, Delivery, Emit, Erase
-from tests.integration.writer.writer_kit import PREFIX, Database
+from tests.integration.memory.writer_kit import PREFIX, Database
 from tests.names import NAMES
-from tests.unit.projection.memory_histories import USER, blob, delivered, fact, minute, reflection, source
+from tests.unit.memory.memory_histories import USER, blob, delivered, fact, minute, reflection, source
 
 pytestmark = pytest.mark.servers
 MESSAGE = "i.1"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from eden_memory.memory.version_store import settle_sharing
 from eden_memory.mongo.bson_ids import encode_id
-from eden_memory.mongo.versions import settle_sharing
 from eden_memory.settings import Settings
 from tests.integration.formation.commands import eden
 from tests.integration.formation.every_door import Asker, EveryDoor, every_door

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from eden_memory.api.service import MemoryService
-from eden_memory.api.stored.browsing import FACTS, REFLECTIONS, Filters, page_query
 from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.domain.context.visible import Asked
 from eden_memory.errors import Invalid
+from eden_memory.memory.browsing_store import FACTS, REFLECTIONS, Filters, page_query
 from tests.integration.context.harness import Kit
 from tests.integration.python.stored import ADA, AGENT, AT, BOB, fact, fill, reflection, store
 from tests.names import NAMES

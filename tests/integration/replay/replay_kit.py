@@ -19,10 +19,10 @@ from eden_memory.schemas.documents import Namespace, Place
 from eden_memory.schemas.events import Event, FactChanged, SessionClosed
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.stage import Delivery
+from tests.integration.memory.stage_kit import StageKit
 from tests.integration.stages.harness import until
-from tests.integration.writer.stage_kit import StageKit
 from tests.names import NAMES
-from tests.unit.projection.memory_histories import delivered, forgotten_of, history, minute, tombstone
+from tests.unit.memory.memory_histories import delivered, forgotten_of, history, minute, tombstone
 
 NAME, WRITER = "anew", "atlas-writer"
 

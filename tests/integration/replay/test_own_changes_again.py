@@ -2,7 +2,7 @@
 
 import pytest
 
-from eden_memory.domain.facts.fact_hash import fact_id
+from eden_memory.memory.fact_hash import fact_id
 from eden_memory.replay.comparing.compared_text_store import MongoTelling
 from eden_memory.replay.comparing.comparing import Comparing
 from eden_memory.replay.comparing.report import Report

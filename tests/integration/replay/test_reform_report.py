@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from eden_memory.cli.replay.compared import Wanted, compared
-from eden_memory.domain.facts.fact_hash import fact_hash
+from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.mongo.documents import vector_of
 from eden_memory.replay.comparing.differing import Counts
 from eden_memory.replay.comparing.report import Report

@@ -11,10 +11,10 @@ from eden_memory.domain.fence import Fence
 from eden_memory.kafka.connection import admin_config
 from eden_memory.kafka.topic_admin import apply_topics
 from eden_memory.kafka.topics import Topics, load_topics
+from eden_memory.memory.memory_store import MongoMemoryStore
 from eden_memory.mongo.memory.decided import MongoDecided
 from eden_memory.mongo.memory.fact_search import MongoFactSearch
 from eden_memory.mongo.memory.forgotten import MongoForgetting
-from eden_memory.mongo.memory.memory_store import MongoMemoryStore
 from eden_memory.names import Names
 from eden_memory.placement import Placement
 from eden_memory.processors import pipeline

@@ -10,13 +10,13 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.domain.facts.fact_hash import fact_hash
-from eden_memory.domain.projection.memory_batch import ScopeBatch, memory_batch
 from eden_memory.forgotten import Marks
+from eden_memory.memory.fact_hash import fact_hash
+from eden_memory.memory.memory_batch import ScopeBatch, memory_batch
+from eden_memory.memory.memory_index_store import MEMORY_INDEXES
+from eden_memory.memory.memory_store import MongoMemoryStore
 from eden_memory.models.reranking.candidates import NOW, Ranked, When
-from eden_memory.mongo.memory.memory_store import MongoMemoryStore
 from eden_memory.mongo.search.plain_lists import PlainFactLists
-from eden_memory.mongo.setup.memory_indexes import MEMORY_INDEXES
 from eden_memory.mongo.setup.search_indexes import make, wait_until_queryable
 from eden_memory.ports import FactLists
 from eden_memory.schemas.documents import Fact

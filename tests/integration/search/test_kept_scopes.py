@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from eden_memory.api.contexts import Contexts
-from eden_memory.domain.facts.scope_matrix import matrix_of
+from eden_memory.memory.scope_matrix import matrix_of
 from eden_memory.mongo.context.feeds import Changed
 from eden_memory.mongo.documents import packed_of
 from eden_memory.mongo.search.chosen_lists import ChosenFactLists

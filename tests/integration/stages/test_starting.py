@@ -12,8 +12,8 @@ import pytest
 
 from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.errors import EdenError
+from eden_memory.memory.version_store import heed_versions
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.versions import heed_versions
 from eden_memory.settings import Settings
 from tests.integration.stages_on_servers import on_servers
 from tests.integration.windows.harness import Kit

@@ -6,17 +6,17 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eden_memory.domain.buffers import newest
 from eden_memory.domain.consolidating import change_of
 from eden_memory.domain.material import ConsolidationMaterial
+from eden_memory.memory.buffer_order import newest
 from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.events import ReflectionFormed, ScopeConsolidated
 from eden_memory.scope_limits import DEFAULTS
 from eden_memory.stages.stage import Decision
 from tests.unit.consolidating.kit import Around, Model, at, delivery, reflection, snapshot
-from tests.unit.projection.memory_histories import SESSION, closed, delivered, minute
-from tests.unit.projection.memory_histories import reflection as formed
-from tests.unit.projection.memory_in_mind import Mind
+from tests.unit.memory.memory_histories import SESSION, closed, delivered, minute
+from tests.unit.memory.memory_histories import reflection as formed
+from tests.unit.memory.memory_in_mind import Mind
 
 chances = st.randoms(use_true_random=False)
 JANUARY = [reflection(number, said=-1_000 + number) for number in (4, 5, 6)]

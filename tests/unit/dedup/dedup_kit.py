@@ -8,13 +8,13 @@ from hashlib import blake2b
 from math import sqrt
 from typing import Any
 
-from eden_memory.domain.facts.fact_hash import normalised
 from eden_memory.domain.facts.known_facts import KnownFact, Near
-from eden_memory.domain.facts.scope_matrix import matrix_of
 from eden_memory.domain.fence import Fence
 from eden_memory.domain.material import DecisionMaterial
 from eden_memory.failures import PermanentError
 from eden_memory.forgotten import Mark, Marks
+from eden_memory.memory.fact_hash import normalised
+from eden_memory.memory.scope_matrix import matrix_of
 from eden_memory.models.question import A, Answered, Asking, Earlier, Prompt
 from eden_memory.processors.fact_dedup import FactDedup, Stores
 from eden_memory.schemas.answers import FactDecision, FactDecisions

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eden_memory.domain.facts.decision_plan import Plan, Shown
-from eden_memory.domain.facts.fact_hash import fact_hash, fact_id
 from eden_memory.domain.material import DecisionMaterial
+from eden_memory.memory.fact_hash import fact_hash, fact_id
 from eden_memory.schemas.answers import FactDecision
 from eden_memory.schemas.events import FactChanged
 from eden_memory.stages.stage import Delivery

@@ -5,7 +5,7 @@ from math import isclose, sqrt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.domain.facts.scope_matrix import ScopeMatrix, matrix_of, nearest_before
+from eden_memory.memory.scope_matrix import ScopeMatrix, matrix_of, nearest_before
 from eden_memory.schemas.fields import pack_vector, unpack_vector
 
 NUMBERS = st.lists(st.integers(-99, 99).map(lambda one: one / 100), min_size=3, max_size=3).map(tuple)

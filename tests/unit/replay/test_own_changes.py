@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.domain.facts.fact_hash import fact_hash
 from eden_memory.domain.facts.known_facts import KnownFact
+from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.replay.user_edits.reapplying_rules import (
     COMMAND,
     SAID_AGAIN,

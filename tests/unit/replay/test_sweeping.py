@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from eden_memory.replay.namespaces.tombstone_writer import tombstones_alone
 from eden_memory.stages.stage import Decision, Delivery
-from tests.unit.projection.memory_histories import delivered, fact, tombstone
+from tests.unit.memory.memory_histories import delivered, fact, tombstone
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=12), st.data())

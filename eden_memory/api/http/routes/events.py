@@ -15,7 +15,7 @@ from eden_memory.api.http.asks import Where
 from eden_memory.api.http.doors import AdmittedRoute, AgentId, Doors, Inside, doors_of
 from eden_memory.api.http.problem import problem_of
 from eden_memory.api.http.sse import Event, server_sent
-from eden_memory.api.results import MemoryChange
+from eden_memory.memory.results import MemoryChange
 
 router = APIRouter(prefix="/v1/agents/{agent}", route_class=AdmittedRoute)
 LastEventId = Annotated[

@@ -8,11 +8,11 @@ The snapshot follows from these; only its revision and its time tell how it came
 from collections.abc import Mapping
 from typing import TypeVar
 
-from eden_memory.domain.projection.blob_projection import blob_after, reflections_after, versions_after
-from eden_memory.domain.projection.fact_projection import duplicates_among, facts_after
-from eden_memory.domain.projection.memory_batch import ScopeBatch
-from eden_memory.domain.projection.snapshot_projection import KEPT, snapshot_after
-from eden_memory.domain.projection.stored_memory import Change, Part, Projected, StoredScope
+from eden_memory.memory.blob_projection import blob_after, reflections_after, versions_after
+from eden_memory.memory.fact_projection import duplicates_among, facts_after
+from eden_memory.memory.memory_batch import ScopeBatch
+from eden_memory.memory.snapshot_projection import KEPT, snapshot_after
+from eden_memory.memory.stored_memory import Change, Part, Projected, StoredScope
 from eden_memory.schemas.documents import Fact, Reflection, Snapshot
 
 D = TypeVar("D", Fact, Reflection)

@@ -10,12 +10,12 @@ from pydantic import ValidationError
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError
 
-from eden_memory.domain.projection.memory_batch import ScopeBatch
-from eden_memory.domain.projection.projection import project
-from eden_memory.domain.projection.stored_memory import Applied, Projected, StoredScope
+from eden_memory.memory.memory_batch import ScopeBatch
+from eden_memory.memory.memory_loading_store import MemoryCollections, MemoryLoading, Stored
+from eden_memory.memory.memory_writing_store import Changed, MemoryWriting
+from eden_memory.memory.projection import project
+from eden_memory.memory.stored_memory import Applied, Projected, StoredScope
 from eden_memory.mongo.documents import Row
-from eden_memory.mongo.memory.memory_loading import MemoryCollections, MemoryLoading, Stored
-from eden_memory.mongo.memory.memory_writing import Changed, MemoryWriting
 from eden_memory.mongo.orphaned_transactions import Orphans
 from eden_memory.names import Names
 

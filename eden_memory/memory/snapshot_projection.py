@@ -1,13 +1,13 @@
 """The snapshot of a scope: all that a context needs of it, from what a batch changed and what was there. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from operator import itemgetter
-from typing import Final
+from typing import Final, Protocol
 
-from eden_memory.domain.buffers import oldest_first
-from eden_memory.domain.projection.memory_batch import ScopeBatch
-from eden_memory.domain.projection.stored_memory import StoredScope, scope_fields
+from eden_memory.memory.buffer_order import oldest_first
+from eden_memory.memory.memory_batch import ScopeBatch
+from eden_memory.memory.stored_memory import StoredScope, scope_fields
 from eden_memory.schemas.documents import (
     BUFFER,
     RECENT_FACTS,
@@ -135,3 +135,15 @@ def _active(facts: Iterable[Fact]) -> int:
 def _closed(closed_at: datetime | None, buffer: tuple[BufferedReflection, ...]) -> bool:
     """An ended session is to be consolidated until nothing formed up to its end is left in the buffer."""
     return closed_at is not None and any(one.formed_at <= closed_at for one in buffer)
+
+
+class Snapshots(Protocol):
+    """What is in MongoDB of each scope, in one document."""
+
+    async def snapshots(self, scope_keys: Iterable[str]) -> dict[str, Snapshot]:
+        """Those that exist, majority-committed, in one query."""
+        ...
+
+    async def without_users(self, scope_keys: Iterable[str], private: Collection[str]) -> dict[str, Snapshot]:
+        """The same, the `private` ones without what rests on what users said (eden_memory.domain.sharing)."""
+        ...

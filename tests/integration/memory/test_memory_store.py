@@ -12,15 +12,15 @@ from bson.binary import Binary, BinaryVectorDtype
 from bson.decimal128 import Decimal128
 from pydantic import ValidationError
 
-from eden_memory.domain.projection.memory_batch import memory_batch
-from eden_memory.domain.projection.stored_memory import Applied
 from eden_memory.forgotten import Marks
+from eden_memory.memory.memory_batch import memory_batch
+from eden_memory.memory.stored_memory import Applied
 from eden_memory.mongo.documents import document_of
 from eden_memory.schemas.documents import BUFFER, RECENT_FACTS, Fact
 from eden_memory.schemas.provenance import Call
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.stage import Delivery
-from tests.integration.writer.writer_kit import (
+from tests.integration.memory.writer_kit import (
     Database,
     all_of,
     apply,
@@ -30,7 +30,7 @@ from tests.integration.writer.writer_kit import (
     store_of,
 )
 from tests.servers import TestServers
-from tests.unit.projection.memory_histories import (
+from tests.unit.memory.memory_histories import (
     SESSION,
     USER,
     batches,
@@ -44,7 +44,7 @@ from tests.unit.projection.memory_histories import (
     source,
     tombstone,
 )
-from tests.unit.projection.memory_in_mind import Mind
+from tests.unit.memory.memory_in_mind import Mind
 
 pytestmark = pytest.mark.servers
 OTHER = Scope.of_user("s.assistant", "i.12")

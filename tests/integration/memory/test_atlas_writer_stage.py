@@ -9,12 +9,12 @@ import pytest
 
 from eden_memory.schemas.events import Event
 from eden_memory.schemas.scopes import Scope
+from tests.integration.memory.stage_kit import StageKit, changes, commands
+from tests.integration.memory.writer_kit import documents, fact_rows, snapshot
 from tests.integration.stages.harness import until
 from tests.integration.stages_on_servers import Topic
-from tests.integration.writer.stage_kit import StageKit, changes, commands
-from tests.integration.writer.writer_kit import documents, fact_rows, snapshot
 from tests.servers import TestServers
-from tests.unit.projection.memory_histories import (
+from tests.unit.memory.memory_histories import (
     SESSION,
     USER,
     blob,
@@ -26,7 +26,7 @@ from tests.unit.projection.memory_histories import (
     reflection,
     source,
 )
-from tests.unit.projection.memory_in_mind import Mind
+from tests.unit.memory.memory_in_mind import Mind
 
 pytestmark = pytest.mark.servers
 
@@ -117,7 +117,7 @@ async def test_a_killed_writer_leaves_whole_scopes_and_the_next_one_finishes(
 
 
 def _start(servers: TestServers, kit: StageKit) -> subprocess.Popen[bytes]:
-    module = "tests.integration.writer.writer_process"
+    module = "tests.integration.memory.writer_process"
     arguments = [servers.mongodb_uri, servers.kafka_bootstrap, kit.settings.mongodb.database]
     return subprocess.Popen([sys.executable, "-m", module, *arguments], stdout=subprocess.DEVNULL)
 

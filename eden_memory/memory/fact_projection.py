@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Set
 
-from eden_memory.domain.projection.memory_batch import ScopeBatch
-from eden_memory.domain.projection.stored_memory import StoredScope, scope_fields
+from eden_memory.memory.memory_batch import ScopeBatch
+from eden_memory.memory.stored_memory import StoredScope, scope_fields
 from eden_memory.schemas.documents import HISTORY, Fact, FactVersion
 from eden_memory.schemas.events import FactChanged
 from eden_memory.schemas.provenance import SourceMessage

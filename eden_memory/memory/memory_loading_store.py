@@ -10,9 +10,9 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
-from eden_memory.domain.projection.memory_batch import ScopeBatch
-from eden_memory.domain.projection.snapshot_projection import buffered, recent_fact
-from eden_memory.domain.projection.stored_memory import StoredScope
+from eden_memory.memory.memory_batch import ScopeBatch
+from eden_memory.memory.snapshot_projection import buffered, recent_fact
+from eden_memory.memory.stored_memory import StoredScope
 from eden_memory.mongo.documents import Row, document_of
 from eden_memory.names import Names
 from eden_memory.schemas.documents import (

@@ -5,15 +5,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
 
-from eden_memory.domain.projection.memory_batch import ScopeBatch
-from eden_memory.domain.projection.projection import project
-from eden_memory.domain.projection.stored_memory import Applied, StoredScope
 from eden_memory.forgotten import Mark, Marks
+from eden_memory.memory.memory_batch import ScopeBatch
+from eden_memory.memory.projection import project
+from eden_memory.memory.stored_memory import Applied, StoredScope
 from eden_memory.processors.atlas_writer import ANNOUNCED_EVERY, AtlasWriter
 from eden_memory.schemas.events import Event, FactCommanded, Forgotten, ScopeChanged
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.stage import Emit, Erase
-from tests.unit.projection.memory_histories import (
+from tests.unit.memory.memory_histories import (
     SESSION,
     USER,
     blob,

@@ -6,15 +6,15 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.domain.projection.memory_batch import memory_batch
-from eden_memory.domain.projection.stored_memory import Applied
 from eden_memory.forgotten import Marks
+from eden_memory.memory.memory_batch import memory_batch
+from eden_memory.memory.memory_store import MongoMemoryStore
+from eden_memory.memory.stored_memory import Applied
 from eden_memory.mongo.documents import document_of
-from eden_memory.mongo.memory.memory_store import MongoMemoryStore
 from eden_memory.schemas.documents import Consolidated, Document, Fact, Reflection, Snapshot, StoredBlob
 from eden_memory.stages.stage import Delivery
 from tests.names import NAMES
-from tests.unit.projection.memory_in_mind import rows_of
+from tests.unit.memory.memory_in_mind import rows_of
 
 Database = AsyncDatabase[dict[str, Any]]
 PREFIX = "memory_"

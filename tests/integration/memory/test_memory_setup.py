@@ -13,9 +13,9 @@ from eden_memory.mongo.setup import search_indexes
 from eden_memory.names import Names
 from eden_memory.schemas.documents import DOCUMENTS
 from eden_memory.settings import Settings
-from tests.integration.writer.writer_kit import PREFIX, Database, apply, fact_rows, store_of
+from tests.integration.memory.writer_kit import PREFIX, Database, apply, fact_rows, store_of
 from tests.names import NAMES
-from tests.unit.projection.memory_histories import delivered, fact
+from tests.unit.memory.memory_histories import delivered, fact
 
 pytestmark = pytest.mark.servers
 

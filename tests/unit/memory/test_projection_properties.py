@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.stage import Delivery
-from tests.unit.projection.memory_histories import (
+from tests.unit.memory.memory_histories import (
     SESSION,
     USER,
     batches,
@@ -18,7 +18,7 @@ from tests.unit.projection.memory_histories import (
     history,
     tombstone,
 )
-from tests.unit.projection.memory_in_mind import Mind
+from tests.unit.memory.memory_in_mind import Mind
 
 chances = st.randoms(use_true_random=False)
 SCOPES = pytest.mark.parametrize("scope", [USER, SESSION], ids=["user", "session"])

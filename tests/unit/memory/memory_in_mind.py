@@ -4,14 +4,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eden_memory.domain.projection.memory_batch import ScopeBatch, memory_batch
-from eden_memory.domain.projection.projection import project
-from eden_memory.domain.projection.snapshot_projection import recent_fact
-from eden_memory.domain.projection.stored_memory import Applied, Change, StoredScope
 from eden_memory.forgotten import Marks
+from eden_memory.memory.memory_batch import ScopeBatch, memory_batch
+from eden_memory.memory.projection import project
+from eden_memory.memory.snapshot_projection import recent_fact
+from eden_memory.memory.stored_memory import Applied, Change, StoredScope
 from eden_memory.schemas.documents import Consolidated, Document, Fact, Reflection, Snapshot, StoredBlob
 from eden_memory.stages.stage import Delivery
-from tests.unit.projection.memory_histories import compared
+from tests.unit.memory.memory_histories import compared
 
 
 @dataclass

@@ -9,9 +9,9 @@ from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.doctor.finding import State
 from eden_memory.doctor.mongodb import judge_sharing
 from eden_memory.domain.sharing import in_force, private_keys, rests_on_users
+from eden_memory.memory.hidden_store import of_users, without
+from eden_memory.memory.version_store import settle_sharing
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.memory.hidden import of_users, without
-from eden_memory.mongo.versions import settle_sharing
 from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.scopes import Scope, Sharing
 from eden_memory.settings import Settings

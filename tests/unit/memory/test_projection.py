@@ -1,7 +1,7 @@
 """Facts, reflections, blobs and snapshots out of records, case by case."""
 
 from eden_memory.schemas.documents import HISTORY, RECENT_FACTS
-from tests.unit.projection.memory_histories import (
+from tests.unit.memory.memory_histories import (
     SESSION,
     blob,
     closed,
@@ -11,7 +11,7 @@ from tests.unit.projection.memory_histories import (
     reflection,
     tombstone,
 )
-from tests.unit.projection.memory_in_mind import Mind
+from tests.unit.memory.memory_in_mind import Mind
 
 
 def test_a_late_older_version_goes_into_the_history_with_its_reason() -> None:

@@ -8,9 +8,9 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
-from eden_memory.domain.projection.stored_memory import Change
+from eden_memory.memory.memory_loading_store import MemoryCollections
+from eden_memory.memory.stored_memory import Change
 from eden_memory.mongo.documents import Row, row_of
-from eden_memory.mongo.memory.memory_loading import MemoryCollections
 from eden_memory.schemas.documents import Document
 
 Operation = InsertOne[Row] | ReplaceOne[Row] | UpdateMany | DeleteMany

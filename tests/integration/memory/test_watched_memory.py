@@ -6,9 +6,9 @@ import pytest
 
 from eden_memory.observability.memory_feed import memory_feed
 from eden_memory.observability.progress import Noticed
-from tests.integration.writer.writer_kit import Database, apply, store_of
+from tests.integration.memory.writer_kit import Database, apply, store_of
 from tests.names import NAMES
-from tests.unit.projection.memory_histories import blob, delivered, fact, reflection
+from tests.unit.memory.memory_histories import blob, delivered, fact, reflection
 
 pytestmark = pytest.mark.servers
 

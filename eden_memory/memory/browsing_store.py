@@ -8,14 +8,14 @@ from typing import Any, get_args
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.api.results import BlobView, FactHistory, FactView, Page, ReflectionView
-from eden_memory.api.stored import views
-from eden_memory.api.stored.cursors import cursor_of, digest_of, place_of
 from eden_memory.constants import MOST_LISTED
 from eden_memory.domain.context.visible import Asked, View
 from eden_memory.errors import Invalid, NotFound
+from eden_memory.memory import memory_views as views
+from eden_memory.memory.hidden_store import MongoHidden, without
+from eden_memory.memory.list_cursors import cursor_of, digest_of, place_of
+from eden_memory.memory.results import BlobView, FactHistory, FactView, Page, ReflectionView
 from eden_memory.mongo.documents import document_of
-from eden_memory.mongo.memory.hidden import MongoHidden, without
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Access, Consolidated, Fact, Reflection
 from eden_memory.schemas.provenance import SourceMessage

@@ -7,9 +7,9 @@ import pytest
 from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.mongo.client import connect
 from eden_memory.settings import Settings
+from tests.integration.memory.stage_kit import StageKit
+from tests.integration.memory.writer_kit import Database
 from tests.integration.stages_on_servers import on_servers
-from tests.integration.writer.stage_kit import StageKit
-from tests.integration.writer.writer_kit import Database
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from eden_memory.domain.projection.fact_projection import messages_of, sessions_of
-from eden_memory.domain.projection.memory_batch import ScopeBatch
-from eden_memory.domain.projection.stored_memory import StoredScope, scope_fields
+from eden_memory.memory.fact_projection import messages_of, sessions_of
+from eden_memory.memory.memory_batch import ScopeBatch
+from eden_memory.memory.stored_memory import StoredScope, scope_fields
 from eden_memory.schemas.documents import HISTORY, BlobVersion, Consolidated, Reflection, StoredBlob
 from eden_memory.schemas.events import ReflectionFormed, ScopeConsolidated
 

@@ -1,8 +1,10 @@
 """What is stored of one scope, as far as a batch touches it, and what the batch makes of it."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
+from eden_memory.memory.memory_batch import ScopeBatch
 from eden_memory.schemas.documents import (
     BufferedReflection,
     Consolidated,
@@ -102,3 +104,20 @@ def scope_fields(scope: Scope | None, snapshot: Snapshot | None = None) -> dict[
     return {
         name: getattr(snapshot, name) for name in ("scope", "scope_key", "agent_id", "group_id", "user_id")
     }
+
+
+class MemoryStore(Protocol):
+    """The memory collections; only atlas-writer writes them."""
+
+    async def load(self, batches: Sequence[ScopeBatch]) -> Mapping[str, StoredScope]:
+        """What is stored of each scope as far as its batch touches it; empty if one of them cannot be read."""
+        ...
+
+    async def apply(
+        self, batches: Sequence[ScopeBatch], stored: Mapping[str, StoredScope] | None = None
+    ) -> Mapping[str, Applied | Exception]:
+        """Each scope's records, all of them or none, by scope key; the error of one leaves the others alone.
+
+        `stored`: what `load` found for these batches a moment ago.
+        """
+        ...

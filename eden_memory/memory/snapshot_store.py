@@ -6,8 +6,8 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
+from eden_memory.memory.hidden_store import MongoHidden
 from eden_memory.mongo.documents import document_of
-from eden_memory.mongo.memory.hidden import MongoHidden
 from eden_memory.mongo.shared_reads import SharedReads
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Snapshot

@@ -10,7 +10,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.directory.stream_store import streams_in
-from eden_memory.mongo.setup.memory_indexes import BEGINNING
+from eden_memory.memory.memory_index_store import BEGINNING
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.events import FactCommanded

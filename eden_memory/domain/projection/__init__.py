@@ -1,1 +1,0 @@
-"""How the records of memory become documents."""

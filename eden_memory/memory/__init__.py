@@ -1,0 +1,1 @@
+"""Facts, reflections, blobs, snapshots: projection, stores, limits."""
