@@ -120,7 +120,7 @@ EXTRACTION_ITEMS = Counter(
 
 
 class ExtractionMetrics:
-    """What the extractions count (eden_memory.ports.ExtractionWatch)."""
+    """What the extractions count (eden_memory.formation.placing.ExtractionWatch)."""
 
     def extracted(self, stage: str, items: int, left: Mapping[str, int]) -> None:
         """One window's items."""
@@ -141,7 +141,7 @@ DEDUP_INCOMPARABLE = Gauge(
 
 
 class DedupMetrics:
-    """What fact-dedup counts (eden_memory.ports.DedupWatch)."""
+    """What fact-dedup counts (eden_memory.formation.fact_decisions.DedupWatch)."""
 
     def counted(self, what: str, number: int = 1) -> None:
         """So often."""
@@ -160,7 +160,7 @@ CONSOLIDATIONS = Counter(
 
 
 class ConsolidationMetrics:
-    """What consolidation counts (eden_memory.domain.consolidating.ConsolidationWatch)."""
+    """What consolidation counts (eden_memory.formation.consolidation_rules.ConsolidationWatch)."""
 
     def consolidated(self, kind: str, because: str, *, cut: bool) -> None:
         """One version."""

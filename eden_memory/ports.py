@@ -7,12 +7,11 @@ from typing import Protocol
 from eden_memory.domain.budgets.budgets import Admitted, AskedWindow, Held
 from eden_memory.domain.context.ready_contexts import Built, Ready
 from eden_memory.domain.context.visible import Asked, View
-from eden_memory.domain.facts.known_facts import KnownFact, Near
 from eden_memory.domain.forgetting.contradicted import Contradicted
 from eden_memory.domain.forgetting.forgetting import Blobs, BlobVersion, Slice
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.models.reranking.candidates import Ranked, When
-from eden_memory.schemas.events import FactChanged, ModelCalled
+from eden_memory.schemas.events import ModelCalled
 
 
 class Forgetting(Protocol):
@@ -20,24 +19,6 @@ class Forgetting(Protocol):
 
     async def among(self, named: Iterable[tuple[str, str]]) -> Marks:
         """The marks of (kind, target) pairs, in one query."""
-        ...
-
-
-class FactSearch(Protocol):
-    """Facts of a scope that are in the store, found by meaning or text; only active ones unless said otherwise."""
-
-    async def nearest(
-        self, scope_key: str, vectors: Sequence[bytes], most: int, least: float
-    ) -> Sequence[Sequence[Near]]:
-        """For each vector the nearest facts of the scope with a similarity of at least `least`, best first."""
-        ...
-
-    async def with_hash(self, scope_key: str, hashes: Iterable[str]) -> Sequence[KnownFact]:
-        """The facts of the scope whose text has one of these hashes."""
-        ...
-
-    async def facts(self, fact_ids: Iterable[str]) -> Mapping[str, KnownFact]:
-        """Facts by id, retired ones included."""
         ...
 
 
@@ -66,22 +47,6 @@ class Accesses(Protocol):
 
     async def count(self, found: Mapping[str, int], at: datetime) -> None:
         """Each fact so many times more, the last time at `at`."""
-        ...
-
-
-class Decided(Protocol):
-    """What fact-dedup has decided and the writer may not have applied yet."""
-
-    async def applied(self, scope_key: str) -> int:
-        """The writer's mark: every decision of the scope up to this number is in the store."""
-        ...
-
-    async def beyond(self, scope_key: str, applied: int) -> Sequence[FactChanged]:
-        """The facts of the scope's decisions numbered above `applied`, in order."""
-        ...
-
-    async def given(self, known: Mapping[str, int]) -> Mapping[str, int]:
-        """Of facts with the newest version known, the highest one ever given where that is another, dropped one."""
         ...
 
 
@@ -121,30 +86,6 @@ class ForgettingStore(Protocol):
 
         With `up_to`, a deletion: only versions up to that one lose their text, and nothing is noted.
         """
-        ...
-
-
-class BlobsDecided(Protocol):
-    """Which versions of blobs are decided, whether the writer has applied them or not."""
-
-    async def blob_decided(self, scope_key: str, version: int) -> bool:
-        """Whether this version of a scope's blob is decided."""
-        ...
-
-
-class DedupWatch(Protocol):
-    """Who counts what fact-dedup does."""
-
-    def counted(self, what: str, number: int = 1) -> None:
-        """So often: a decision (`ADD`), `void` (named what it was not shown), `known`, `forgotten`, `stale`, …"""
-        ...
-
-
-class ExtractionWatch(Protocol):
-    """Who counts what became of the facts and reflections that models stated."""
-
-    def extracted(self, stage: str, items: int, left: Mapping[str, int]) -> None:
-        """One window: items that stand, the rest by what was done to it (domain.extraction.placing)."""
         ...
 
 

@@ -11,12 +11,11 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, takewhile
 
 from eden_memory.directory.agent_streams import Streams
-from eden_memory.domain.facts.decision_plan import Plan, merged_near, plan
-from eden_memory.domain.facts.decisions import Compared, NoVector, Resolving, compared
-from eden_memory.domain.facts.fact_commands import Commanding
-from eden_memory.domain.facts.known_facts import KnownFact
-from eden_memory.domain.facts.scope_facts import ScopeFacts
-from eden_memory.domain.facts.statements import (
+from eden_memory.forgotten import Marks, ids_of
+from eden_memory.formation.decision_plan import Plan, merged_near, plan
+from eden_memory.formation.fact_commands import Commanding
+from eden_memory.formation.fact_decisions import Compared, DedupWatch, NoVector, Resolving, compared
+from eden_memory.formation.fact_statements import (
     Stated,
     remembered,
     repeatable,
@@ -24,13 +23,14 @@ from eden_memory.domain.facts.statements import (
     stated_in,
     unsettled,
 )
-from eden_memory.domain.fence import Fence
-from eden_memory.forgotten import Marks, ids_of
+from eden_memory.formation.fence import Fence
+from eden_memory.formation.known_facts import Decided, FactSearch, KnownFact
+from eden_memory.formation.prompts import fact_decisions
+from eden_memory.formation.scope_facts import ScopeFacts
 from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.models.model_protocols import Embedder, LanguageModel
 from eden_memory.models.question import Asking, Earlier
-from eden_memory.ports import Decided, DedupWatch, FactSearch, Forgetting
-from eden_memory.prompts import fact_decisions
+from eden_memory.ports import Forgetting
 from eden_memory.schemas.answers import FactDecisions
 from eden_memory.schemas.events import FactChanged, FactCommanded, FactsProposed
 from eden_memory.schemas.provenance import Embedding

@@ -8,24 +8,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from eden_memory import prompts
 from eden_memory.directory.agent_streams import Streams
-from eden_memory.domain.extraction.briefs import (
+from eden_memory.failures import PermanentError
+from eden_memory.formation import prompts
+from eden_memory.formation.fact_proposals import proposals_of
+from eden_memory.formation.fence import Fence
+from eden_memory.formation.placing import ExtractionWatch, Placed, Placing, Rules
+from eden_memory.formation.prompt_material import FactMaterial
+from eden_memory.formation.scope_briefs import (
     Scopes,
     asking_about,
     fact_scopes,
     of_authors,
     participants_named,
 )
-from eden_memory.domain.extraction.placing import Placed, Placing, Rules
-from eden_memory.domain.extraction.proposals import proposals_of
-from eden_memory.domain.extraction.transcript import Transcript, named_by, transcript
-from eden_memory.domain.fence import Fence
-from eden_memory.domain.material import FactMaterial
-from eden_memory.failures import PermanentError
+from eden_memory.formation.transcript import Transcript, named_by, transcript
 from eden_memory.models.model_protocols import LanguageModel
 from eden_memory.models.question import Answered, Asking
-from eden_memory.ports import ExtractionWatch, Forgetting
+from eden_memory.ports import Forgetting
 from eden_memory.schemas.answers import ExtractedFacts
 from eden_memory.schemas.events import FactsExtracted, FormationRequested
 from eden_memory.schemas.events.formation import ExtractedFact, Window

@@ -5,8 +5,8 @@ A test holds it against topics.yaml. A new stage is a file beside this one, a ro
 
 from collections.abc import Mapping, Sequence
 
-from eden_memory.domain.extraction.in_place import closed_all_the_same, failed_extraction
-from eden_memory.domain.facts.proposals import proposals_together
+from eden_memory.formation.proposal_batches import proposals_together
+from eden_memory.formation.replacement_results import closed_all_the_same, failed_extraction
 from eden_memory.schemas.events import (
     FactChanged,
     FactCommanded,

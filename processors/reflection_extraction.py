@@ -10,9 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
-from eden_memory import prompts
 from eden_memory.directory.agent_streams import Streams
-from eden_memory.domain.extraction.briefs import (
+from eden_memory.domain.sharing import private_keys
+from eden_memory.failures import PermanentError
+from eden_memory.forgotten import Marks
+from eden_memory.formation import prompts
+from eden_memory.formation.fence import Fence
+from eden_memory.formation.placing import ExtractionWatch, Placed, Placing, Rules
+from eden_memory.formation.prompt_material import ReflectionMaterial
+from eden_memory.formation.replacement_results import session_closed
+from eden_memory.formation.scope_briefs import (
     Scopes,
     asking_about,
     is_private,
@@ -20,18 +27,11 @@ from eden_memory.domain.extraction.briefs import (
     of_authors,
     participants_named,
 )
-from eden_memory.domain.extraction.in_place import session_closed
-from eden_memory.domain.extraction.placing import Placed, Placing, Rules
-from eden_memory.domain.extraction.transcript import Transcript, named_by, transcript
-from eden_memory.domain.fence import Fence
-from eden_memory.domain.material import ReflectionMaterial
-from eden_memory.domain.sharing import private_keys
-from eden_memory.failures import PermanentError
-from eden_memory.forgotten import Marks
+from eden_memory.formation.transcript import Transcript, named_by, transcript
 from eden_memory.memory.snapshot_projection import Snapshots
 from eden_memory.models.model_protocols import LanguageModel
 from eden_memory.models.question import Answered, Asking
-from eden_memory.ports import ExtractionWatch, Forgetting
+from eden_memory.ports import Forgetting
 from eden_memory.schemas.answers import StatedReflections
 from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.events import FactsExtracted, ReflectionFormed

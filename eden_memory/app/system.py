@@ -18,6 +18,8 @@ from eden_memory.assembly.tailer import tailing
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.domain.consumption import Consumption
 from eden_memory.errors import EdenError
+from eden_memory.formation.consolidation_wakeups import Waking
+from eden_memory.formation.decided_blob_store import scopes_due
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.lag_reading import LagReader
 from eden_memory.kafka.preflight import topics_exist
@@ -31,7 +33,6 @@ from eden_memory.mongo.client import connect, hosts
 from eden_memory.mongo.consumption import MongoMarks
 from eden_memory.mongo.context.context_watch import ContextWatch
 from eden_memory.mongo.leases import MongoLease
-from eden_memory.mongo.memory.blobs_decided import scopes_due
 from eden_memory.mongo.spent import spent
 from eden_memory.mongo.usage.budgets import MongoBudgets
 from eden_memory.mongo.usage.formations import MongoFormations
@@ -46,7 +47,6 @@ from eden_memory.runtime.budget_metrics import BudgetMetrics
 from eden_memory.runtime.context_keeping import ContextKeeping
 from eden_memory.runtime.housekeeping import Housekeeping
 from eden_memory.runtime.janitor import Janitor
-from eden_memory.runtime.stages.waking import Waking
 from eden_memory.schemas.events import REGISTRY
 from eden_memory.settings import Settings
 from eden_memory.stages.health_server import HealthServer

@@ -32,6 +32,6 @@ class ChoosingModel:
 @cache
 def rules() -> LanguageModel:
     """The offline model, loaded where it is used."""
-    from eden_memory.models.offline import OfflineModel  # noqa: PLC0415 - see above
+    from eden_memory.formation.offline import OfflineModel  # noqa: PLC0415 - see above
 
     return OfflineModel()

@@ -9,12 +9,16 @@ from typing import Any
 
 from pymongo import AsyncMongoClient
 
-from eden_memory import prompts
 from eden_memory.assembly.model_factory import Models
 from eden_memory.directory.directory_store import MongoDirectory
 from eden_memory.directory.stream_store import MongoStreams
-from eden_memory.domain.fence import Fence
 from eden_memory.domain.forgetting.of_pipeline import of_pipeline
+from eden_memory.formation import prompts
+from eden_memory.formation.decided_blob_store import MongoBlobsDecided
+from eden_memory.formation.decided_fact_store import MongoDecided
+from eden_memory.formation.fence import Fence
+from eden_memory.formation.near_fact_store import MongoFactSearch
+from eden_memory.formation.secret_store import installation_secret
 from eden_memory.logs import LibraryLogger
 from eden_memory.memory.memory_store import MongoMemoryStore
 from eden_memory.memory.reembedding_store import refuse_another_model
@@ -36,13 +40,9 @@ from eden_memory.models.window_price import start_values
 from eden_memory.mongo.context.context_source import MongoContextSource
 from eden_memory.mongo.context.contexts import MongoContexts
 from eden_memory.mongo.context.showing import showing_of
-from eden_memory.mongo.memory.blobs_decided import MongoBlobsDecided
-from eden_memory.mongo.memory.decided import MongoDecided
-from eden_memory.mongo.memory.fact_search import MongoFactSearch
 from eden_memory.mongo.memory.forgetting_store import MongoForgettingStore
 from eden_memory.mongo.memory.forgotten import MongoForgetting
 from eden_memory.mongo.replay.marks import MongoMarks
-from eden_memory.mongo.secret import installation_secret
 from eden_memory.mongo.usage.budgets import MongoBudgets
 from eden_memory.mongo.usage.recorded import MongoRecorded
 from eden_memory.mongo.usage.usage_store import MongoUsage

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from eden_memory import prompts
 from eden_memory.assembly.choosing_model import ChoosingModel
+from eden_memory.formation import prompts
 from eden_memory.logs import LibraryLogger
 from eden_memory.models.asking.answer_forwarding import AnswerStore
 from eden_memory.models.asking.asking_model import AskingModel

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
-from eden_memory.domain.material import Material
+from eden_memory.formation.prompt_material import Material
 from eden_memory.schemas.answers import Answer
 from eden_memory.schemas.provenance import Call
 from eden_memory.stages.stage import Delivery

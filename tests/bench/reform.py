@@ -31,8 +31,8 @@ from tests.bench.formation_run import (
     write,
 )
 from tests.bench.report import Report, Row
-from tests.integration.formation.running_system import fast, system
 from tests.integration.replay.reform_kit import Priced, calls, expected, quiet, reform
+from tests.integration.system.running_system import fast, system
 from tests.model_server.script import MARK
 from tests.model_server.serving import serving
 from tests.servers import TestServers, running_servers

@@ -18,7 +18,7 @@ from unittest.mock import patch
 from eden_memory.app import system as app
 from eden_memory.assembly import handlers
 from eden_memory.assembly import model_factory as factory
-from eden_memory.domain import consolidating
+from eden_memory.formation import consolidation_rules as consolidating
 from eden_memory.logs import configure
 from eden_memory.models.answer_store import MongoAnswers
 from eden_memory.models.asking.chat import Chat, Request

@@ -30,10 +30,10 @@ from tests.chaos.report import Outcome
 from tests.chaos.servers import private_servers
 from tests.chaos.stages_process import SERVER_AWAY
 from tests.chaos.stages_workers import Forked
-from tests.integration.formation.commands import environment
-from tests.integration.formation.obedient_model import obey
-from tests.integration.formation.running_system import System, fast, stages, system
 from tests.integration.replay.reform_kit import live_through, memory, placed, quiet, reform
+from tests.integration.system.commands import environment
+from tests.integration.system.obedient_model import obey
+from tests.integration.system.running_system import System, fast, stages, system
 from tests.model_server.serving import serving
 from tests.servers import TestServers
 

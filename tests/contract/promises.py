@@ -20,10 +20,10 @@ from prometheus_client.metrics import MetricWrapperBase
 from pydantic import BaseModel
 
 import eden_memory
-from eden_memory import prompts
 from eden_memory.api.mcp.server import mcp_server
 from eden_memory.cli.main import COMMANDS
-from eden_memory.domain.material import (
+from eden_memory.formation import prompts
+from eden_memory.formation.prompt_material import (
     ConsolidationMaterial,
     DatedText,
     DecisionMaterial,

@@ -17,7 +17,7 @@ from tests.dashboards.export import BOARDS
 from tests.dashboards.live import filled, live
 from tests.dashboards.panels import Board, Panel, Unit
 from tests.dashboards.prometheus import Prometheus, Vector
-from tests.integration.formation.conftest import namespaced
+from tests.integration.system.conftest import namespaced
 from tests.servers import Namespace, running_servers
 
 SHOWN, TALK_SECONDS = 4, 25.0

@@ -18,9 +18,9 @@ from eden_memory.task_ending import end
 from tests.dashboards.export import VARIABLES
 from tests.dashboards.panels import RATE
 from tests.dashboards.prometheus import Prometheus, fetch, free_port, prometheus
-from tests.integration.formation.commands import EDEN, environment
-from tests.integration.formation.obedient_model import WORD, obey
-from tests.integration.formation.running_system import System, prepare, system, until
+from tests.integration.system.commands import EDEN, environment
+from tests.integration.system.obedient_model import WORD, obey
+from tests.integration.system.running_system import System, prepare, system, until
 from tests.model_server.chat_upstream import ChatUpstream, served
 from tests.model_server.serving import Serving, serving
 

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from tests.dashboards.live import Live, live
 from tests.dashboards.panels import OF, OURS
-from tests.integration.formation.conftest import namespaced
+from tests.integration.system.conftest import namespaced
 from tests.servers import Namespace, TestServers, running_servers
 
 COLUMNS = {

@@ -9,8 +9,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from eden_memory.domain.material import FactMaterial, Line, ReflectionMaterial, ScopeBrief
-from eden_memory.models.offline.forming import facts, reflections
+from eden_memory.formation.offline.forming import facts, reflections
+from eden_memory.formation.prompt_material import FactMaterial, Line, ReflectionMaterial, ScopeBrief
 from tests.model_server.script import Asked, Said, default_script
 
 NO_MONEY = "Leave amounts of money out."

@@ -5,9 +5,9 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.domain.consolidating import due
 from eden_memory.domain.context.context import Shown
 from eden_memory.domain.context.visible import View
+from eden_memory.formation.consolidation_rules import due
 from eden_memory.memory.results import ConsolidationStatus, ScopeStats
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Reflection

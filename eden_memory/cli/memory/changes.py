@@ -9,10 +9,10 @@ import typer
 
 from eden_memory.cli.memory import terminal
 from eden_memory.cli.memory.who import Agent, AsJson, Session, User, Who, ask
-from eden_memory.domain.material import Line
 from eden_memory.errors import Invalid
+from eden_memory.formation.offline.statements import statements
+from eden_memory.formation.prompt_material import Line
 from eden_memory.memory.results import Added
-from eden_memory.models.offline.statements import statements
 from eden_memory.models.providers.catalogue import chat_providers
 from eden_memory.scope_limits import STANDARD
 from eden_memory.settings import Settings

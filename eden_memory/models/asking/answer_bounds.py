@@ -1,6 +1,6 @@
 """How long an answer may become, in tokens: from the limits that its prompt states."""
 
-from eden_memory.domain.material import (
+from eden_memory.formation.prompt_material import (
     ConsolidationMaterial,
     DecisionMaterial,
     FactMaterial,

@@ -15,6 +15,8 @@ from eden_memory.assembly.handlers import Account, MongoClient, models_of, stage
 from eden_memory.assembly.mongo_setup import dimensions_of, set_up
 from eden_memory.directory.directory_store import MongoDirectory
 from eden_memory.directory.stream_store import MongoStreams, Streams, streams_in
+from eden_memory.formation.consolidation_wakeups import Waking
+from eden_memory.formation.decided_blob_store import scopes_due
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.group_offsets import commit, places_in
 from eden_memory.kafka.topic_admin import apply_topics
@@ -23,7 +25,6 @@ from eden_memory.local.servers import endpoints
 from eden_memory.models.asking.answer_forwarding import AnswerStore
 from eden_memory.models.asking.capped import Capped
 from eden_memory.models.asking.reused import CountedReuse
-from eden_memory.mongo.memory.blobs_decided import scopes_due
 from eden_memory.mongo.usage.totals import MongoTotals
 from eden_memory.mongo.usage.usage_store import MongoUsage
 from eden_memory.placement import Placement
@@ -47,7 +48,6 @@ from eden_memory.replay.restore.restoring import Restoring
 from eden_memory.replay.user_edits.applied_edits import Applied
 from eden_memory.replay.user_edits.edited_fact_store import side
 from eden_memory.replay.user_edits.reapplying import apply_own_changes
-from eden_memory.runtime.stages.waking import Waking
 from eden_memory.schemas.documents import Reform
 from eden_memory.schemas.events import FormationRequested, MessageRecorded
 from eden_memory.settings import Settings

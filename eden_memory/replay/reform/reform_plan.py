@@ -9,9 +9,9 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory import prompts
 from eden_memory.assembly import handlers
 from eden_memory.errors import EdenError
+from eden_memory.formation import prompts
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.record import Record
 from eden_memory.kafka.topic_reading import reading

@@ -6,8 +6,8 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
+from eden_memory.formation.near_fact_store import MongoFactSearch
 from eden_memory.mongo.documents import document_of
-from eden_memory.mongo.memory.fact_search import MongoFactSearch
 from eden_memory.names import Names
 from eden_memory.replay.user_edits.user_edits import PEOPLE, OwnChange, Side, own_change
 from eden_memory.schemas.documents import Fact

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 
-from eden_memory.domain.facts.known_facts import KnownFact, Near
+from eden_memory.formation.known_facts import KnownFact, Near
 from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.models.model_protocols import Embedder
 from eden_memory.replay.comparing.likeness import related, same, same_figures

@@ -7,7 +7,7 @@ still says the same by another fact.
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from eden_memory.domain.facts.known_facts import KnownFact
+from eden_memory.formation.known_facts import KnownFact
 from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.replay.user_edits.applied_edits import Outcome, Settled
 from eden_memory.replay.user_edits.user_edits import OwnChange

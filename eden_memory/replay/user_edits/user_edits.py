@@ -10,8 +10,8 @@ from datetime import datetime
 from hashlib import blake2b
 from typing import Literal, Protocol
 
+from eden_memory.formation.known_facts import FactSearch
 from eden_memory.memory.fact_hash import fact_hash
-from eden_memory.ports import FactSearch
 from eden_memory.schemas.documents import Fact, FactVersion
 from eden_memory.schemas.events import CommandRef
 from eden_memory.schemas.events.facts import By

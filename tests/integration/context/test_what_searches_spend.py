@@ -16,9 +16,9 @@ from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from tests.integration.context.harness import Kit, kit_for, mapped
 from tests.integration.doors.conftest import doors_of
-from tests.integration.formation.running_system import until
 from tests.integration.mcp.conftest import served
 from tests.integration.mcp.stored import remember
+from tests.integration.system.running_system import until
 from tests.model_server.serving import Serving, serving
 from tests.names import NAMES
 

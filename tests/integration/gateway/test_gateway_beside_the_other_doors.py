@@ -8,8 +8,8 @@ import pytest
 from eden_memory.api.http.app import create_app
 from eden_memory.api.memory import Memory
 from eden_memory.settings import Settings
-from tests.integration.formation.running_system import until
 from tests.integration.gateway.gateway_kit import Chats, behind, says, turns
+from tests.integration.system.running_system import until
 from tests.model_server.chat_upstream import ChatUpstream, served
 
 pytestmark = pytest.mark.servers

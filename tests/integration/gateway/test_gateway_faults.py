@@ -8,8 +8,8 @@ from openai import APIError, InternalServerError
 from pydantic import SecretStr
 
 from eden_memory.settings import Settings
-from tests.integration.formation.running_system import until
 from tests.integration.gateway.gateway_kit import Chats, behind, chats_of, replies, says, turns
+from tests.integration.system.running_system import until
 from tests.model_server.chat_upstream import ChatUpstream, Reply
 
 pytestmark = pytest.mark.servers

@@ -9,8 +9,8 @@ import pytest
 
 from eden_memory.settings import Settings
 from examples import gateway_chat
-from tests.integration.formation.running_system import prepare, stages
 from tests.integration.gateway.gateway_kit import chats_of
+from tests.integration.system.running_system import prepare, stages
 from tests.model_server.chat_upstream import ChatUpstream, Reply
 
 pytestmark = pytest.mark.servers

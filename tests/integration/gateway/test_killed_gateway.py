@@ -14,9 +14,9 @@ from eden_memory.assembly.tailer import inbox_name
 from eden_memory.local import ports
 from eden_memory.mongo.client import connect
 from eden_memory.settings import Settings
-from tests.integration.formation.running_system import prepare, stages, until
 from tests.integration.gateway.gateway_kit import replies, turns
 from tests.integration.source.harness import _environment  # pyright: ignore[reportPrivateUsage]
+from tests.integration.system.running_system import prepare, stages, until
 from tests.model_server.chat_upstream import ChatUpstream, Reply
 
 pytestmark = pytest.mark.servers

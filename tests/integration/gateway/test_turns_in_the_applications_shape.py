@@ -13,8 +13,8 @@ from eden_memory.assembly.tailer import inbox_name, message_mapping
 from eden_memory.errors import EdenError
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.settings import MessagesSettings, Settings
-from tests.integration.formation.running_system import prepare, stages, until
 from tests.integration.gateway.gateway_kit import Chats, behind, chats_of, says
+from tests.integration.system.running_system import prepare, stages, until
 from tests.model_server.chat_upstream import ChatUpstream
 
 pytestmark = pytest.mark.servers

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from eden_memory.assembly.model_factory import Models
-from eden_memory.domain.material import ConsolidationMaterial
+from eden_memory.formation.prompt_material import ConsolidationMaterial
 from eden_memory.models.answer_store import MongoAnswers
 from eden_memory.models.calls import Tokens
 from eden_memory.models.question import Asking, Prompt

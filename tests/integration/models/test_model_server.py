@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 import pytest
 from openai import AsyncOpenAI, InternalServerError, OpenAIError
 
-from eden_memory import prompts
-from eden_memory.domain.material import (
+from eden_memory.formation import prompts
+from eden_memory.formation.prompt_material import (
     ConsolidationMaterial,
     DatedText,
     FactMaterial,

@@ -11,7 +11,7 @@ from eden_memory.mongo.client import connect
 from eden_memory.mongo.orphaned_transactions import Orphans
 from eden_memory.mongo.transactions import Transactions
 from eden_memory.settings import Settings
-from tests.integration.formation.running_system import until
+from tests.integration.system.running_system import until
 
 pytestmark = pytest.mark.servers
 LEFT_OPEN = """

@@ -7,7 +7,7 @@ import pytest
 
 from tests.conftest import _drop_databases, _drop_kafka  # pyright: ignore[reportPrivateUsage]
 from tests.dashboards.live import Live, live
-from tests.integration.formation.conftest import namespaced
+from tests.integration.system.conftest import namespaced
 from tests.servers import Namespace, TestServers
 
 

@@ -20,8 +20,8 @@ from tests.dashboards.export import BOARDS
 from tests.dashboards.live import Live
 from tests.dashboards.panels import Board, Panel
 from tests.dashboards.prometheus import FOUND, RULES, Vector
-from tests.integration.formation.running_system import until
 from tests.integration.observability.test_lag_figures import Broker
+from tests.integration.system.running_system import until
 
 pytestmark = [
     pytest.mark.servers,

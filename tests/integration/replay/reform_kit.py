@@ -17,8 +17,8 @@ from eden_memory.placement import Placement
 from eden_memory.processors import pipeline
 from eden_memory.replay.reform.quiet import Quiet
 from eden_memory.settings import Settings
-from tests.integration.formation.obedient_model import obey
-from tests.integration.formation.running_system import System
+from tests.integration.system.obedient_model import obey
+from tests.integration.system.running_system import System
 from tests.model_server.script import Asked, Said
 
 Row = dict[str, Any]

@@ -19,13 +19,13 @@ from eden_memory.replay.namespaces.undeleted_store import neglected
 from eden_memory.replay.rebuild.verifying import verify
 from eden_memory.replay.reform.reform_store import MongoReforms
 from eden_memory.settings import Settings
-from tests.integration.formation.commands import kill, start
-from tests.integration.formation.conftest import shared_settings as shared_settings  # noqa: PLC0414
-from tests.integration.formation.obedient_model import obey
-from tests.integration.formation.running_system import System, fast, system, until
 from tests.integration.replay.reform_kit import Priced, expected, memory, placed, quiet, reform
 from tests.integration.replay.replay_kit import ignored
 from tests.integration.stages.harness import running
+from tests.integration.system.commands import kill, start
+from tests.integration.system.conftest import shared_settings as shared_settings  # noqa: PLC0414
+from tests.integration.system.obedient_model import obey
+from tests.integration.system.running_system import System, fast, system, until
 from tests.model_server.serving import serving
 
 pytestmark = pytest.mark.servers

@@ -11,7 +11,7 @@ from eden_memory.replay.user_edits.reapplying import apply_own_changes
 from eden_memory.settings import Settings
 from tests.integration.replay.two_memories import LIVE, TRIAL, TwoMemories
 from tests.integration.stages_on_servers import on_servers
-from tests.unit.dedup.dedup_kit import ANA, ScriptedModel, WordEmbedder, command, proposal
+from tests.unit.formation.dedup.dedup_kit import ANA, ScriptedModel, WordEmbedder, command, proposal
 
 pytestmark = pytest.mark.servers
 TOLD = (

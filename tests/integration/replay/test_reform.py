@@ -16,9 +16,6 @@ from eden_memory.replay.reform.quiet import Quiet
 from eden_memory.replay.reform.reform_assembly import LIVE, STAGES
 from eden_memory.replay.reform.reform_store import MongoReforms
 from eden_memory.settings import Settings
-from tests.integration.formation.commands import kill, start
-from tests.integration.formation.conftest import shared_settings as shared_settings  # noqa: PLC0414
-from tests.integration.formation.running_system import System, fast, system, until
 from tests.integration.replay.reform_kit import (
     LOUDLY,
     Priced,
@@ -32,6 +29,9 @@ from tests.integration.replay.reform_kit import (
     reform,
 )
 from tests.integration.stages_on_servers import running
+from tests.integration.system.commands import kill, start
+from tests.integration.system.conftest import shared_settings as shared_settings  # noqa: PLC0414
+from tests.integration.system.running_system import System, fast, system, until
 from tests.model_server.serving import serving
 
 pytestmark = pytest.mark.servers

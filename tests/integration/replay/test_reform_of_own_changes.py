@@ -13,11 +13,11 @@ from eden_memory.replay.comparing.differing import Counts
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from eden_memory.source.inbox_request_store import ask
-from tests.integration.formation.conftest import shared_settings as shared_settings  # noqa: PLC0414
-from tests.integration.formation.obedient_model import obey
-from tests.integration.formation.running_system import System, fast, system, until
 from tests.integration.replay.reform_kit import LOUDLY, Priced, memory, placed, quiet, reform
 from tests.integration.stages_on_servers import PREFIX
+from tests.integration.system.conftest import shared_settings as shared_settings  # noqa: PLC0414
+from tests.integration.system.obedient_model import obey
+from tests.integration.system.running_system import System, fast, system, until
 from tests.model_server.script import Asked, Said
 from tests.model_server.serving import serving
 

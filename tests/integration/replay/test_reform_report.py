@@ -13,7 +13,7 @@ from eden_memory.replay.comparing.differing import Counts
 from eden_memory.replay.comparing.report import Report
 from tests.integration.replay.replay_kit import NAME, ReplayKit
 from tests.integration.stages_on_servers import PREFIX
-from tests.unit.dedup.dedup_kit import embedded
+from tests.unit.formation.dedup.dedup_kit import embedded
 
 pytestmark = pytest.mark.servers
 ANEW = f"{PREFIX}ns_{NAME}_"

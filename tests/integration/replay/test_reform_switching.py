@@ -15,11 +15,11 @@ from eden_memory.replay.namespaces.switching import switch
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from eden_memory.source.inbox_request_store import ask
-from tests.integration.formation.obedient_model import obey
-from tests.integration.formation.running_system import System, fast, stages, system, until
 from tests.integration.replay.reform_kit import placed, reform
 from tests.integration.replay.test_switching import Held, running
 from tests.integration.stages_on_servers import running as running_parts
+from tests.integration.system.obedient_model import obey
+from tests.integration.system.running_system import System, fast, stages, system, until
 from tests.model_server.serving import serving
 
 pytestmark = pytest.mark.servers

@@ -27,9 +27,9 @@ from eden_memory.replay.namespaces.dropping import drop
 from eden_memory.replay.namespaces.switching import rollback, switch
 from eden_memory.replay.rebuild.verifying import verify
 from eden_memory.settings import Settings
-from tests.integration.formation.obedient_model import obey
-from tests.integration.formation.running_system import AGENT, MODEL_NAMES, System, fast, system, until
 from tests.integration.replay.replay_kit import ignored
+from tests.integration.system.obedient_model import obey
+from tests.integration.system.running_system import AGENT, MODEL_NAMES, System, fast, system, until
 from tests.model_server.serving import serving
 
 pytestmark = pytest.mark.servers

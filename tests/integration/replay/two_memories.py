@@ -7,13 +7,13 @@ from typing import Any
 
 from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.directory.stream_store import MongoStreams
-from eden_memory.domain.fence import Fence
+from eden_memory.formation.decided_fact_store import MongoDecided
+from eden_memory.formation.fence import Fence
+from eden_memory.formation.near_fact_store import MongoFactSearch
 from eden_memory.kafka.connection import admin_config
 from eden_memory.kafka.topic_admin import apply_topics
 from eden_memory.kafka.topics import Topics, load_topics
 from eden_memory.memory.memory_store import MongoMemoryStore
-from eden_memory.mongo.memory.decided import MongoDecided
-from eden_memory.mongo.memory.fact_search import MongoFactSearch
 from eden_memory.mongo.memory.forgotten import MongoForgetting
 from eden_memory.names import Names
 from eden_memory.placement import Placement
@@ -30,10 +30,10 @@ from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.slots import Slots
 from eden_memory.stages.stage import Delivery
 from eden_memory.stages.worker import Bounds, Surroundings, Worker
-from tests.integration.dedup.dedup_servers import Counts
+from tests.integration.formation.dedup.dedup_servers import Counts
 from tests.integration.stages.harness import until
 from tests.integration.stages_on_servers import PREFIX, OnServers, ignored, running
-from tests.unit.dedup.dedup_kit import ScriptedModel, WordEmbedder
+from tests.unit.formation.dedup.dedup_kit import ScriptedModel, WordEmbedder
 
 LIVE, TRIAL = Placement(), Placement("trial", "trial")
 

@@ -13,7 +13,7 @@ from eden_memory.settings import Settings
 from tests.conftest import GIVEN
 from tests.integration.search.search_kit import Database, Stand, plain, prepared
 from tests.names import NAMES
-from tests.unit.dedup.dedup_kit import WordEmbedder
+from tests.unit.formation.dedup.dedup_kit import WordEmbedder
 
 ATLAS = "EDEN_ATLAS_URI"
 

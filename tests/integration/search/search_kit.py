@@ -27,7 +27,7 @@ from eden_memory.settings import Settings
 from eden_memory.stages.stage import Delivery
 from tests.names import NAMES
 from tests.search_following import Following
-from tests.unit.dedup.dedup_kit import DIMENSIONS, WordEmbedder, at, embedded, source
+from tests.unit.formation.dedup.dedup_kit import DIMENSIONS, WordEmbedder, at, embedded, source
 
 PREFIX = "memory_"
 ANA, BEN = Scope.of_user("s.agent", "s.ana"), Scope.of_user("s.agent", "s.ben")

@@ -22,7 +22,7 @@ from tests.integration.search.search_kit import (
     retired,
     soon,
 )
-from tests.unit.dedup.dedup_kit import embedded
+from tests.unit.formation.dedup.dedup_kit import embedded
 
 pytestmark = pytest.mark.servers
 FORMS = (

@@ -29,7 +29,7 @@ from tests.integration.search.search_kit import (
     soon,
     write,
 )
-from tests.unit.dedup.dedup_kit import DIMENSIONS, WordEmbedder, embedded
+from tests.unit.formation.dedup.dedup_kit import DIMENSIONS, WordEmbedder, embedded
 
 pytestmark = pytest.mark.servers
 WORDS = ("ana", "lives", "in", "lyon", "porto", "rome", "with", "cat", "dog", "since", "may", "june")

@@ -13,7 +13,7 @@ from eden_memory.schemas.provenance import Embedding
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from tests.integration.search.search_kit import Database, fact, plain, retired, write
-from tests.unit.dedup.dedup_kit import WordEmbedder
+from tests.unit.formation.dedup.dedup_kit import WordEmbedder
 
 pytestmark = pytest.mark.servers
 RETIRED = When(include_retired=True)

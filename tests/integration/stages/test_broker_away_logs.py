@@ -15,8 +15,8 @@ import pytest
 from eden_memory.local.kafka import LocalKafka
 from eden_memory.processors.pipeline import ATLAS_WRITER, FORGETTING, FORMATION_TRIGGER
 from eden_memory.settings import Settings
-from tests.integration.formation.running_system import prepare
 from tests.integration.source.harness import _environment, until  # pyright: ignore[reportPrivateUsage]
+from tests.integration.system.running_system import prepare
 
 pytestmark = pytest.mark.servers
 COMMAND = (

@@ -11,9 +11,12 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from eden_memory.settings import Settings
-from tests.integration.formation.conftest import shared_settings as shared_settings  # noqa: PLC0414
-from tests.integration.formation.obedient_model import obey
-from tests.integration.formation.running_system import (
+from tests.integration.replay.reform_kit import quiet
+from tests.integration.subscribing.consumer_programs import in_go, needs_go, plain
+from tests.integration.subscribing.published import MEMORY
+from tests.integration.system.conftest import shared_settings as shared_settings  # noqa: PLC0414
+from tests.integration.system.obedient_model import obey
+from tests.integration.system.running_system import (
     AGENT,
     System,
     fast,
@@ -22,9 +25,6 @@ from tests.integration.formation.running_system import (
     system,
     until,
 )
-from tests.integration.replay.reform_kit import quiet
-from tests.integration.subscribing.consumer_programs import in_go, needs_go, plain
-from tests.integration.subscribing.published import MEMORY
 from tests.model_server.serving import serving
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(400)]

@@ -22,8 +22,8 @@ from eden_memory.schemas.events import ModelCalled
 from eden_memory.settings import Settings
 from eden_memory.stages.stage import Delivery
 from tests.calls import called
-from tests.integration.formation.running_system import until
 from tests.integration.stages_on_servers import OnServers, on_servers
+from tests.integration.system.running_system import until
 from tests.names import NAMES
 
 pytestmark = pytest.mark.servers

@@ -19,8 +19,8 @@ from pymongo.read_concern import ReadConcern
 from eden_memory.mongo.money import plain
 from eden_memory.mongo.usage.budgets import MongoBudgets
 from eden_memory.windows.window_rule import Limits
-from tests.integration.formation.running_system import until
 from tests.integration.stages_on_servers import Topic
+from tests.integration.system.running_system import until
 from tests.integration.windows.harness import PARTITIONS, Kit
 from tests.integration.windows.test_killed_trigger_workers import CLOSES_AT, COMMAND, conversation
 from tests.names import NAMES

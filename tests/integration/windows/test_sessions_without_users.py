@@ -11,7 +11,7 @@ from eden_memory.mongo.client import connect
 from eden_memory.processors.pipeline import FORMATION_TRIGGER
 from eden_memory.settings import Settings
 from eden_memory.source.inbox_request_store import ask
-from tests.integration.formation.running_system import PARTITIONS, prepare, stages, until
+from tests.integration.system.running_system import PARTITIONS, prepare, stages, until
 from tests.integration.windows.harness import changed
 
 pytestmark = pytest.mark.servers

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from eden_memory.cli.main import app
 from eden_memory.stages.stage import Delivery
-from tests.integration.formation.running_system import until
 from tests.integration.stages_on_servers import PARTITIONS
+from tests.integration.system.running_system import until
 from tests.integration.windows.harness import Kit, changed
 from tests.unit.windows.records import asked, ended, gone, message, names, watermark
 

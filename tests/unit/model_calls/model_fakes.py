@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from eden_memory.domain.material import ConsolidationMaterial
+from eden_memory.formation.prompt_material import ConsolidationMaterial
 from eden_memory.models.asking.asking_model import AskingModel
 from eden_memory.models.asking.chat import Chat
 from eden_memory.models.asking.route import Router

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.domain.material import (
+from eden_memory.formation.prompt_material import (
     ConsolidationMaterial,
     DecisionMaterial,
     FactMaterial,

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from eden_memory import prompts
+from eden_memory.formation import prompts
 
 LOADED = """
 import sys

@@ -14,7 +14,7 @@ from eden_memory.replay.comparing.comparing import Comparing
 from eden_memory.replay.comparing.differing import Counts, Told
 from eden_memory.replay.comparing.likeness import WORDS
 from eden_memory.replay.comparing.report import KINDS, Report
-from tests.unit.dedup.dedup_kit import embedded
+from tests.unit.formation.dedup.dedup_kit import embedded
 
 WORD = st.sampled_from(
     ["ana", "lives", "in", "rome", "oslo", "with", "kiko", "the", "parrot", "and", "sings"]

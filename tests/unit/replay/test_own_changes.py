@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.domain.facts.known_facts import KnownFact
+from eden_memory.formation.known_facts import KnownFact
 from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.replay.user_edits.reapplying_rules import (
     COMMAND,
@@ -22,7 +22,7 @@ from eden_memory.replay.user_edits.reapplying_rules import (
 from eden_memory.replay.user_edits.user_edits import ENDED, REWORDED, OwnChange, own_change
 from eden_memory.schemas.documents import Fact, FactVersion
 from eden_memory.schemas.events import CommandRef
-from tests.unit.dedup.dedup_kit import ANA, at, source
+from tests.unit.formation.dedup.dedup_kit import ANA, at, source
 
 Step = tuple[str, str, str | None]
 """Decision, text, and who asked for it."""

@@ -13,7 +13,7 @@ from eden_memory.mongo.search.plain_lists import PlainFactLists
 from eden_memory.mongo.setup.search_indexes import TEXT_INDEX, VECTOR_INDEX
 from eden_memory.settings import SearchSettings, Settings
 from tests.names import NAMES
-from tests.unit.dedup.dedup_kit import WordEmbedder, embedded
+from tests.unit.formation.dedup.dedup_kit import WordEmbedder, embedded
 
 Row = dict[str, Any]
 KEY = "user:s.a:s.u"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from eden_memory.domain.search.known_then import as_known
 from eden_memory.models.reranking.candidates import Candidate, When
-from tests.unit.dedup.dedup_kit import at
+from tests.unit.formation.dedup.dedup_kit import at
 
 NEWEST = Candidate("f", "user:s.a:s.u", "v4", at(0), at(40), 4, vector=b"v4")
 

@@ -1,1 +1,0 @@
-"""From a window's messages to stated facts and reflections."""

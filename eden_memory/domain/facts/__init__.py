@@ -1,1 +1,0 @@
-"""What new facts mean for what is known."""

@@ -1,0 +1,1 @@
+"""Extraction, dedup, reflections, consolidation; prompts and offline rules."""

@@ -1,0 +1,169 @@
+"""What a decision call is to be shown: new facts, what is near them, and the numbers of both. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import blake2b
+
+from eden_memory.formation.fact_statements import Stated
+from eden_memory.formation.known_facts import KnownFact, Near
+from eden_memory.formation.prompt_material import DecisionMaterial, KnownLine, NewFact
+from eden_memory.memory.scope_matrix import matrix_of, nearest_before
+from eden_memory.schemas.events import Considered
+from eden_memory.scope_limits import STANDARD
+
+NO_TIMES: Mapping[str, datetime] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A new fact as a prompt numbers it: near which known facts, and which earlier new ones behind those."""
+
+    fact_id: str
+    candidates: tuple[int, ...]
+    similarities: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One call: `known` facts are numbered from 1, `new` ones on behind them; `members` are decided together."""
+
+    members: tuple[str, ...]
+    known: tuple[tuple[str, int], ...]
+    """Fact id and version."""
+    new: tuple[Shown, ...]
+
+    def shown(self) -> tuple[str, ...]:
+        """As it is kept beside the answer: members, known facts, new facts with their candidates."""
+        return (
+            *(f"member {name}" for name in self.members),
+            *(f"known {fact_id}@{version}" for fact_id, version in self.known),
+            *(f"new {one.fact_id} {_joined(one)}" for one in self.new),
+        )
+
+    @classmethod
+    def of(cls, shown: Sequence[str]) -> "Plan | None":
+        """Read back; None if it is not one."""
+        try:
+            parts = [one.split(" ", 1) for one in shown]
+            members = tuple(rest for kind, rest in parts if kind == "member")
+            known = [rest.rsplit("@", 1) for kind, rest in parts if kind == "known"]
+            new = tuple(_new(rest) for kind, rest in parts if kind == "new")
+            return cls(members, tuple((fact_id, int(version)) for fact_id, version in known), new)
+        except ValueError:
+            return None
+
+    def digest(self) -> str:
+        """Tells plans of one unit apart."""
+        return blake2b("\n".join(self.shown()).encode(), digest_size=8).hexdigest()
+
+    def material(
+        self, texts: Mapping[str, str], words: int, times: Mapping[str, datetime] = NO_TIMES
+    ) -> DecisionMaterial:
+        """What the prompt is rendered from; `texts` of known and new facts by id, `times` at which they were said."""
+        best = [0.0] * len(self.known)
+        for one in self.new:
+            for number, similarity in zip(one.candidates, one.similarities, strict=True):
+                if number <= len(best):
+                    best[number - 1] = max(best[number - 1], similarity)
+        return DecisionMaterial(
+            known=tuple(
+                KnownLine(texts[fact_id], similarity, times.get(fact_id))
+                for (fact_id, _), similarity in zip(self.known, best, strict=True)
+            ),
+            new=tuple(
+                NewFact(texts[one.fact_id], one.candidates, one.similarities, times.get(one.fact_id))
+                for one in self.new
+            ),
+            words=words,
+        )
+
+    def considered(self, one: Shown) -> tuple[Considered, ...]:
+        """The stored facts that a new one was compared with."""
+        return tuple(
+            Considered(fact_id=self.known[number - 1][0], version=self.known[number - 1][1], similarity=value)
+            for number, value in zip(one.candidates, one.similarities, strict=True)
+            if number <= len(self.known)
+        )
+
+
+def plan(
+    members: Sequence[str],
+    stated: Sequence[Stated],
+    vectors: Sequence[bytes],
+    near: Sequence[Sequence[Near]],
+    least: float,
+    most: int = STANDARD.similar_facts,
+) -> Plan:
+    """Number what is near each statement: `near` of what is known, and the statements before it."""
+    known: dict[str, int] = {}
+    for found in near:
+        for one in found:
+            known.setdefault(one.fact.fact_id, one.fact.version)
+    number = {fact_id: index for index, fact_id in enumerate(known, 1)}
+    earlier = _earlier(stated, vectors, least, most)
+    shown_new = {one.fact_id for one, hits in zip(stated, earlier, strict=True) if hits}
+    shown_new |= {one.fact_id for one, found in zip(stated, near, strict=True) if found}
+    shown_new |= {name for hits in earlier for name, _ in hits}
+    new: list[Shown] = []
+    for one, found, hits in zip(stated, near, earlier, strict=True):
+        if one.fact_id not in shown_new:
+            continue
+        named = [*((near_one.fact.fact_id, near_one.similarity) for near_one in found), *hits]
+        new.append(
+            Shown(one.fact_id, tuple(number[name] for name, _ in named), tuple(value for _, value in named))
+        )
+        number[one.fact_id] = len(known) + len(new)
+    return Plan(tuple(members), tuple(known.items()), tuple(new))
+
+
+def _earlier(
+    stated: Sequence[Stated], vectors: Sequence[bytes], least: float, most: int
+) -> list[list[tuple[str, float]]]:
+    """For each statement the nearest of those before it that say something else."""
+    hash_of = {one.fact_id: one.hash for one in stated}
+    repeats = len(stated) - len(set(hash_of.values()))
+    found = nearest_before(list(hash_of), vectors, most + repeats, least)
+    return [
+        [(name, similarity) for name, similarity in hits if hash_of[name] != one.hash][:most]
+        for one, hits in zip(stated, found, strict=True)
+    ]
+
+
+def merged_near(
+    stored: Sequence[Sequence[Near]],
+    decided: Mapping[str, KnownFact | None],
+    vectors: Sequence[bytes],
+    least: float,
+    most: int = STANDARD.similar_facts,
+) -> list[list[Near]]:
+    """The nearest of what the store holds and of what was decided since, which replaces what is stored of it.
+
+    `decided` is None for facts that are no longer to be found.
+    """
+    usable = {name: one for name, one in decided.items() if one is not None and one.vector is not None}
+    dimensions = len(vectors[0]) // 4 if vectors else 1
+    packed = ((name, one.vector) for name, one in usable.items() if one.vector is not None)
+    hits = matrix_of(packed, dimensions).nearest(vectors, most, least)
+    merged: list[list[Near]] = []
+    for found, fresh in zip(stored, hits, strict=True):
+        here = [one for one in found if one.fact.fact_id not in decided]
+        here += [Near(usable[hit.fact_id], hit.similarity) for hit in fresh]
+        here.sort(key=lambda one: (-one.similarity, one.fact.fact_id))
+        merged.append(here[:most])
+    return merged
+
+
+def _joined(one: Shown) -> str:
+    pairs = zip(one.candidates, one.similarities, strict=True)
+    return ",".join(f"{number}:{similarity!r}" for number, similarity in pairs)
+
+
+def _new(text: str) -> Shown:
+    fact_id, _, joined = text.partition(" ")
+    pairs = [one.split(":") for one in joined.split(",") if one]
+    return Shown(
+        fact_id,
+        tuple(int(number) for number, _ in pairs),
+        tuple(float(similarity) for _, similarity in pairs),
+    )

@@ -1,0 +1,137 @@
+"""Commands on one fact, carried out without a model. Pure."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from eden_memory.formation.fact_decisions import NoVector
+from eden_memory.formation.fact_statements import command_ref
+from eden_memory.formation.known_facts import KnownFact
+from eden_memory.formation.scope_facts import Cause, ScopeFacts, Worded
+from eden_memory.memory.fact_hash import fact_hash
+from eden_memory.schemas.events import FactCommanded
+from eden_memory.schemas.events.facts import By
+from eden_memory.schemas.provenance import Embedding, newest_said
+from eden_memory.stages.stage import Delivery
+
+Carried = Literal["EDIT", "RETIRE", "REEMBED", "UNMERGE", "unknown", "stale", "needless", "other_model"]
+BECAUSE: Mapping[By, str] = {"expiry": "expired", "limit": "limit"}
+"""Why a fact was retired, by who wanted it; for all others: it was asked."""
+
+
+class Commanding:
+    """Carries out one command; what changes is in `facts`, and what is returned says what became of it.
+
+    `unknown`: no such fact, or a retired one; `stale`: it no longer stands at the version that was expected;
+    `needless`: nothing would change; `other_model`: the vector asked for is of a model that is not in use.
+    """
+
+    def __init__(self, facts: ScopeFacts, vectors: Mapping[str, Embedding], model: str) -> None:
+        self._facts, self._vectors, self._model = facts, vectors, model
+
+    def carry_out(self, delivery: Delivery, command: FactCommanded) -> Carried:
+        """One of edit, retire, reembed, unmerge."""
+        assert command.fact_id is not None
+        fact = self._facts.newest(command.fact_id)
+        if fact is None or (fact.retired and command.action != "unmerge"):
+            return "unknown"
+        if command.expected_version not in (None, fact.version):
+            return "stale"
+        said_at = min(command.said_at or command.asked_at, command.asked_at)
+        cause = Cause(
+            delivery, command.asked_at, said_at, command=command_ref(command), reason=command.reason
+        )
+        match command.action:
+            case "retire":
+                return self._retire(cause, fact, command.by)
+            case "reembed":
+                return self._reembed(cause, fact, command)
+            case "unmerge":
+                return self._unmerge(cause, fact, command)
+            case _:
+                return self._edit(cause, fact, command)
+
+    def _retire(self, cause: Cause, fact: KnownFact, by: By) -> Carried:
+        """A duplicate only while an older one says the same: that one takes over what this one rests on."""
+        if by != "duplicate":
+            self._facts.retire(cause, fact, "RETIRE", BECAUSE.get(by, "asked"))
+            return "RETIRE"
+        older = self._facts.with_hash(fact.hash)
+        if older is None or older.fact_id == fact.fact_id:
+            return "needless"
+        self._facts.join(cause, older, fact.sources, fact.expires_at, fact.valid_from)
+        self._facts.retire(cause, fact, "RETIRE", "duplicate", older.fact_id)
+        return "RETIRE"
+
+    def _edit(self, cause: Cause, fact: KnownFact, command: FactCommanded) -> Carried:
+        assert command.text is not None
+        text = " ".join(command.text.split())
+        if text == fact.text and command.expires_at in (None, fact.expires_at):
+            return "needless"
+        text_hash = fact_hash(text)
+        other = self._facts.with_hash(text_hash)
+        if other is not None and other.fact_id != fact.fact_id:
+            self._facts.join(cause, other, fact.sources, command.expires_at or fact.expires_at)
+            self._facts.retire(cause, fact, "EDIT", "duplicate", other.fact_id)
+        else:
+            worded = Worded(text, text_hash, self._vector(text))
+            self._facts.reword(cause, fact, "EDIT", worded, expires_at=command.expires_at)
+        return "EDIT"
+
+    def _reembed(self, cause: Cause, fact: KnownFact, command: FactCommanded) -> Carried:
+        if command.embedding_model != self._model:
+            return "other_model"
+        if fact.embedding_model == self._model:
+            return "needless"
+        self._facts.reword(cause, fact, "REEMBED", Worded(fact.text, fact.hash, self._vector(fact.text)))
+        return "REEMBED"
+
+    def _unmerge(self, cause: Cause, fact: KnownFact, command: FactCommanded) -> Carried:
+        """Its sources without the forgotten ones; the text stays. A fact that loses all is not touched."""
+        if fact.retired_because == "contradicted":
+            return self._restore(cause, fact, command)
+        recorded = self._facts.recorded(fact.fact_id)
+        if recorded is None or len(fact.sources) in (0, len(recorded.sources)):
+            return "needless"
+        self._facts.change(cause, fact, "UNMERGE", sources=fact.sources)
+        return "UNMERGE"
+
+    def _restore(self, cause: Cause, fact: KnownFact, command: FactCommanded) -> Carried:
+        """Undo a contradiction by a forgotten fact: another one contradicts it now, or it holds again."""
+        since = command.said_at or max(fact.said_at, newest_said(fact.sources) or fact.said_at)
+        other = None if command.replaced_by is None else self._facts.newest(command.replaced_by)
+        if other is not None:
+            at = max(other.valid_from, since)
+            self._facts.change(
+                cause, fact, "UNMERGE", valid_from=since, retired_at=at, replaced_by=other.fact_id
+            )
+            return "UNMERGE"
+        same = self._facts.with_hash(fact.hash)
+        if same is not None:
+            self._facts.join(cause, same, fact.sources, fact.expires_at, since)
+            self._facts.change(
+                cause,
+                fact,
+                "UNMERGE",
+                valid_from=since,
+                retired_because="duplicate",
+                replaced_by=same.fact_id,
+            )
+            return "UNMERGE"
+        self._facts.change(
+            cause,
+            fact,
+            "UNMERGE",
+            **Worded(fact.text, fact.hash, self._vector(fact.text)).vector_fields,
+            sources=fact.sources,
+            valid_from=since,
+            retired=False,
+            retired_at=None,
+            retired_because=None,
+            replaced_by=None,
+        )
+        return "UNMERGE"
+
+    def _vector(self, text: str) -> Embedding:
+        if text not in self._vectors:
+            raise NoVector(text)
+        return self._vectors[text]

@@ -1,0 +1,141 @@
+"""What is stated and waits to be decided: statements of proposals, and of commands that add. Pure."""
+
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from eden_memory.forgotten import Marks
+from eden_memory.formation.known_facts import Near
+from eden_memory.memory.fact_hash import fact_hash, fact_id
+from eden_memory.memory.scope_matrix import nearest_before
+from eden_memory.schemas.events import CommandRef, FactCommanded, FactsProposed
+from eden_memory.schemas.provenance import SourceMessage, Statement, newest_said
+from eden_memory.schemas.scopes import Scope
+from eden_memory.stages.stage import Delivery
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """One statement; `fact_id` is the fact's that it becomes if it is added."""
+
+    delivery: Delivery
+    statement: Statement
+    fact_id: str
+    hash: str
+    at: datetime
+    command: CommandRef | None = None
+    expires_at: datetime | None = None
+
+    @property
+    def text(self) -> str:
+        """What is stated."""
+        return self.statement.text
+
+    @property
+    def sources(self) -> tuple[SourceMessage, ...]:
+        """The messages that it rests on."""
+        return self.statement.sources
+
+    @property
+    def said_at(self) -> datetime:
+        """When it was said: of history read in, long before its window closed."""
+        return min(self.statement.said_at or self.at, self.at)
+
+
+def stated_in(deliveries: Iterable[Delivery]) -> list[Stated]:
+    """The statements of proposals in the order in which they were said, then as delivered."""
+    stated = [
+        Stated(
+            delivery=delivery,
+            statement=statement,
+            fact_id=fact_id(proposed.formation_id, proposed.scope.key, statement.number),
+            hash=fact_hash(statement.text),
+            at=proposed.formed_at,
+        )
+        for delivery in deliveries
+        if isinstance(proposed := delivery.event, FactsProposed)
+        for statement in proposed.facts
+    ]
+    return sorted(stated, key=lambda one: one.said_at)
+
+
+def stated_by(delivery: Delivery, command: FactCommanded) -> Stated:
+    """The statement of a command that adds a fact."""
+    assert command.text is not None
+    return Stated(
+        delivery=delivery,
+        statement=Statement(
+            number=1,
+            text=command.text,
+            sources=command.sources,
+            said_at=command.said_at or newest_said(command.sources),
+        ),
+        fact_id=fact_id(command.command_id, command.scope.key, 1),
+        hash=fact_hash(command.text),
+        at=command.asked_at,
+        command=command_ref(command),
+        expires_at=command.expires_at,
+    )
+
+
+def command_ref(command: FactCommanded) -> CommandRef:
+    """The command as a change names it."""
+    return CommandRef(
+        command_id=command.command_id,
+        action=command.action,
+        by=command.by,
+        asked_by=command.asked_by,
+        asked_at=command.asked_at,
+    )
+
+
+def repeatable(stated: Iterable[Stated], known: Container[str]) -> list[Stated]:
+    """The statements to compare: those whose text (hash) is not known, and what is said after one of these."""
+    found: list[Stated] = []
+    for one in stated:
+        if one.hash not in known or any(other.hash != one.hash for other in found):
+            found.append(one)
+    return found
+
+
+def unsettled(
+    stated: Sequence[Stated],
+    vectors: Sequence[bytes],
+    near: Sequence[Sequence[Near]],
+    known: Iterable[str],
+    least: float,
+) -> list[int]:
+    """The places of the statements without repeats: what becomes of the first becomes of them.
+
+    A repeat stays where something near it was said in between, which may contradict the first and not the repeat.
+    `near`: the known facts near each; `known`: texts (hashes) that are known facts' own.
+    """
+    alike = nearest_before([one.fact_id for one in stated], vectors, len(stated), least)
+    place = {one.fact_id: index for index, one in enumerate(stated)}
+    last, found = dict.fromkeys(known, -1), list[int]()
+    for index, (one, hits, facts) in enumerate(zip(stated, alike, near, strict=True)):
+        since = last.get(one.hash)
+        if since is not None:
+            later = (stated[place[name]] for name, _ in hits if place[name] > since)
+            from_then = stated[since].said_at if since >= 0 else one.said_at
+            between = (other for other in facts if from_then < other.fact.valid_from <= one.said_at)
+            if all(other.hash == one.hash for other in later) and not any(between):
+                continue
+        found.append(index)
+        last[one.hash] = index
+    return found
+
+
+def remembered(stated: Sequence[Stated], scope: Scope, marks: Marks) -> list[Stated]:
+    """The statements that do not rest on forgotten messages alone, with the sources that are left."""
+    if not marks:
+        return list(stated)
+    return [_reduced(one, marks) for one in stated if not marks.rests_on_nothing(scope, one.sources, one.at)]
+
+
+def _reduced(one: Stated, marks: Marks) -> Stated:
+    left = marks.left(one.sources)
+    if len(left) == len(one.sources):
+        return one
+    said = {"sources": left, "said_at": newest_said(left)}
+    return replace(one, statement=one.statement.model_copy(update=said))

@@ -1,0 +1,103 @@
+"""A fact as fact-dedup knows it, from the store or from a decision that is not applied yet."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from eden_memory.schemas.events import FactChanged
+from eden_memory.schemas.provenance import SourceMessage
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFact:
+    """One fact in its newest version; `vector` packed float32 (schemas.fields.pack_vector)."""
+
+    fact_id: str
+    version: int
+    scope_key: str
+    text: str
+    hash: str
+    vector: bytes | None
+    embedding_model: str | None
+    sources: tuple[SourceMessage, ...]
+    formed_at: datetime
+    valid_from: datetime
+    said_at: datetime
+    """When what began it was said."""
+    expires_at: datetime | None = None
+    retired: bool = False
+    replaces: str | None = None
+    replaced_by: str | None = None
+    retired_at: datetime | None = None
+    retired_because: str | None = None
+    embedding_call: str | None = None
+    """The call that made the vector, where known."""
+
+    @classmethod
+    def of(cls, event: FactChanged) -> "KnownFact":
+        """As a decision left it."""
+        embedding = event.embedding
+        return cls(
+            fact_id=event.fact_id,
+            version=event.version,
+            scope_key=event.scope.key,
+            text=event.text,
+            hash=event.hash,
+            vector=embedding.vector if embedding else None,
+            embedding_model=embedding.model if embedding else None,
+            sources=event.sources,
+            formed_at=event.formed_at,
+            valid_from=event.valid_from,
+            said_at=event.said_at,
+            expires_at=event.expires_at,
+            retired=event.retired_at is not None,
+            replaces=event.replaces,
+            replaced_by=event.replaced_by,
+            retired_at=event.retired_at,
+            retired_because=event.retired_because,
+            embedding_call=embedding.call_id if embedding else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """A fact found by similarity."""
+
+    fact: KnownFact
+    similarity: float
+    """(1 + cosine) / 2."""
+
+
+class FactSearch(Protocol):
+    """Facts of a scope that are in the store, found by meaning or text; only active ones unless said otherwise."""
+
+    async def nearest(
+        self, scope_key: str, vectors: Sequence[bytes], most: int, least: float
+    ) -> Sequence[Sequence[Near]]:
+        """For each vector the nearest facts of the scope with a similarity of at least `least`, best first."""
+        ...
+
+    async def with_hash(self, scope_key: str, hashes: Iterable[str]) -> Sequence[KnownFact]:
+        """The facts of the scope whose text has one of these hashes."""
+        ...
+
+    async def facts(self, fact_ids: Iterable[str]) -> Mapping[str, KnownFact]:
+        """Facts by id, retired ones included."""
+        ...
+
+
+class Decided(Protocol):
+    """What fact-dedup has decided and the writer may not have applied yet."""
+
+    async def applied(self, scope_key: str) -> int:
+        """The writer's mark: every decision of the scope up to this number is in the store."""
+        ...
+
+    async def beyond(self, scope_key: str, applied: int) -> Sequence[FactChanged]:
+        """The facts of the scope's decisions numbered above `applied`, in order."""
+        ...
+
+    async def given(self, known: Mapping[str, int]) -> Mapping[str, int]:
+        """Of facts with the newest version known, the highest one ever given where that is another, dropped one."""
+        ...

@@ -1,0 +1,48 @@
+"""The language model that is none: rules for plain English, the same answer every time, no network, no cost.
+
+What it forms is much poorer than a real model's: it takes over sentences, understands no context beyond a pronoun,
+and misses whatever its patterns do not know. It reads a prompt's material alone, so that no text in a conversation
+can instruct it.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from eden_memory.formation import prompt_material as material
+from eden_memory.formation.offline.forming import facts, reflections
+from eden_memory.formation.offline.offline_consolidation import consolidate
+from eden_memory.formation.offline.offline_decisions import decide
+from eden_memory.models.question import A, Answered, Asking, Earlier, Prompt
+from eden_memory.schemas.answers import Answer, ConsolidatedText
+from eden_memory.word_limits import cut_at_sentence, words_of
+
+_RULES: dict[type[material.Material], Callable[[Any], Answer]] = {
+    material.FactMaterial: facts,
+    material.ReflectionMaterial: reflections,
+    material.ConsolidationMaterial: consolidate,
+    material.DecisionMaterial: decide,
+}
+
+
+class OfflineModel:
+    """A LanguageModel (eden_memory.ports) of rules; its answers cost nothing, so none is kept."""
+
+    async def earlier(self, unit: str) -> Earlier | None:  # noqa: ARG002 - the port's
+        """Nothing: the same question has the same answer anyway."""
+        return None
+
+    async def ask(
+        self,
+        prompt: Prompt,
+        answer: type[A],
+        asking: Asking,  # noqa: ARG002 - the port's
+        check: Callable[[A], str | None] | None = None,
+    ) -> Answered[A]:
+        """Computed from `prompt.material`; TypeError if that is not what `answer` answers."""
+        value = _RULES[type(prompt.material)](prompt.material)
+        if not isinstance(value, answer):
+            raise TypeError(f"{type(prompt.material).__name__} is not answered by {answer.__name__}")
+        if check and check(value) and isinstance(value, ConsolidatedText):
+            shorter = cut_at_sentence(value.text, words_of(value.text) * 3 // 4)
+            value = value.model_copy(update={"text": shorter})
+        return Answered(value, None)

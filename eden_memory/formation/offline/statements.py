@@ -1,0 +1,185 @@
+"""Reads a conversation: the statements of its users, one clause each, that stand alone as a sentence.
+
+Precision goes before recall: a clause that opens with a pronoun nobody explains, has no subject or verb, speaks of
+`we`, or needs its neighbours is left out.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from eden_memory.formation.offline.alone import commanded, dated, expanded, third_person
+from eden_memory.formation.offline.clauses import clauses, complete
+from eden_memory.formation.offline.sentence_words import (
+    content,
+    dates,
+    names,
+    numbers,
+    pattern,
+    says,
+    sentences,
+)
+from eden_memory.formation.offline.statement_kinds import Kind, kind_of, personal
+from eden_memory.formation.prompt_material import Line
+from eden_memory.formation.transcript import REMOVED
+from eden_memory.word_limits import cut_at_sentence
+
+_INSTEAD = re.compile(r"([\w:.]{1,30}),? (?:not|instead of) ([\w:.]{1,30})|\bends? in (\d{1,20})")
+_ASKED = re.compile(r"^What (?:(would|do) you (like to )?)([a-z]+)(?: here| there| now)?\?$", re.I)
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """Something that a user has said, in the third person; `personal` as kinds.personal has it."""
+
+    kind: Kind
+    text: str
+    messages: tuple[int, ...]
+    personal: int
+
+
+@dataclass(slots=True)
+class _Heard:
+    """Who speaks, whom they name, what pronouns may refer to, what was asked last, and what was said."""
+
+    speakers: frozenset[str]
+    named: frozenset[str]
+    person: str = ""
+    """The only person named last, so that a pronoun can mean nobody else."""
+    pronoun: str = ""
+    """`she` or `he`, once it has stood for `person`."""
+    things: str = ""
+    asker: str = ""
+    question: str = ""
+    said: list[Statement] = field(default_factory=lambda: [])
+
+    def mention(self, text: str, speaker: str) -> None:
+        """Take note of the people that a text names; of several, none can be meant by a pronoun."""
+        opening = re.match(r"([A-Z][\w-]+) [a-z]", text)
+        people = [opening[1]] if opening and opening[1] in self.named else []
+        people = people or list(dict.fromkeys(_people(text, speaker)))
+        if people and people != [self.person]:
+            self.person, self.pronoun = people[0] if len(people) == 1 else "", ""
+
+    def explained(self, clause: str, speaker: str) -> str:
+        """The clause with the person or things that it opens with in place of a pronoun, where that is certain."""
+        found = re.match(r"(She|Her|He|His)\b", clause)
+        pronoun = "she" if found and found[1] in ("She", "Her") else "he"
+        if found and self.person and self.pronoun in ("", pronoun):
+            self.pronoun = pronoun
+            clause = self.person + "'s" * (found[1] in ("Her", "His")) + clause[found.end() :]
+        if self.things.lower().startswith("the "):
+            noun = self.things[4:].removeprefix("new ")
+            clause = re.sub(r"^The (new|old|other) ones\b", lambda m: f"The {m[1]} {noun}", clause)
+        return clause.replace(f"{speaker}'s ", "My ", 1) if clause.startswith(f"{speaker}'s ") else clause
+
+
+def statements(lines: Sequence[Line], words: int) -> list[Statement]:
+    """Return the users' statements in order, each of at most `words` words."""
+    lines = [replace(line, speaker=" ".join(line.speaker.split()) or "User") for line in lines]
+    speakers = frozenset(part for line in lines for part in (line.speaker, *line.speaker.split()))
+    heard = _Heard(speakers, frozenset(name for line in lines for name in names(line.text)) - speakers)
+    for number, line in enumerate(lines, 1):
+        if line.role == "user" and line.text != REMOVED:
+            heard.said += _of_message(number, line, words, heard)
+        if line.role in ("user", "assistant"):
+            _listen(line, heard)
+    return heard.said
+
+
+def _listen(line: Line, heard: _Heard) -> None:
+    last = ""
+    for last in sentences(line.text):
+        for found in pattern("{things}").finditer(last):
+            heard.things = found[0].replace("my ", f"{line.speaker}'s ")
+    if line.role == "assistant":
+        heard.mention(line.text, line.speaker)
+    heard.asker, heard.question = (line.speaker, last) if last.endswith("?") else ("", "")
+
+
+def _people(sentence: str, speaker: str) -> Iterator[str]:
+    for found in pattern("{person}").finditer(sentence):
+        if found[1]:
+            yield f"{speaker}'s {found[2]}"
+        elif content(found[0].split()[0]) and not pattern("^{filler}").match(found[0]):
+            yield found[0]
+
+
+def _of_message(number: int, line: Line, words: int, heard: _Heard) -> Iterator[Statement]:
+    for at, (lead, sentence) in enumerate(_joined(line.text, heard.speakers)):
+        if _corrected(sentence, number, heard):
+            continue
+        answered = sentence if at else _answer(sentence, line, heard)
+        for clause in clauses(answered):
+            text = expanded(heard.explained(clause, line.speaker))
+            kind = kind_of(text, lead, heard.speakers, heard.named)
+            text = commanded(text) if kind == "rule" else text
+            if kind in ("fact", "rule", "way") and complete(text, kind, first=not at):
+                whose = _whose(kind, text, f"{lead}{sentence}")
+                stated = _sentence(text, line)
+                if len(stated.split()) <= words or kind != "fact":
+                    yield Statement(kind, cut_at_sentence(stated, words), (number,), whose)
+            heard.mention(text, line.speaker)
+
+
+def _whose(kind: Kind, clause: str, said: str) -> int:
+    """A rule is for all, whoever states it, unless it tells of somebody's life."""
+    return 2 * says(clause, "personal") if kind == "rule" else personal(clause, said)
+
+
+def _joined(text: str, speakers: frozenset[str]) -> list[tuple[str, str]]:
+    """Leads and sentences; a fragment that only says where or when completes the sentence before it."""
+    said: list[tuple[str, str]] = []
+    for lead, sentence in _said(text, speakers):
+        if said and pattern("^(?:in|at|on|from|with) ").match(sentence) and not says(sentence, "verb"):
+            before = said[-1][1].rstrip(".!")
+            said[-1] = (said[-1][0], f"{before} {sentence[0].lower()}{sentence[1:]}")
+        else:
+            said.append((lead, sentence))
+    return said
+
+
+def _answer(sentence: str, line: Line, heard: _Heard) -> str:
+    """A short answer as a sentence: `What would you like to learn?` `Lofting.` → `I would like to learn lofting.`"""
+    if heard.asker in ("", line.speaker) or says(sentence, "verb"):
+        return sentence
+    rest = sentence[0].lower() + sentence[1:]
+    if asked := _ASKED.match(heard.question):
+        return f"I {'would like to ' if asked[2] else ''}{asked[3]} {rest}"
+    return (
+        f"I spent {rest}" if pattern(r"^(?:{counts}|\d+) {unit} (?:in|at|with|as) ").match(rest) else sentence
+    )
+
+
+def _sentence(clause: str, line: Line) -> str:
+    text = third_person(dated(clause, line.time), line.speaker)
+    return text[0].upper() + text[1:] + ("" if text[-1] in ".!?" else ".")
+
+
+def _corrected(sentence: str, number: int, heard: _Heard) -> bool:
+    """Whether it corrects a value just given; then that statement is put right."""
+    found = _INSTEAD.search(sentence)
+    if not found or not heard.said or number - heard.said[-1].messages[-1] not in (1, 2):
+        return False
+    before, (new, old, ending) = heard.said[-1], found.groups()
+    alike = old and any(of(new) and of(old) for of in (numbers, dates))
+    text = before.text.replace(old, new) if alike else before.text
+    if ending:
+        text = re.sub(r"(\d[\d -]*\d)(?!.*\d)", lambda m: m[1][: -len(ending)] + ending, text)
+    if text != before.text:
+        heard.said[-1] = replace(before, text=text, messages=(*before.messages, number))
+    return text != before.text
+
+
+def _said(text: str, speakers: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """Lead and sentence, without fillers, asides and the name of who is spoken to."""
+    filler = pattern("^(?:{filler}(?:,? (?-i:[A-Z])[a-z]+)?[,.!]+ *|{linking},? )+")
+    short = {name[:length] for name in speakers for length in range(3, len(name) + 1)}
+    for sentence in sentences(text):
+        bare = filler.sub("", pattern(",? ?{aside},?").sub("", sentence))
+        lead = (pattern(r"^[^:\d]*{lead}[^:\d]*: ").match(bare) or [""])[0]
+        bare = bare.removeprefix(lead)
+        name, comma, rest = bare.partition(", ")
+        bare = (rest if comma and name in short else bare).strip()
+        if bare.strip(" .!"):
+            yield lead, bare[0].upper() + bare[1:]

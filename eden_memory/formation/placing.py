@@ -1,0 +1,190 @@
+"""What a model stated becomes memory of a scope, or is left out: everything is checked against what was shown."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from eden_memory.directory.own_sessions import given_to_all, whose
+from eden_memory.forgotten import Marks
+from eden_memory.formation.agent_wide import is_agent_wide
+from eden_memory.formation.demotion import is_personal, names_one_of
+from eden_memory.formation.scope_briefs import of_authors
+from eden_memory.formation.transcript import Transcript
+from eden_memory.schemas.answers import StatedFact, StatedReflection
+from eden_memory.schemas.events.formation import Window
+from eden_memory.schemas.ids import split
+from eden_memory.schemas.provenance import SourceMessage
+from eden_memory.schemas.scopes import Scope, ScopeKind
+from eden_memory.scope_limits import label_of
+from eden_memory.word_limits import fitted
+
+_NOT_TEXT = re.compile(
+    "[\u0000-\u001f\u007f-\u009f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufffe\uffff\U000e0000-\U000e007f]"
+)
+_OPEN_TO_OTHERS: frozenset[ScopeKind] = frozenset({"agent", "group", "shard"})
+_OF_THE_AGENT: frozenset[ScopeKind] = frozenset({"agent", "shard"})
+_VOUCHED = frozenset({"assistant", "system"})
+"""Roles that speak for the agent: no user's words, and no tool's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """One item in its scope."""
+
+    text: str
+    scope: Scope
+    sources: tuple[SourceMessage, ...]
+    whole_window: bool
+    demoted_from: ScopeKind | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What holds for the items of one answer."""
+
+    scopes: tuple[Scope, ...]
+    """Those that the prompt showed."""
+    words: Mapping[str, int]
+    """Of one item, by scope key."""
+    most: Mapping[str, int]
+    """By scope key; scopes without an entry hold any number."""
+    most_together: int | None = None
+    names: tuple[str, ...] = ()
+    """People whose names leave what others see; empty unless the stricter setting is on."""
+
+
+@dataclass(slots=True)
+class Placing:
+    """The items of one answer as they are placed one by one; `counts` says what became of the others."""
+
+    window: Window
+    transcript: Transcript
+    rules: Rules
+    fence: str
+    counts: Counter[str] = field(default_factory=Counter[str])
+    """`beyond` a limit of items, `no_scope`, `personal` (dropped), `demoted`, `shortened`, `empty`,
+    `whole_window`, `forgotten`."""
+
+    def place(self, stated: Sequence[StatedFact] | Sequence[StatedReflection], marks: Marks) -> list[Placed]:
+        """What stands, in order; `marks` are those known once the answer was there."""
+        placed: list[Placed] = []
+        taken: Counter[str] = Counter()
+        for one in stated:
+            item = self._one(one, marks)
+            if item is None:
+                continue
+            if self._full(item.scope, taken):
+                self.counts["beyond"] += 1
+                continue
+            taken[item.scope.key] += 1
+            placed.append(item)
+        self.counts["whole_window"] += sum(item.whole_window for item in placed)
+        self.counts["demoted"] += sum(item.demoted_from is not None for item in placed)
+        return placed
+
+    def _one(self, stated: StatedFact | StatedReflection, marks: Marks) -> Placed | None:
+        named = self._scope(stated.scope)
+        if named is None:
+            self.counts["no_scope"] += 1
+            return None
+        text = self._text(stated.text, self.rules.words[named.key])
+        if not text:
+            self.counts["empty"] += 1
+            return None
+        sources, whole = self.transcript.resting_on(stated.messages)
+        scope = self._placed(named, text, sources, whole=whole)
+        if scope is None:
+            self.counts["personal"] += 1
+            return None
+        if marks.rests_on_nothing(scope, sources, self.window.closed_at):
+            self.counts["forgotten"] += 1
+            return None
+        return Placed(text, scope, sources, whole, named.kind if scope.kind != named.kind else None)
+
+    def _placed(
+        self, named: Scope, text: str, sources: Sequence[SourceMessage], *, whole: bool
+    ) -> Scope | None:
+        """Where an item may go; None: nowhere."""
+        if self._is_anothers(named, text):
+            return self._users(text, sources, whole=whole)
+        if self._is_unvouched(named, sources):
+            return self._home("session")
+        if named.kind != "user" and self._is_for_all(named, text, sources):
+            return named
+        heard = named.kind != "user" and len(self.window.participants) > 1
+        shared = self._home("group") if heard else None
+        return self._users(text, sources, whole=whole) or shared or self._home("session")
+
+    def _users(self, text: str, sources: Sequence[SourceMessage], *, whole: bool) -> Scope | None:
+        """The one user's scope, or that of the one author of it all."""
+        if not of_authors(self.window):
+            return self._home("user")
+        return None if whole else self._authors_own(text, sources)
+
+    def _authors_own(self, text: str, sources: Sequence[SourceMessage]) -> Scope | None:
+        """The scope of the one author of all that it rests on, if it names no other who speaks here."""
+        authors = {one.user_id for one in sources}
+        others = self.transcript.speakers_but(authors)
+        if len(authors) != 1 or names_one_of(text, others):
+            return None
+        return next((one for one in self.rules.scopes if one.kind == "user" and one.user_id in authors), None)
+
+    def _text(self, stated: str, words: int) -> str:
+        """In one line, without what cannot be seen, within the word limit."""
+        text = " ".join(_NOT_TEXT.sub(" ", stated).replace(self.fence, " ").split())
+        short = fitted(text, words)
+        self.counts["shortened"] += short != text
+        return short
+
+    def _scope(self, label: str) -> Scope | None:
+        return next((one for one in self.rules.scopes if label_of(one).split() == label.split()), None)
+
+    def _is_anothers(self, scope: Scope, text: str) -> bool:
+        """Whether others would see what concerns one person alone."""
+        if scope.kind not in _OPEN_TO_OTHERS:
+            return False
+        return is_personal(text) or names_one_of(text, self.rules.names)
+
+    def _is_for_all(self, scope: Scope, text: str, sources: Sequence[SourceMessage]) -> bool:
+        """Whether the agent's users may all see it; what was given to all needs no proof, a group has its own."""
+        if scope.kind not in _OF_THE_AGENT or given_to_all(self.window.session_id):
+            return True
+        names = {*self.transcript.speakers_but(()), *(split(one)[1] for one in self.window.participants)}
+        vouched = scope.kind == "shard" or self._agents_alone(sources)
+        return is_agent_wide(text, names, self.transcript.texts_of(sources), vouched=vouched)
+
+    def _agents_alone(self, sources: Sequence[SourceMessage]) -> bool:
+        """Whether no user's words can be behind it, and no tool's."""
+        heard = self.transcript.roles_of(self.transcript.sources) - _VOUCHED - {"tool"}
+        return not (self.window.participants or heard) and self.transcript.roles_of(sources) <= _VOUCHED
+
+    def _is_unvouched(self, scope: Scope, sources: Sequence[SourceMessage]) -> bool:
+        """Whether others would see what neither the agent nor the system said, where sharing is private.
+
+        With users in the session, its scopes are theirs whatever a message's role. What is added without a
+        user is the operator's.
+        """
+        window = self.window
+        if scope.kind not in _OPEN_TO_OTHERS or window.sharing == "team" or window.participants:
+            return False
+        return whose(window.session_id) is None and not self.transcript.roles_of(sources) <= _VOUCHED
+
+    def _home(self, kind: ScopeKind) -> Scope | None:
+        """The one of this kind; several users have no scope of a user, and facts none of a session."""
+        return next((one for one in self.rules.scopes if one.kind == kind), None)
+
+    def _full(self, scope: Scope, taken: Counter[str]) -> bool:
+        most, together = self.rules.most.get(scope.key), self.rules.most_together
+        return (most is not None and taken[scope.key] >= most) or (
+            together is not None and taken.total() >= together
+        )
+
+
+class ExtractionWatch(Protocol):
+    """Who counts what became of the facts and reflections that models stated."""
+
+    def extracted(self, stage: str, items: int, left: Mapping[str, int]) -> None:
+        """One window: items that stand, the rest by what was done to it (domain.extraction.placing)."""
+        ...

@@ -1,0 +1,35 @@
+"""The installation's secret: made once, atomically, and the same for ever after (eden_memory.formation.fence)."""
+
+import os
+from datetime import UTC, datetime
+from typing import Any
+
+from pymongo import ReturnDocument, WriteConcern
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import DuplicateKeyError
+from pymongo.read_concern import ReadConcern
+
+from eden_memory.names import Names
+
+BYTES = 32
+_ID = "secret"
+
+
+async def installation_secret(database: AsyncDatabase[dict[str, Any]], names: Names) -> bytes:
+    """The secret in `installation`; whoever asks first makes it, acknowledged by a majority.
+
+    Every namespace of an installation reads it from the live one, so that a prompt reads the same in each.
+    """
+    collection = database.get_collection(
+        names["installation"],
+        write_concern=WriteConcern("majority"),
+        read_concern=ReadConcern("majority"),
+    )
+    new = {"secret": os.urandom(BYTES), "made_at": datetime.now(UTC)}
+    try:
+        found = await collection.find_one_and_update(
+            {"_id": _ID}, {"$setOnInsert": new}, upsert=True, return_document=ReturnDocument.AFTER
+        )
+    except DuplicateKeyError:  # another process was making it at the same moment
+        found = await collection.find_one({"_id": _ID})
+    return bytes((found or {})["secret"])

@@ -1,1 +1,0 @@
-"""A stage in a process: lanes, decisions, failures, offsets."""

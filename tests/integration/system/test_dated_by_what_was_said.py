@@ -1,0 +1,113 @@
+"""History that is written late, the newer session first: what was said last holds, at every door."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from eden_memory.errors import Invalid
+from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.schemas.scopes import Scope
+from eden_memory.settings import Settings
+from tests.integration.system.running_system import AGENT, System, fast, stages, system, until
+from tests.model_server.serving import Serving
+
+pytestmark = pytest.mark.servers
+NOW = datetime.now(UTC).replace(microsecond=0)
+MAY, JANUARY = NOW - timedelta(days=2), NOW - timedelta(days=140)
+
+
+async def contradicted(shared: System, user: str, gate: str) -> tuple[str, list[str], list[str]]:
+    """Two sessions are written now: the newer first, then one of months before that says otherwise."""
+    newer, older = await shared.session(user), await shared.session(user)
+    may = await shared.told(
+        newer, user, f"fact user: The code of the {gate} gate is 7776 same-{gate} instead", at=MAY
+    )
+    january = await shared.told(
+        older, user, f"fact user: The code of the {gate} gate is 6687 same-{gate} instead", at=JANUARY
+    )
+    return newer, may, january
+
+
+async def test_what_was_said_last_holds_though_it_was_written_first(shared: System) -> None:
+    session, _, _ = await contradicted(shared, "ida", "garden")
+    assert await shared.facts("ida") == ["The code of the garden gate is 7776 same-garden instead"]
+    context = await shared.shows(session, "ida", "7776", without=["6687"])
+    assert "(2d ago)" in context
+    service = shared.service
+    found = await service.search_facts("the code of the garden gate", session=session, user="ida")
+    assert [(one.content.split()[7], one.said_at, one.valid_from) for one in found] == [("7776", MAY, MAY)]
+    assert found[0].formed_at > MAY
+    then = await service.search_facts(
+        "the code of the garden gate", session=session, user="ida", as_of=MAY - timedelta(days=1)
+    )
+    assert [one.content.split()[7] for one in then] == ["6687"]
+    before = await service.search_facts(
+        "the code of the garden gate", session=session, user="ida", as_of=JANUARY - timedelta(days=1)
+    )
+    assert list(before) == []
+    (older,) = (await service.list_facts(user="ida", active=False)).items
+    assert (older.retired_because, older.replaced_by) == ("contradicted", found[0].fact_id)
+    assert (older.said_at, older.retired_at) == (JANUARY, MAY)
+    history = await service.history(older.fact_id, user="ida")
+    assert [(one.version, one.valid_from) for one in history.versions] == [(1, JANUARY)]
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+async def test_the_older_one_is_taken_up_again_when_the_newer_one_is_forgotten(
+    shared: System, newest_first: bool
+) -> None:
+    user = "jon" if newest_first else "kim"
+    first, second = (MAY, JANUARY) if newest_first else (JANUARY, MAY)
+    session = await shared.session(user)
+    said = {first: "7776" if newest_first else "6687", second: "6687" if newest_first else "7776"}
+    names = {
+        moment: await shared.told(
+            session,
+            user,
+            f"fact user: The code of the {user} gate is {code} same-{user} instead",
+            at=moment,
+        )
+        for moment, code in said.items()
+    }
+    assert await shared.facts(user) == [f"The code of the {user} gate is 7776 same-{user} instead"]
+    await shared.forget("message", names[MAY][0])
+
+    async def again() -> bool:
+        return await shared.facts(user) == [f"The code of the {user} gate is 6687 same-{user} instead"]
+
+    await until(again, "the older fact holds again")
+    key = Scope.of_user(encode_id(AGENT), encode_id(user)).key
+    (row,) = await shared.memory("facts").find({"scope_key": key, "active": True}).to_list()
+    assert row["valid_from"].replace(tzinfo=UTC) == JANUARY
+    assert row["replaced_by"] is None
+
+
+async def test_a_text_is_added_with_the_time_at_which_it_was_said(shared: System) -> None:
+    added = await shared.service.add("fact user: Lea moved to Turin.", user="lea", at=JANUARY)
+
+    async def stored() -> bool:
+        return await shared.facts("lea") == ["Lea moved to Turin."]
+
+    await until(stored, "the added fact is stored")
+    (fact,) = (await shared.service.list_facts(user="lea")).items
+    assert (fact.said_at, fact.valid_from, added.session) == (JANUARY, JANUARY, fact.sources[0].session_id)
+    with pytest.raises(Invalid, match="in the future"):
+        await shared.service.add("Lea lives on Mars.", user="lea", at=NOW + timedelta(days=400))
+    with pytest.raises(Invalid, match="no time"):
+        await shared.service.add("Lea lives on Mars.", user="lea", at="some day")
+
+
+async def test_history_that_is_read_in_overrules_nothing_that_is_said_while_it_is_read(
+    settings: Settings, shared_models: Serving
+) -> None:
+    async with system(fast(settings, shared_models), shared_models, run=False) as running:
+        stored, live = await running.session("ned"), await running.session("ned")
+        text = "fact user: The code of the yard gate is {} same-yard instead"
+        history = await running.write(stored, "ned", text.format("6687"), at=JANUARY)
+        async with stages(running.settings):
+            await running.told(live, "ned", text.format("7776"))
+            await running.form(stored)
+            await running.formed(history, 1)
+            assert await running.facts("ned") == ["The code of the yard gate is 7776 same-yard instead"]
+            (older,) = (await running.service.list_facts(user="ned", active=False)).items
+            assert (older.said_at, older.valid_from) == (JANUARY, JANUARY)

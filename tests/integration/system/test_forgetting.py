@@ -1,0 +1,229 @@
+"""Forgetting end to end: what rested on it alone is gone from memory, contexts and topics; all else stays."""
+
+from datetime import UTC
+
+import pytest
+
+from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.schemas.scopes import Scope
+from tests.integration.system.running_system import AGENT, System, until
+
+pytestmark = pytest.mark.servers
+TOPICS = ("memory.facts", "memory.reflections", "memory.consolidations")
+
+
+def user_key(user: str) -> str:
+    return Scope.of_user(encode_id(AGENT), encode_id(user)).key
+
+
+async def standing(shared: System, topic: str) -> dict[str, str]:
+    """The text of each record that compaction would leave, by key."""
+    last = {one.key: one for one in await shared.records(topic)}
+    return {key: one.value.decode() for key, one in last.items() if one.value is not None}
+
+
+async def left_in_topics(shared: System, text: str) -> list[str]:
+    """The keys of the records that would still hold a text after compaction."""
+    found = [await standing(shared, one) for one in (*TOPICS, "chat.messages")]
+    return [key for records in found for key, value in records.items() if text in value]
+
+
+async def gone(shared: System, text: str) -> None:
+    """Until a text is in no collection of memory, and in no record that compaction leaves."""
+
+    async def nowhere() -> bool:
+        places = ("facts", "reflections", "consolidated", "blobs", "snapshots", "contexts")
+        held = [name for name in places if await holds(shared, name, text)]
+        return not held and not await left_in_topics(shared, text)
+
+    await until(nowhere, f"{text!r} is nowhere")
+
+
+async def holds(shared: System, collection: str, text: str) -> bool:
+    return any([text in str(row) async for row in shared.memory(collection).find()])
+
+
+async def test_a_message_deleted_in_the_application_takes_its_memory_along(shared: System) -> None:
+    session = await shared.session("fay")
+    names = await shared.told(
+        session,
+        "fay",
+        "fact user: Fay owns the yacht Osprey.",
+        "note user: Fay hates cilantro.",
+        "fact user: Fay lives in Lund.",
+    )
+    await shared.shows(session, "fay", "Osprey", "cilantro", "Lund")
+    await shared.source["messages"].delete_many({"_id": {"$in": names[:2]}})
+    await shared.shows(session, "fay", "Lund", without=["Osprey", "cilantro"])
+    await gone(shared, "Osprey")
+    await gone(shared, "cilantro")
+    assert await shared.facts("fay") == ["Fay lives in Lund."]
+    searched = ["Fay owns the yacht Osprey", "Fay lives in Lund"]
+    found = await shared.service.search_facts(searched, session=session, user="fay")
+    assert [one.content for one in found] == ["Fay lives in Lund."]
+
+
+async def test_a_fact_with_another_source_stays(shared: System) -> None:
+    first, second = await shared.session("gus"), await shared.session("gus")
+    (one,) = await shared.told(first, "gus", "fact user: Gus sails the sloop Kestrel same-sloop")
+    (two,) = await shared.write(second, "gus", "fact user: The sloop Kestrel is what Gus sails same-sloop")
+    await shared.form(second)
+    await shared.formed([two], 1)
+    await shared.forget("message", one)
+
+    async def forgotten() -> bool:
+        row = await shared.memory("messages").find_one({"_id": encode_id(one)})
+        return row is not None and row["deleted"]
+
+    await until(forgotten, "the message is forgotten")
+    await until_quiet(shared)
+    (fact,) = await shared.facts("gus")
+    assert "Kestrel" in fact
+    await shared.forget("message", two)
+    await gone(shared, "Kestrel")
+
+
+async def until_quiet(shared: System) -> None:
+    """Until forgetting has decided on everything that there is to forget."""
+
+    async def decided() -> bool:
+        asked = {one.headers["ce_id"] for one in await shared.records("memory.forgotten")}
+        rows = await shared.memory("outcomes").find({"stage": "forgetting"}, {"members": 1}).to_list()
+        done = {member.removeprefix("forgetting:") for row in rows for member in row["members"]}
+        return asked <= done
+
+    await until(decided, "all that is to be forgotten was decided on")
+
+
+async def test_a_blob_that_absorbed_it_is_withdrawn_and_made_anew_from_the_rest(shared: System) -> None:
+    session = await shared.session("hal")
+    said = [f"note user: Hal likes thing-{n}." for n in range(3)]
+    (secret, *_) = await shared.told(session, "hal", "note user: Hal fears spiders.", *said)
+    await shared.shows(session, "hal", "<Consolidated>", "spiders", "thing-2")
+    more = [f"note user: Hal reads book-{n}." for n in range(4)]
+    await shared.session("hal", id="hal-later")
+    await shared.told("hal-later", "hal", *more)
+    key = user_key("hal")
+    before = await shared.snapshot(key)
+    assert before["blob_version"] >= 1
+    await shared.forget("message", secret)
+    await shared.shows("hal-later", "hal", "thing-0", "thing-2", "book-3", without=["spiders"])
+    await gone(shared, "spiders")
+
+    async def anew() -> bool:
+        found = await shared.snapshot(key)
+        return found["blob_version"] > before["highest_blob_version"] and not found["buffer"]
+
+    await until(anew, "consolidated at once from the rest")
+    blob = (await shared.snapshot(key))["blob"]
+    assert all(f"thing-{n}" in blob for n in range(3))
+    assert "book-0" in blob
+    stale = await shared.memory("blobs").find({"scope_key": key, "gone": True}).to_list()
+    assert [one["version"] for one in stale] == list(range(1, before["highest_blob_version"] + 1))
+    await until_quiet(shared)
+    assert (await shared.snapshot(key))["blob"] == blob
+
+
+async def test_a_forgotten_session_leaves_nothing_and_others_are_untouched(shared: System) -> None:
+    session, other = await shared.session("ida"), await shared.session("ida")
+    await shared.told(
+        session,
+        "ida",
+        "fact user: Ida banks at Brindle.",
+        "note session: The talk is about Brindle.",
+        "note user: Ida trusts Brindle.",
+    )
+    await shared.told(other, "ida", "fact user: Ida rows at Skye.", "note session: The talk is about Skye.")
+    (waiting,) = await shared.write(session, "ida", "Brindle is not formed yet.")
+    await until(lambda: held(shared, waiting), "it waits")
+    await shared.forget("session", session)
+    await gone(shared, "Brindle")
+    await shared.shows(other, "ida", "Ida rows at Skye.", "about Skye", without=["Brindle"])
+    assert len([one for one in (await standing(shared, "chat.messages")).values() if "Skye" in one]) == 2
+    assert not await holds(shared, "messages", "Brindle")
+    assert not await holds(shared, "windows", "Brindle")
+    marks = await shared.memory("forgotten").find({"kind": "message"}).to_list()
+    assert encode_id(waiting) not in {one["target"] for one in marks}, "its tombstone is no new deletion"
+    await after_this_second(shared)
+    await shared.told(session, "ida", "fact user: Ida skates at Umea.")
+    await shared.shows(session, "ida", "Ida skates at Umea.")
+
+
+async def after_this_second(shared: System) -> None:
+    """Until the server counts another second: records carry whole ones, and all of one is forgotten together."""
+    (mark,) = await shared.memory("forgotten").find({"reach": "created_up_to"}).sort("until", -1).to_list(1)
+
+    async def passed() -> bool:
+        now = (await shared.database.command("hello"))["localTime"]
+        return now.replace(microsecond=0, tzinfo=UTC) > mark["until"]
+
+    await until(passed, "the second is over")
+
+
+async def held(shared: System, message: str) -> bool:
+    return await shared.memory("messages").find_one({"_id": encode_id(message)}) is not None
+
+
+async def test_a_forgotten_user_leaves_nothing_and_others_are_untouched(shared: System) -> None:
+    session, other = await shared.session("jon"), await shared.session("kim")
+    await shared.told(
+        session,
+        "jon",
+        "fact user: Jon is from Pskov.",
+        "note agent: The office in Pskov serves tea.",
+        "hello",
+    )
+    await shared.told(other, "kim", "fact user: Kim is from Turku.")
+    await shared.shows(other, "kim", "Pskov serves tea", "Kim is from Turku.")
+    await shared.forget("user", "jon")
+    await gone(shared, "Pskov")
+    await shared.shows(other, "kim", "Kim is from Turku.", without=["Pskov"])
+    assert not await holds(shared, "messages", "Pskov")
+    await after_this_second(shared)
+    await shared.told(session, "jon", "fact user: Jon moved to Oslo.")
+    assert await shared.facts("jon") == ["Jon moved to Oslo."]
+
+
+async def test_a_fact_is_forgotten_by_its_id(shared: System) -> None:
+    session = await shared.session("lea")
+    await shared.told(session, "lea", "fact user: Lea drives a Volvo.", "note user: Lea is brisk.")
+    row = await shared.memory("facts").find_one({"user_id": encode_id("lea")})
+    assert row is not None
+    await shared.forget("fact", row["_id"])
+    await shared.shows(session, "lea", "brisk", without=["Volvo"])
+
+    async def erased() -> bool:
+        return not any("Volvo" in one for one in (await standing(shared, "memory.facts")).values())
+
+    await until(erased, "its records are tombstoned")
+
+
+async def test_what_is_formed_of_a_message_forgotten_meanwhile_is_dropped(shared: System) -> None:
+    session = await shared.session("max")
+    shared.models.change(held=True)
+    try:
+        names = await shared.write(
+            session, "max", "fact user: Max hid gold.", "note user: Max is rich.", "fact user: Max is 40."
+        )
+        await shared.form(session)
+        asked = shared.models.tally.calls["facts"]
+        await until(lambda: in_flight(shared, asked), "a question is on its way")
+        await shared.forget("message", names[0])
+        await shared.source["messages"].delete_one({"_id": names[1]})
+        await until(lambda: marked(shared, names[:2]), "both are marked")
+    finally:
+        shared.models.change(held=False)
+    await shared.shows(session, "max", "Max is 40.", without=["gold", "rich"])
+    await until_quiet(shared)
+    await gone(shared, "hid gold")
+    await gone(shared, "Max is rich")
+    assert not await holds(shared, "windows", "hid gold")
+
+
+async def in_flight(shared: System, before: int) -> bool:
+    return shared.models.tally.running > 0 and shared.models.tally.calls["facts"] >= before
+
+
+async def marked(shared: System, messages: list[str]) -> bool:
+    wanted = {"kind": "message", "target": {"$in": [encode_id(one) for one in messages]}}
+    return await shared.memory("forgotten").count_documents(wanted) == len(messages)

@@ -1,0 +1,75 @@
+"""Settings that change what happens: deletions that are kept, another model of vectors."""
+
+import pytest
+
+from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.schemas.scopes import Scope
+from eden_memory.settings import Settings
+from tests.integration.system.commands import eden
+from tests.integration.system.running_system import AGENT, fast, stages, system, until
+from tests.model_server.serving import Serving
+
+pytestmark = pytest.mark.servers
+
+
+async def test_a_deleted_message_is_remembered_where_deletions_are_kept(
+    settings: Settings, shared_models: Serving
+) -> None:
+    keeping = fast(settings, shared_models, messages={"on_delete": "keep"})
+    async with system(keeping, shared_models) as running:
+        session = await running.session("vic")
+        (name,) = await running.told(session, "vic", "fact user: Vic owns a mill.")
+        await running.source["messages"].delete_one({"_id": name})
+
+        async def noted() -> bool:
+            row = await running.memory("messages").find_one({"_id": encode_id(name)})
+            return row is not None and row["deleted"]
+
+        await until(noted, "the deletion is noted")
+        assert await running.facts("vic") == ["Vic owns a mill."]
+        assert await running.records("memory.forgotten") == []
+
+
+async def test_facts_get_vectors_of_another_model_and_are_found_by_them(
+    settings: Settings, shared_models: Serving
+) -> None:
+    first = fast(settings, shared_models)
+    other = fast(settings, shared_models, models={"embeddings": "other-model"})
+    async with system(first, shared_models, run=False) as running:
+        async with stages(first):
+            session = await running.session("wes")
+            await running.told(
+                session, "wes", "fact user: Wes digs wells.", "fact user: Wes met Ida in Rome."
+            )
+        assert "asked for 2 of 2 facts" in await eden(other, "reembed", "--no-wait")
+        async with stages(other):
+            await eden(other, "reembed", "--wait")
+            rows = await running.memory("facts").find().to_list()
+            assert {(row["embedding_model"], row["version"], row["decision"]) for row in rows} == {
+                ("other-model", 2, rows[0]["decision"])
+            }
+            assert await running.facts("wes") == ["Wes digs wells.", "Wes met Ida in Rome."]
+            again = await eden(other, "reembed")
+            assert "every active fact has a vector of other-model" in again.replace("\n", " ")
+
+
+async def test_limits_of_scopes_are_those_of_the_settings(settings: Settings, shared_models: Serving) -> None:
+    limited = fast(
+        settings,
+        shared_models,
+        limits={"user_threshold": 2, "user_most": 2, "facts": 50, "fact_words": 3},
+        memory={"context_facts": 60, "dedup": False},
+    )
+    async with system(limited, shared_models) as running:
+        session = await running.session("yan")
+        await running.told(session, "yan", "note user: Yan likes tea.", "note user: Yan likes oats.")
+        key = Scope.of_user(encode_id(AGENT), encode_id("yan")).key
+
+        async def consolidated() -> bool:
+            return (await running.snapshot(key)).get("blob_version") == 1
+
+        await until(consolidated, "two reflections are enough to consolidate")
+        texts = [f"fact user: Yan owns lot{number} somewhere in the hills." for number in range(45)]
+        await running.told(session, "yan", *texts)
+        await running.shows(session, "yan", *(f"Yan owns lot{number}" for number in range(45)))
+        assert "hills" not in await running.context(session, "yan")

@@ -1,0 +1,74 @@
+"""The last messages of a session, fewer than make a window, become memory when the session has been quiet."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.settings import Settings
+from tests.integration.system.commands import eden
+from tests.integration.system.running_system import System, fast, stages, system, until
+from tests.model_server.serving import Serving
+
+pytestmark = pytest.mark.servers
+LONG_AGO = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(days=90)
+
+
+async def closed(at: System, session: str) -> list[tuple[str, list[str]]]:
+    rows = await at.memory("windows").find({"session_id": encode_id(session)}).sort("seq").to_list()
+    return [(row["closed"]["because"], [one["message_id"] for one in row["messages"]]) for row in rows]
+
+
+async def test_a_rest_read_in_forms_by_itself_and_what_is_written_months_later_waits_apart(
+    settings: Settings, shared_models: Serving
+) -> None:
+    mine = fast(settings, shared_models)
+    async with system(mine, shared_models, run=False) as at:
+        left = await at.session("ana")
+        names = await at.write(left, "ana", "fact user: Ana's boat is called Gaivota.", at=LONG_AGO)
+        resumed = await at.session("rui")
+        old = await at.write(resumed, "rui", "fact user: Rui moors at pier nine.", "thanks", at=LONG_AGO)
+        new = await at.write(resumed, "rui", "fact user: Rui has sold his mooring.")
+        async with stages(mine):
+            await at.formed([*names, *old], 2)
+            assert await closed(at, left) == [("stale", [encode_id(one) for one in names])]
+            assert await closed(at, resumed) == [("stale", [encode_id(one) for one in old])]
+            waiting = await at.memory("messages").find({"formation_id": None}).to_list()
+            assert [row["_id"] for row in waiting] == [encode_id(one) for one in new]
+            said = await eden(mine, "status")
+    assert (
+        "waiting to be formed: 1 message in 1 session of fewer than 4 messages: they form 24 hours after"
+        in said
+    )
+
+
+async def test_a_single_message_becomes_memory_when_the_session_stays_quiet(
+    settings: Settings, shared_models: Serving
+) -> None:
+    mine = fast(settings, shared_models, windows={"stale_hours": 2 / 3_600})
+    async with system(mine, shared_models) as at:
+        session = await at.session("eve")
+        names = await at.write(session, "eve", "fact user: Eve keeps two goats.")
+        await until(lambda: _is_closed(at, session), "the window closes, though nobody asks")
+        await at.formed(names, 1)
+        assert await closed(at, session) == [("stale", [encode_id(one) for one in names])]
+
+
+async def test_status_says_what_closes_a_window_that_has_enough(
+    settings: Settings, shared_models: Serving
+) -> None:
+    mine = fast(settings, shared_models)
+    async with system(mine, shared_models) as at:
+        await at.write(await at.session("bob"), "bob", *(f"message {number}" for number in range(5)))
+
+        async def all_wait() -> bool:
+            return await at.memory("messages").count_documents({"place": {"$gt": 0}}) == 5
+
+        await until(all_wait, "formation-trigger has stored the messages")
+        said = await eden(mine, "status")
+    assert "5 messages in 1 session: they form at 45 messages or 1,500 weighted tokens" in said
+    assert "or 10 minutes after its last one (" in said
+
+
+async def _is_closed(at: System, session: str) -> bool:
+    return bool(await closed(at, session))

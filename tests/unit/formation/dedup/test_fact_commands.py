@@ -1,0 +1,157 @@
+"""Commands on facts: carried out without a model, in order with proposals."""
+
+from typing import Any
+
+import pytest
+
+from eden_memory.forgotten import Mark
+from eden_memory.schemas.events import FactChanged
+from tests.unit.formation.dedup.dedup_kit import ANA, Bench, at, command, embedded, proposal, source
+
+LYON = "Ana lives in Lyon"
+DOG = "The dog of Ben is called Rex"
+
+
+async def one_fact(kit: Bench, text: str = LYON) -> FactChanged:
+    (fact,) = await kit.decide(proposal("one", text))
+    kit.memory.apply()
+    return fact
+
+
+async def test_an_added_text_becomes_a_fact() -> None:
+    kit = Bench()
+    (fact,) = await kit.decide(command("c", "add", text=LYON, sources=(source("m"),), expires_at=at(60)))
+    assert (fact.text, fact.decision, fact.expires_at) == (LYON, "ADD", at(60))
+    assert fact.statement
+    assert fact.statement.sources == fact.sources == (source("m"),)
+    assert fact.command
+    assert (fact.command.command_id, fact.command.by) == ("s.c", "person")
+
+
+async def test_an_added_text_that_is_known_changes_nothing_or_adds_its_sources() -> None:
+    kit = Bench()
+    fact = await one_fact(kit)
+    assert await kit.decide(command("c", "add", text="ana lives in lyon!")) == []
+    (joined,) = await kit.decide(command("d", "add", text=LYON, sources=(source("m"),)))
+    assert (joined.fact_id, joined.version, len(joined.sources)) == (fact.fact_id, 2, 2)
+
+
+async def test_an_edited_fact_says_something_else_from_then_on() -> None:
+    kit = Bench()
+    fact = await one_fact(kit)
+    (event,) = await kit.decide(command("c", "edit", fact_id=fact.fact_id, text=DOG, minutes=5))
+    assert (event.text, event.version, event.decision, event.reason) == (DOG, 2, "EDIT", "as asked")
+    assert event.embedding == embedded(DOG)
+    assert (event.statement, event.sources, event.valid_from) == (None, fact.sources, at(5))
+    assert await kit.decide(command("d", "edit", fact_id=fact.fact_id, text=DOG)) == []
+    (again,) = await kit.decide(proposal("two", DOG))
+    assert (again.fact_id, again.version) == (fact.fact_id, 3)
+
+
+async def test_a_fact_edited_to_what_is_known_already_ends_as_its_duplicate() -> None:
+    kit = Bench()
+    fact = await one_fact(kit)
+    (other,) = await kit.decide(proposal("two", DOG))
+    joined, retired = await kit.decide(command("c", "edit", fact_id=fact.fact_id, text=f"{DOG}."))
+    assert (joined.fact_id, len(joined.sources)) == (other.fact_id, 2)
+    assert (retired.fact_id, retired.retired_because, retired.replaced_by) == (
+        fact.fact_id,
+        "duplicate",
+        other.fact_id,
+    )
+    assert kit.memory.texts() == [DOG]
+
+
+@pytest.mark.parametrize(
+    ("by", "because"),
+    [("person", "asked"), ("expiry", "expired"), ("limit", "limit")],
+)
+async def test_a_retired_fact_says_why(by: str, because: str) -> None:
+    kit = Bench()
+    fact = await one_fact(kit)
+    (event,) = await kit.decide(command("c", "retire", fact_id=fact.fact_id, by=by, minutes=5))
+    assert (event.retired_because, event.retired_at, event.embedding) == (because, at(5), None)
+    assert (event.text, event.decision, event.version) == (LYON, "RETIRE", 2)
+    assert await kit.decide(command("d", "retire", fact_id=fact.fact_id)) == []
+    (new,) = await kit.decide(proposal("two", LYON))
+    assert new.fact_id != fact.fact_id, "what was retired may be stated anew"
+
+
+async def test_a_fact_is_given_a_vector_of_the_model_in_use_and_of_no_other() -> None:
+    kit = Bench()
+    fact = await one_fact(kit)
+    kit.embedder.model = "better"
+    ask: dict[str, Any] = {"fact_id": fact.fact_id, "embedding_model": "better", "by": "model_change"}
+    third: dict[str, Any] = ask | {"embedding_model": "third"}
+    assert await kit.decide(command("c", "reembed", **third)) == []
+    (event,) = await kit.decide(command("d", "reembed", **ask))
+    assert event.embedding == embedded(LYON, "better")
+    assert (event.text, event.hash, event.decision) == (LYON, fact.hash, "REEMBED")
+    assert await kit.decide(command("e", "reembed", **ask)) == []
+    assert kit.counts == {"ADD": 1, "other_model": 1, "REEMBED": 1, "needless": 1}
+
+
+async def test_a_command_for_another_version_is_not_carried_out() -> None:
+    kit = Bench()
+    fact = await one_fact(kit)
+    name = fact.fact_id
+    assert await kit.decide(command("c", "edit", text=DOG, fact_id=name, expected_version=2)) == []
+    assert await kit.decide(command("d", "retire", fact_id="unknown", expected_version=2)) == []
+    assert kit.counts == {"ADD": 1, "stale": 1, "unknown": 1}
+    (event,) = await kit.decide(command("e", "edit", text=DOG, fact_id=name, expected_version=1))
+    assert event.version == 2
+
+
+async def test_a_command_reaches_no_fact_of_another_scope() -> None:
+    kit = Bench()
+    fact = await one_fact(kit)
+    ben = ANA.of_user("s.agent", "s.ben")
+    assert await kit.decide(command("c", "retire", fact_id=fact.fact_id, scope=ben)) == []
+    assert kit.memory.texts() == [LYON]
+
+
+@pytest.mark.parametrize("retired", [False, True])
+async def test_unmerging_takes_off_forgotten_sources_and_leaves_the_rest(retired: bool) -> None:
+    kit = Bench()
+    (fact,) = await kit.decide(proposal("one", (LYON, ["a", "b"])))
+    if retired:
+        await kit.decide(command("r", "retire", fact_id=fact.fact_id, minutes=2))
+    assert await kit.decide(command("c", "unmerge", fact_id=fact.fact_id)) == [], "nothing is forgotten"
+    kit.memory.forgotten.append(Mark("message", "s.a", "for_ever"))
+    (event,) = await kit.decide(command("d", "unmerge", fact_id=fact.fact_id, minutes=5))
+    assert ([one.message_id for one in event.sources], event.text, event.decision) == (
+        ["s.b"],
+        LYON,
+        "UNMERGE",
+    )
+    assert (event.retired_at, event.embedding is None) == ((at(2), True) if retired else (None, False))
+    kit.memory.forgotten.append(Mark("message", "s.b", "for_ever"))
+    assert await kit.decide(command("e", "unmerge", fact_id=fact.fact_id)) == [], (
+        "forgetting removes it whole"
+    )
+
+
+@pytest.mark.parametrize("applied", [None, 0], ids=["in the store", "decided only"])
+async def test_the_younger_of_two_equal_facts_ends_and_leaves_its_sources_to_the_older(
+    applied: int | None,
+) -> None:
+    kit = Bench()
+    older = await one_fact(kit)
+    (event,) = await kit.decide(proposal("two", DOG))
+    younger = event.model_copy(update={"text": LYON, "hash": older.hash, "formed_at": at(9)})
+    kit.memory.decisions[ANA.key][-1] = [younger]
+    kit.memory.apply(to=applied)
+    ask: dict[str, Any] = {"fact_id": younger.fact_id, "by": "duplicate"}
+    joined, retired = await kit.decide(command("c", "retire", **ask))
+    assert (joined.fact_id, len(joined.sources)) == (older.fact_id, 2)
+    assert (retired.fact_id, retired.retired_because) == (younger.fact_id, "duplicate")
+    assert retired.replaced_by == older.fact_id
+    assert kit.memory.texts() == [LYON]
+
+
+async def test_a_fact_is_no_duplicate_of_one_that_has_ended_meanwhile() -> None:
+    kit = Bench()
+    fact = await one_fact(kit)
+    assert await kit.decide(command("c", "retire", fact_id=fact.fact_id, by="duplicate")) == []
+    assert kit.memory.texts() == [LYON]
+    assert kit.counts["needless"] == 1

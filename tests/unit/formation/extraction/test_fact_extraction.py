@@ -1,0 +1,248 @@
+"""fact-extraction: one answer becomes facts of the scopes that were shown, each resting on messages shown."""
+
+import pytest
+
+from eden_memory.failures import PermanentError
+from eden_memory.forgotten import Mark
+from eden_memory.formation.fact_proposals import proposals_of
+from eden_memory.formation.prompt_material import FactMaterial
+from eden_memory.schemas.answers import ExtractedFacts
+from eden_memory.schemas.documents import Stream
+from eden_memory.schemas.events import FactsExtracted, decode
+from eden_memory.scope_limits import STANDARD
+from tests.unit.formation.extraction.windows import (
+    AGENT,
+    AGENT_SCOPE,
+    FORMATION,
+    GROUP_SCOPE,
+    MARA,
+    NOON,
+    SESSION,
+    SESSION_SCOPE,
+    TOM,
+    USER_SCOPE,
+    Bench,
+    ScriptedModel,
+    Talk,
+    fact,
+    said,
+    stating,
+    talk,
+    texts,
+)
+
+
+async def test_facts_go_to_their_scopes_with_the_messages_that_they_rest_on() -> None:
+    model = stating(fact("The yard has two cranes.", "group", 2, 1), fact("Mara's boat is Tern.", "user", 3))
+    extracted, proposed = await Bench(talk("a", "b", "c"), model).facts()
+    assert extracted.outcome == "extracted"
+    assert [(one.number, one.scope.key) for one in extracted.facts] == [
+        (1, GROUP_SCOPE.key),
+        (2, USER_SCOPE.key),
+    ]
+    assert [one.message_id for one in extracted.facts[0].sources] == ["s.m1", "s.m2"]
+    source = extracted.facts[1].sources[0]
+    stored = said(3, "c")
+    assert (source.session_id, source.user_id, source.time) == (SESSION, MARA, stored.time)
+    assert source.version == stored.version
+    assert texts(proposed) == {
+        GROUP_SCOPE.key: ["The yard has two cranes."],
+        USER_SCOPE.key: ["Mara's boat is Tern."],
+    }
+    assert {one.formed_at for one in proposed} == {extracted.window.closed_at}
+    assert extracted.call is not None
+    assert extracted.call.items == 2
+
+
+async def test_the_record_of_what_was_found_gives_the_same_proposals_again() -> None:
+    found = (
+        fact("The yard has two cranes.", "group", 2, 1),
+        fact("Mara's boat is Tern.", "user", 3),
+        fact("Mara sails to Riga.", "user", 1),
+    )
+    extracted, proposed = await Bench(talk("a", "b", "c"), stating(*found)).facts()
+    recorded = decode(extracted.NAME, extracted.VERSION, extracted.json_bytes())
+    assert isinstance(recorded, FactsExtracted)
+    again = proposals_of(recorded)
+    assert len(again) == 2
+    assert [one.json_bytes() for one in again] == [one.json_bytes() for one in proposed]
+
+
+async def test_a_window_without_messages_asks_nothing_and_still_says_that_it_is_empty() -> None:
+    model = stating(fact("x"))
+    extracted, proposed = await Bench(talk(because="ended"), model).facts()
+    assert (extracted.outcome, proposed, model.prompts) == ("empty", [], [])
+
+
+async def test_an_answer_without_facts_is_empty_and_keeps_its_call() -> None:
+    extracted, proposed = await Bench(talk("a"), stating()).facts()
+    assert (extracted.outcome, extracted.facts, proposed) == ("empty", (), [])
+    assert extracted.call is not None
+
+
+async def test_a_session_that_may_form_nothing_but_its_own_memory_asks_for_no_facts() -> None:
+    model = stating(fact("x", "session"))
+    extracted, _ = await Bench(talk("a", scopes=(SESSION_SCOPE,)), model).facts()
+    assert (extracted.outcome, model.prompts) == ("empty", [])
+
+
+async def test_what_names_no_message_shown_rests_on_the_whole_window() -> None:
+    bench = Bench(talk("a", "b"), stating(fact("x is y", "user", 0, 3, -1), fact("z is y", "user", 2, 9)))
+    extracted, _ = await bench.facts()
+    first, second = extracted.facts
+    assert (first.whole_window, [one.message_id for one in first.sources]) == (True, ["s.m1", "s.m2"])
+    assert (second.whole_window, [one.message_id for one in second.sources]) == (False, ["s.m2"])
+    assert bench.counted.left == {"whole_window": 1}
+
+
+async def test_facts_beyond_the_limit_are_cut_and_counted() -> None:
+    bench = Bench(talk("a"), stating(*(fact(f"Berth {n} is free.") for n in range(33))))
+    extracted, _ = await bench.facts()
+    assert (len(extracted.facts), extracted.cut) == (30, 3)
+    assert bench.counted.left["beyond"] == 3
+
+
+async def test_a_fact_over_its_words_is_shortened_at_a_sentence() -> None:
+    long = "The first twenty words " + "on and " * 8 + "end here. " + "Then more " * 20
+    bench = Bench(talk("a"), stating(fact(long)))
+    extracted, _ = await bench.facts()
+    assert extracted.facts[0].text.endswith("end here.")
+    assert len(extracted.facts[0].text.split()) <= STANDARD.fact_words
+    assert bench.counted.left["shortened"] == 1
+
+
+async def test_a_streams_own_word_limit_comes_first() -> None:
+    bench = Bench(talk("a"), stating(fact("word " * 60, "user"), fact("term " * 60, "group")))
+    bench.kept.streams["user"] = Stream(_id="x", agent_id=AGENT, scope="user", item_word_limit=50)
+    extracted, _ = await bench.facts()
+    assert [len(one.text.split()) for one in extracted.facts] == [50, STANDARD.fact_words]
+    assert "at most 50 words" in bench.model.prompts[0].system
+
+
+@pytest.mark.parametrize(
+    "label", ["session", "user:s.tom", "shard:known outages", "", "s.mara", USER_SCOPE.key]
+)
+async def test_a_scope_that_was_not_shown_gets_nothing(label: str) -> None:
+    bench = Bench(talk("a"), stating(fact("x is y", label, 1)))
+    extracted, proposed = await bench.facts()
+    assert (extracted.outcome, extracted.dropped, proposed) == ("empty", 1, [])
+
+
+async def test_contact_data_leaves_what_others_see_for_the_user_alone() -> None:
+    bench = Bench(talk("a"), stating(fact("Mara's number is +46 31 123 45 67.", "agent", 1)))
+    extracted, proposed = await bench.facts()
+    assert extracted.facts[0].demoted_from == "agent"
+    assert list(texts(proposed)) == [USER_SCOPE.key]
+    assert bench.counted.left == {"demoted": 1}
+
+
+async def test_contact_data_of_a_session_with_several_users_is_dropped() -> None:
+    window = talk("a", scopes=(AGENT_SCOPE, SESSION_SCOPE), participants=(MARA, TOM))
+    bench = Bench(window, stating(fact("Mara's number is +46 31 123 45 67.", "agent", 1)))
+    extracted, proposed = await bench.facts()
+    assert (extracted.facts, extracted.dropped, proposed) == ((), 1, [])
+    assert bench.counted.left == {"personal": 1}
+
+
+@pytest.mark.parametrize(("strict", "scope"), [(False, GROUP_SCOPE), (True, USER_SCOPE)])
+async def test_the_stricter_setting_also_keeps_names_of_participants_from_others(
+    strict: bool, scope: object
+) -> None:
+    bench = Bench(talk("a"), stating(fact("Mara ordered eleven bolts.", "group", 1)), demote_names=strict)
+    extracted, _ = await bench.facts()
+    assert extracted.facts[0].scope == scope
+
+
+async def test_forgotten_messages_are_not_shown() -> None:
+    bench = Bench(talk("keep this", "forget this"), stating(fact("x is y", "user", 1)))
+    bench.kept.marks.append(Mark("message", "s.m2", "for_ever"))
+    extracted, _ = await bench.facts()
+    assert "forget" not in bench.model.prompts[0].user
+    assert bench.model.askings[0].shown == ("s.m1",)
+    assert [one.message_id for one in extracted.facts[0].sources] == ["s.m1"]
+
+
+async def test_a_window_whose_messages_are_all_forgotten_asks_nothing() -> None:
+    bench = Bench(talk("a", "b"), stating(fact("x is y")))
+    bench.kept.marks.append(Mark("session", SESSION, "for_ever"))
+    extracted, _ = await bench.facts()
+    assert (extracted.outcome, bench.model.prompts) == ("empty", [])
+
+
+async def test_what_rests_on_messages_forgotten_while_the_model_was_asked_is_dropped() -> None:
+    bench = Bench(
+        talk("a", "b"),
+        stating(fact("of one", "user", 1), fact("of two", "user", 2), fact("of both", "user", 1, 2)),
+    )
+    bench.model.while_asked = lambda: bench.kept.marks.append(Mark("message", "s.m2", "for_ever"))
+    extracted, _ = await bench.facts()
+    assert [one.text for one in extracted.facts] == ["of one", "of both"]
+    assert bench.counted.left == {"forgotten": 1}
+
+
+async def test_a_redelivery_after_a_crash_takes_the_answer_that_had_arrived_for_what_was_shown_then() -> None:
+    bench = Bench(talk("a", "b", "c"), stating(fact("of three", "user", 3)))
+    before, _ = await bench.facts()
+    bench.kept.marks.append(Mark("message", "s.m1", "for_ever"))
+    after, _ = await bench.facts()
+    assert len(bench.model.prompts) == 1
+    assert after.facts == before.facts, "number 3 still means the third message"
+
+
+async def test_a_dead_letter_sent_again_is_asked_anew() -> None:
+    bench = Bench(talk("a"), stating(fact("x is y", "user", 1)))
+    await bench.facts()
+    again, proposed = await bench.facts(sent_again=1)
+    assert len(bench.model.prompts) == 2
+    assert (again.attempt, proposed[0].attempt) == (2, 2)
+
+
+async def test_texts_that_are_kept_no_longer_are_given_up_at_once() -> None:
+    bench = Bench(talk("a"), stating())
+    bench.kept.stored.clear()
+    with pytest.raises(PermanentError, match="kept no longer"):
+        await bench.facts()
+
+
+async def test_streams_guide_the_question_and_choose_its_model() -> None:
+    bench = Bench(talk("a"), stating())
+    bench.kept.streams["agent"] = Stream(
+        _id="x", agent_id=AGENT, scope="agent", extraction_guidance="Only boats.", extraction_model="big"
+    )
+    await bench.facts()
+    (asking,) = bench.model.askings
+    assert (asking.model, asking.role, asking.tier, asking.user_id) == ("big", "facts", 1, MARA)
+    assert "Only boats." in bench.model.prompts[0].system
+    material = bench.model.prompts[0].material
+    assert isinstance(material, FactMaterial)
+    assert [one.label for one in material.scopes] == ["agent", "group", "user"]
+
+
+async def test_texts_that_are_empty_once_cleaned_are_left_out() -> None:
+    bench = Bench(talk("a"), stating(fact(" \n\u200b\u202e "), fact("x\nis\u2028y")))
+    extracted, _ = await bench.facts()
+    assert [one.text for one in extracted.facts] == ["x is y"]
+    assert bench.counted.left["empty"] == 1
+
+
+async def test_every_repeat_is_byte_for_byte_the_same() -> None:
+    model = stating(fact("x is y", "agent", 1), fact("z", "user"))
+    first, second = [await Bench(talk("a"), model).facts() for _ in range(2)]
+    assert first[0].json_bytes() == second[0].json_bytes()
+    assert [one.json_bytes() for one in first[1]] == [one.json_bytes() for one in second[1]]
+
+
+async def test_an_answer_of_no_model_has_no_call() -> None:
+    model = ScriptedModel(lambda prompt: ExtractedFacts(facts=[fact("x is y")]), call=None)
+    extracted, _ = await Bench(talk("a"), model).facts()
+    assert (extracted.call, extracted.facts[0].call) == (None, None)
+
+
+async def test_the_same_fence_stands_around_the_same_window_at_every_attempt() -> None:
+    window = Talk((said(1, "a"),))
+    one, two = Bench(window, stating()), Bench(window, stating())
+    await one.facts()
+    await two.facts(sent_again=3)
+    assert one.model.prompts[0].user == two.model.prompts[0].user
+    assert FORMATION not in one.model.prompts[0].user
+    assert f"{NOON:%Y-%m-%d}" in one.model.prompts[0].user

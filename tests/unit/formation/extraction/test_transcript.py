@@ -1,0 +1,82 @@
+"""The messages of a window as prompts show them, and what their numbers stand for."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eden_memory.forgotten import Mark, Marks
+from eden_memory.formation.transcript import REMOVED, Transcript, transcript
+from tests.unit.formation.extraction.windows import AGENT, MARA, TOM, Talk, said, talk
+
+NOTHING = Marks()
+
+
+def of(window: Talk, marks: Marks = NOTHING, shown: tuple[str, ...] = ()) -> Transcript:
+    """As a stage makes it."""
+    return transcript(window.stored, window.requested.window(), marks, shown)
+
+
+def speakers(window: Talk) -> list[str]:
+    """Who speaks, message by message."""
+    return [line.speaker for line in of(window).lines]
+
+
+def test_speakers_have_their_names_and_roles() -> None:
+    messages = (said(1, "a"), said(2, "b", role="assistant"), said(3, "c", role="tool"), said(4, "d", None))
+    told = of(Talk(messages))
+    assert [line.speaker for line in told.lines] == ["Mara Lind", "Juniper", "Tool", "User"]
+    assert [line.role for line in told.lines] == ["user", "assistant", "tool", "user"]
+
+
+def test_without_names_speakers_are_called_by_their_roles() -> None:
+    messages = (said(1, "a"), said(2, "b", role="assistant"))
+    assert speakers(Talk(messages, names={})) == ["User", "Assistant"]
+
+
+def test_users_who_are_called_the_same_are_told_apart() -> None:
+    messages = (said(1, "a", MARA), said(2, "b", TOM), said(3, "c", MARA))
+    both = (MARA, TOM)
+    assert speakers(Talk(messages, participants=both, names={})) == ["User 1", "User 2", "User 1"]
+    alike = {MARA: "Alex", TOM: "Alex", AGENT: "Juniper"}
+    assert speakers(Talk(messages, participants=both, names=alike)) == ["Alex 1", "Alex 2", "Alex 1"]
+
+
+def test_messages_without_a_text_have_no_number() -> None:
+    told = of(Talk((said(1, None), said(2, "  \n"), said(3, "c"))))
+    assert told.shown == ("s.m3",)
+    assert told.resting_on([1])[0][0].message_id == "s.m3"
+
+
+def test_what_is_forgotten_has_no_number_either() -> None:
+    marks = Marks([Mark("message", "s.m1", "up_to_version", version=f"{1:016x}")])
+    assert of(talk("a", "b"), marks).shown == ("s.m2",)
+
+
+def test_what_was_shown_before_keeps_its_number_and_loses_its_text() -> None:
+    marks = Marks([Mark("message", "s.m1", "for_ever")])
+    told = of(talk("a", "b"), marks, ("s.m1", "s.m2", "s.unknown"))
+    assert told.shown == ("s.m1", "s.m2")
+    assert [line.text for line in told.lines] == [REMOVED, "b"]
+
+
+def test_an_erased_text_that_was_shown_before_keeps_its_number_too() -> None:
+    told = of(Talk((said(1, None), said(2, "b"))), shown=("s.m1", "s.m2"))
+    assert [line.text for line in told.lines] == [REMOVED, "b"]
+
+
+@given(st.lists(st.integers(-5, 60), max_size=30), st.integers(1, 45))
+def test_numbers_mean_messages_shown_in_order_or_the_whole_window(numbers: list[int], count: int) -> None:
+    told = of(talk(*("text" for _ in range(count))))
+    sources, whole = told.resting_on(numbers)
+    valid = sorted({one for one in numbers if 1 <= one <= count})
+    assert whole is not bool(valid)
+    assert sources == (tuple(told.sources[one - 1] for one in valid) or told.sources)
+
+
+def test_a_message_is_shown_at_the_time_that_the_application_gave_it() -> None:
+    earlier = datetime(2020, 3, 1, 9, tzinfo=UTC)
+    told = of(Talk((replace(said(1, "a"), created_at=earlier), said(2, "b"))))
+    assert [line.time for line in told.lines] == [earlier, said(2, "b").time]
+    assert told.sources[0].time == said(1, "a").time

@@ -1,0 +1,125 @@
+"""What the offline rules decide of a new fact beside the known ones."""
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eden_memory.formation.prompt_material import DecisionMaterial, KnownLine, NewFact
+from eden_memory.schemas.answers import FactDecision, FactDecisions
+from tests.unit.formation.offline.formed_memory import answered
+
+SAME = [
+    ("Ann Berg is allergic to peanuts.", "Ann Berg has a peanut allergy.", 0.97),
+    ("The office opens at 8:30 on Mondays.", "On Mondays the office is open from 8:30.", 0.98),
+    ("The release is planned for 12 June 2026.", "The release date is 12 June 2026.", 0.97),
+    ("Ann Berg has two brothers, Tim and Carl.", "Tim and Carl are Ann Berg's brothers.", 0.97),
+    ("Ann Berg's brother Tim, a cook, lives in Oslo.", "Ann Berg's brother Tim lives in Oslo.", 0.9),
+]
+CHANGED = [
+    ("The release is planned for 12 June 2026.", "The release is moved to 19 June 2026.", 0.91),
+    ("The meeting room holds 12 people.", "The meeting room holds 20 people.", 0.91),
+    ("The weekly meeting is on Tuesdays.", "The weekly meeting is on Wednesdays.", 0.97),
+    ("Ann Berg lives in Lisbon.", "Ann Berg lives in Porto now.", 0.94),
+]
+ENDED = [
+    ("Ann Berg eats meat.", "Ann Berg no longer eats meat.", 0.93),
+    ("The supplier delivers resin to the yard.", "The supplier no longer delivers resin to the yard.", 0.89),
+]
+OTHER = [
+    ("Ann Berg's brother Tim lives in Oslo.", "Ann Berg's brother Carl lives in Bergen.", 0.88),
+    ("Ann Berg has a nut allergy.", "Ann Berg has a dog called Skip.", 0.77),
+    ("Ann Berg visited Rome in May 2024.", "Ann Berg visited Paris in June 2025.", 0.91),
+    ("Ann Berg bought a Volvo in 1998.", "Ann Berg bought a house in 2004.", 0.85),
+    ("Ann Berg's mother turns 80 on 21 June 2026.", "Ann Berg's father turns 85 on 2 May 2026.", 0.96),
+    ("Nine bolts are 310 mm long.", "The planks are 22 mm thick.", 0.71),
+]
+
+
+async def decided(known: str, new: str, similarity: float) -> FactDecision | None:
+    material = DecisionMaterial((KnownLine(known, similarity),), (NewFact(new, (1,), (similarity,)),), 30)
+    decisions = (await answered(material, FactDecisions)).decisions
+    return decisions[0] if decisions else None
+
+
+async def test_another_value_that_was_said_before_overrules_nothing() -> None:
+    may, june = (datetime(2026, month, 2, tzinfo=UTC) for month in (5, 6))
+    texts = ("Ann Berg's boat is due on 9 May.", "Ann Berg's boat is due on 3 May.")
+    found: list[str] = []
+    for known_at, new_at in ((may, june), (june, may)):
+        known, new = KnownLine(texts[0], 0.95, known_at), NewFact(texts[1], (1,), (0.95,), new_at)
+        (one,) = (await answered(DecisionMaterial((known,), (new,), 30), FactDecisions)).decisions
+        found.append(one.decision)
+    assert found == ["UPDATE", "DELETE"]
+
+
+@pytest.mark.parametrize(("known", "new", "similarity"), SAME)
+async def test_the_same_in_other_words_is_known_already(known: str, new: str, similarity: float) -> None:
+    decision = await decided(known, new, similarity)
+    assert decision
+    assert (decision.decision, decision.existing, decision.text) == ("NONE", 1, None)
+
+
+@pytest.mark.parametrize(("known", "new", "similarity"), CHANGED)
+async def test_another_value_of_the_same_updates(known: str, new: str, similarity: float) -> None:
+    decision = await decided(known, new, similarity)
+    assert decision
+    assert (decision.decision, decision.existing, decision.text) == ("UPDATE", 1, new)
+
+
+@pytest.mark.parametrize(("known", "new", "similarity"), ENDED)
+async def test_what_no_longer_holds_retires_what_is_known(known: str, new: str, similarity: float) -> None:
+    decision = await decided(known, new, similarity)
+    assert decision
+    assert (decision.decision, decision.existing, decision.text) == ("DELETE", 1, None)
+
+
+@pytest.mark.parametrize(("known", "new", "similarity"), OTHER)
+async def test_another_statement_is_added_however_near(known: str, new: str, similarity: float) -> None:
+    assert await decided(known, new, similarity) is None
+
+
+async def test_numbers_behind_the_known_facts_mean_earlier_new_ones() -> None:
+    new = ("Ann Berg lives in Oslo.", "Tim sells boats.", "In Oslo lives Ann Berg.")
+    facts = tuple(NewFact(text, (1, *range(2, 2 + at)), (0.7, *[0.95] * at)) for at, text in enumerate(new))
+    material = DecisionMaterial((KnownLine("The office opens at 8:30.", 0.7),), facts, 30)
+    (decision,) = (await answered(material, FactDecisions)).decisions
+    assert (decision.fact, decision.decision, decision.existing) == (3, "NONE", 2)
+
+
+async def test_twenty_sessions_that_state_one_fact_leave_one() -> None:
+    said = (
+        "Ann Berg is allergic to peanuts.",
+        "Ann Berg has a peanut allergy.",
+        "Ann Berg has an allergy to peanuts.",
+    )
+    facts = tuple(NewFact(said[at % 3], tuple(range(1, at + 1)), (0.95,) * at) for at in range(20))
+    decisions = (await answered(DecisionMaterial((), facts, 30), FactDecisions)).decisions
+    assert [one.fact for one in decisions] == list(range(2, 21))
+    assert {one.decision for one in decisions} == {"NONE"}
+
+
+WORDS = ["Ann", "Oslo", "never", "not", "lives", "12", "20", "May", "Friday", "now", "moved", "boats"]
+TEXTS = st.lists(st.sampled_from(WORDS), max_size=8)
+
+
+@given(
+    known=st.lists(TEXTS, max_size=3),
+    new=st.lists(TEXTS, max_size=3),
+    words=st.integers(1, 6),
+    data=st.data(),
+)
+async def test_only_facts_that_were_shown_are_named_and_texts_keep_the_limit(
+    known: list[list[str]], new: list[list[str]], words: int, data: st.DataObject
+) -> None:
+    facts: list[NewFact] = []
+    for at, text in enumerate(new):
+        numbers = st.integers(1, max(len(known) + at, 1))
+        shown = data.draw(st.lists(numbers, unique=True, max_size=5)) if len(known) + at else []
+        facts.append(NewFact(" ".join(text), tuple(shown), (0.9,) * len(shown)))
+    lines = tuple(KnownLine(" ".join(text), 0.9) for text in known)
+    for one in (await answered(DecisionMaterial(lines, tuple(facts), words), FactDecisions)).decisions:
+        assert one.existing in facts[one.fact - 1].candidates
+        assert (one.decision == "UPDATE") == (one.text is not None)
+        assert len((one.text or "").split()) <= words
