@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Protocol
 
 from eden_memory.schemas.events.forgetting import Forgettable, Reach
 from eden_memory.schemas.provenance import SourceMessage
@@ -100,3 +101,11 @@ def ids_of(scope: Scope | None, sources: Iterable[SourceMessage]) -> set[tuple[s
     if scope is not None and scope.session_id is not None:
         named.add(("session", scope.session_id))
     return named
+
+
+class Forgetting(Protocol):
+    """What has been forgotten (`memory_forgotten`)."""
+
+    async def among(self, named: Iterable[tuple[str, str]]) -> Marks:
+        """The marks of (kind, target) pairs, in one query."""
+        ...

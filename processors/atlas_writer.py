@@ -10,11 +10,10 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-from eden_memory.forgotten import Marks
+from eden_memory.forgotten import Forgetting, Marks
 from eden_memory.memory.buffer_order import last_formed
 from eden_memory.memory.memory_batch import MemoryBatch, erased_since, memory_batch, named_by
 from eden_memory.memory.stored_memory import Applied, MemoryStore
-from eden_memory.ports import Forgetting
 from eden_memory.schemas.documents import Fact, Snapshot
 from eden_memory.schemas.events import FactChanged, FactCommanded, Forgotten, ReflectionFormed, ScopeChanged
 from eden_memory.schemas.scopes import Scope

@@ -10,7 +10,7 @@ from itertools import count
 
 from eden_memory.directory.agent_streams import Streams
 from eden_memory.failures import QuestionSpent
-from eden_memory.forgotten import Marks
+from eden_memory.forgotten import Forgetting, Marks
 from eden_memory.formation import prompts
 from eden_memory.formation.consolidation_rules import (
     BlobsDecided,
@@ -30,7 +30,6 @@ from eden_memory.formation.fence import Fence
 from eden_memory.memory.snapshot_projection import Snapshots
 from eden_memory.models.model_protocols import LanguageModel
 from eden_memory.models.question import Answered, Asking, unit_of
-from eden_memory.ports import Forgetting
 from eden_memory.schemas.answers import ConsolidatedText
 from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.events import ScopeChanged, ScopeConsolidated

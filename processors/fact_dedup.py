@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, takewhile
 
 from eden_memory.directory.agent_streams import Streams
-from eden_memory.forgotten import Marks, ids_of
+from eden_memory.forgotten import Forgetting, Marks, ids_of
 from eden_memory.formation.decision_plan import Plan, merged_near, plan
 from eden_memory.formation.fact_commands import Commanding
 from eden_memory.formation.fact_decisions import Compared, DedupWatch, NoVector, Resolving, compared
@@ -30,7 +30,6 @@ from eden_memory.formation.scope_facts import ScopeFacts
 from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.models.model_protocols import Embedder, LanguageModel
 from eden_memory.models.question import Asking, Earlier
-from eden_memory.ports import Forgetting
 from eden_memory.schemas.answers import FactDecisions
 from eden_memory.schemas.events import FactChanged, FactCommanded, FactsProposed
 from eden_memory.schemas.provenance import Embedding

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 from eden_memory.directory.agent_streams import Streams
 from eden_memory.failures import PermanentError
+from eden_memory.forgotten import Forgetting
 from eden_memory.formation import prompts
 from eden_memory.formation.fact_proposals import proposals_of
 from eden_memory.formation.fence import Fence
@@ -25,7 +26,6 @@ from eden_memory.formation.scope_briefs import (
 from eden_memory.formation.transcript import Transcript, named_by, transcript
 from eden_memory.models.model_protocols import LanguageModel
 from eden_memory.models.question import Answered, Asking
-from eden_memory.ports import Forgetting
 from eden_memory.schemas.answers import ExtractedFacts
 from eden_memory.schemas.events import FactsExtracted, FormationRequested
 from eden_memory.schemas.events.formation import ExtractedFact, Window

@@ -7,9 +7,10 @@ tombstones.
 
 from collections.abc import Iterable, Sequence
 
-from eden_memory.domain.forgetting.contradicted import taken_up_again
-from eden_memory.domain.forgetting.forgetting import (
+from eden_memory.forgetting.contradicted import taken_up_again
+from eden_memory.forgetting.forgetting_rules import (
     BlobVersion,
+    ForgettingStore,
     Resting,
     follows,
     gone,
@@ -17,9 +18,8 @@ from eden_memory.domain.forgetting.forgetting import (
     next_slice,
     reflections_of,
 )
+from eden_memory.forgotten import Forgetting as Marked
 from eden_memory.forgotten import Mark, ids_of
-from eden_memory.ports import Forgetting as Marked
-from eden_memory.ports import ForgettingStore
 from eden_memory.schemas.events import Forgotten
 from eden_memory.stages.stage import Decision, Delivery, Emit
 

@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 from eden_memory.directory.participants import Directory, Missing, SessionFacts
 from eden_memory.domain.budgets.budgets import Admitted, Held
 from eden_memory.failures import PermanentError
-from eden_memory.forgotten import Marks
-from eden_memory.ports import Forgetting, WindowBudgets
+from eden_memory.forgotten import Forgetting, Marks
+from eden_memory.ports import WindowBudgets
 from eden_memory.schemas.events import Watermark
 from eden_memory.stages.stage import Decision, Delivery, Emit, Erase, Retry
 from eden_memory.windows.cached_sessions import Kept

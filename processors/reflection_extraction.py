@@ -13,7 +13,7 @@ from hashlib import blake2b
 from eden_memory.directory.agent_streams import Streams
 from eden_memory.domain.sharing import private_keys
 from eden_memory.failures import PermanentError
-from eden_memory.forgotten import Marks
+from eden_memory.forgotten import Forgetting, Marks
 from eden_memory.formation import prompts
 from eden_memory.formation.fence import Fence
 from eden_memory.formation.placing import ExtractionWatch, Placed, Placing, Rules
@@ -31,7 +31,6 @@ from eden_memory.formation.transcript import Transcript, named_by, transcript
 from eden_memory.memory.snapshot_projection import Snapshots
 from eden_memory.models.model_protocols import LanguageModel
 from eden_memory.models.question import Answered, Asking
-from eden_memory.ports import Forgetting
 from eden_memory.schemas.answers import StatedReflections
 from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.events import FactsExtracted, ReflectionFormed

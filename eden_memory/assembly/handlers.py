@@ -12,7 +12,10 @@ from pymongo import AsyncMongoClient
 from eden_memory.assembly.model_factory import Models
 from eden_memory.directory.directory_store import MongoDirectory
 from eden_memory.directory.stream_store import MongoStreams
-from eden_memory.domain.forgetting.of_pipeline import of_pipeline
+from eden_memory.forgetting.forgetting_store import MongoForgettingStore
+from eden_memory.forgetting.mark_batch_store import MongoMarks
+from eden_memory.forgetting.mark_store import MongoForgetting
+from eden_memory.forgetting.pipeline_marks import of_pipeline
 from eden_memory.formation import prompts
 from eden_memory.formation.decided_blob_store import MongoBlobsDecided
 from eden_memory.formation.decided_fact_store import MongoDecided
@@ -40,9 +43,6 @@ from eden_memory.models.window_price import start_values
 from eden_memory.mongo.context.context_source import MongoContextSource
 from eden_memory.mongo.context.contexts import MongoContexts
 from eden_memory.mongo.context.showing import showing_of
-from eden_memory.mongo.memory.forgetting_store import MongoForgettingStore
-from eden_memory.mongo.memory.forgotten import MongoForgetting
-from eden_memory.mongo.replay.marks import MongoMarks
 from eden_memory.mongo.usage.budgets import MongoBudgets
 from eden_memory.mongo.usage.recorded import MongoRecorded
 from eden_memory.mongo.usage.usage_store import MongoUsage

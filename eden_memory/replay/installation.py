@@ -10,13 +10,13 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.errors import EdenError
+from eden_memory.forgetting.mark_batch_store import MongoMarks
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.topic_reading import refuse_missing
 from eden_memory.kafka.topics import Topics, load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.memory.memory_store import MongoMemoryStore
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.replay.marks import MongoMarks
 from eden_memory.names import Names
 from eden_memory.placement import Placement, collections_of
 from eden_memory.processors import pipeline

@@ -8,9 +8,9 @@ from typing import Any
 from aiokafka import TopicPartition
 
 from eden_memory.assembly.mongo_setup import set_up
+from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.kafka.record import Record
 from eden_memory.memory.memory_store import MongoMemoryStore
-from eden_memory.mongo.memory.forgotten import MongoForgetting
 from eden_memory.names import Names
 from eden_memory.processors.atlas_writer import AtlasWriter
 from eden_memory.schemas.envelope import Envelope

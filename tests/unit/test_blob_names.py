@@ -2,7 +2,7 @@
 
 import pytest
 
-from eden_memory.domain.forgetting.forgetting import BlobVersion
+from eden_memory.forgetting.forgetting_rules import BlobVersion
 from eden_memory.schemas.scopes import Scope
 
 

@@ -17,13 +17,13 @@ from aiokafka import TopicPartition
 from eden_memory.assembly.handlers import window_limits
 from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.directory.directory_store import MongoDirectory
-from eden_memory.domain.forgetting.forgetting import mark_of
-from eden_memory.domain.forgetting.of_pipeline import own
 from eden_memory.errors import EdenError
+from eden_memory.forgetting.forgetting_rules import mark_of
+from eden_memory.forgetting.forgetting_store import MongoForgettingStore
+from eden_memory.forgetting.pipeline_marks import own
 from eden_memory.kafka.group_offsets import committed, members_of
 from eden_memory.kafka.topic_reading import all_partitions, reading
 from eden_memory.kafka.topics import Topics
-from eden_memory.mongo.memory.forgetting_store import MongoForgettingStore
 from eden_memory.mongo.usage.usage_store import MongoUsage
 from eden_memory.names import Names
 from eden_memory.replay.installation import Installation, silent_surroundings, writer_row

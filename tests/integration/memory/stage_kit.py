@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.memory.memory_store import MongoMemoryStore
-from eden_memory.mongo.memory.forgotten import MongoForgetting
 from eden_memory.processors import pipeline
 from eden_memory.processors.atlas_writer import AtlasWriter
 from eden_memory.schemas.events import FactCommanded, ScopeChanged

@@ -9,8 +9,8 @@ from random import Random
 
 from aiokafka import TopicPartition
 
+from eden_memory.forgetting.forgetting_store import MongoForgettingStore
 from eden_memory.forgotten import Mark
-from eden_memory.mongo.memory.forgetting_store import MongoForgettingStore
 from eden_memory.replay.installation import Installation, installation, rebuilding
 from eden_memory.replay.rebuild.memory_topics import Places, behind
 from eden_memory.replay.rebuild.rebuilding import Rebuilding

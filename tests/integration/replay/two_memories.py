@@ -7,6 +7,7 @@ from typing import Any
 
 from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.directory.stream_store import MongoStreams
+from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.formation.decided_fact_store import MongoDecided
 from eden_memory.formation.fence import Fence
 from eden_memory.formation.near_fact_store import MongoFactSearch
@@ -14,7 +15,6 @@ from eden_memory.kafka.connection import admin_config
 from eden_memory.kafka.topic_admin import apply_topics
 from eden_memory.kafka.topics import Topics, load_topics
 from eden_memory.memory.memory_store import MongoMemoryStore
-from eden_memory.mongo.memory.forgotten import MongoForgetting
 from eden_memory.names import Names
 from eden_memory.placement import Placement
 from eden_memory.processors import pipeline

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from eden_memory.mongo.memory.forgetting_store import MongoForgettingStore
-from eden_memory.mongo.memory.forgotten import MongoForgetting
+from eden_memory.forgetting.forgetting_store import MongoForgettingStore
+from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.processors.forgetting import Forgetting
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import Forgotten

@@ -5,12 +5,12 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 import pytest
 
 from eden_memory.assembly.mongo_setup import set_up
+from eden_memory.forgetting.forgetting_store import MongoForgettingStore
+from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.memory.memory_batch import ScopeBatch
 from eden_memory.memory.memory_store import MongoMemoryStore
 from eden_memory.memory.stored_memory import Applied, StoredScope
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.memory.forgetting_store import MongoForgettingStore
-from eden_memory.mongo.memory.forgotten import MongoForgetting
 from eden_memory.processors.atlas_writer import AtlasWriter
 from eden_memory.processors.forgetting import Forgetting
 from eden_memory.schemas.events import Event, Forgotten

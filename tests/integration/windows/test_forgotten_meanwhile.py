@@ -11,8 +11,8 @@ import pytest
 
 from eden_memory.assembly import tailer as source_tailing
 from eden_memory.assembly.handlers import Handlers
+from eden_memory.forgetting.mark_batch_store import MongoMarks
 from eden_memory.mongo.bson_ids import encode_id
-from eden_memory.mongo.replay.marks import MongoMarks
 from eden_memory.processors import pipeline
 from eden_memory.settings import Settings
 from eden_memory.source.inbox_request_store import ask

@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from eden_memory.directory.participants import Missing, SessionFacts
 from eden_memory.directory.switched_off import Off
-from eden_memory.forgotten import Mark, Marks
-from eden_memory.ports import Forgetting
+from eden_memory.forgotten import Forgetting, Mark, Marks
 from eden_memory.processors.formation_trigger import FormationTrigger
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import (

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eden_memory.domain.forgetting.forgetting import mark_of
+from eden_memory.forgetting.forgetting_rules import mark_of
 from eden_memory.forgotten import Marks
 from eden_memory.kafka.outgoing import Outgoing
 from eden_memory.kafka.record import Record

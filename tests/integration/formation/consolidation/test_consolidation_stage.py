@@ -12,6 +12,7 @@ from eden_memory.directory.directory_store import MongoDirectory
 from eden_memory.directory.participants import SessionFacts
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.failures import PermanentError, ProviderError
+from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.formation.consolidation_rules import change_of
 from eden_memory.formation.consolidation_wakeups import announce
 from eden_memory.formation.decided_blob_store import MongoBlobsDecided, scopes_due
@@ -21,7 +22,6 @@ from eden_memory.memory.memory_store import MongoMemoryStore
 from eden_memory.memory.snapshot_store import MongoSnapshots
 from eden_memory.metrics import ConsolidationMetrics
 from eden_memory.models.question import A, Answered, Asking, Earlier, Prompt
-from eden_memory.mongo.memory.forgotten import MongoForgetting
 from eden_memory.processors import pipeline
 from eden_memory.processors.atlas_writer import AtlasWriter
 from eden_memory.processors.consolidation import Consolidation

@@ -11,6 +11,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.directory.stream_store import MongoStreams
+from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.formation.decided_fact_store import MongoDecided
 from eden_memory.formation.fence import Fence
@@ -18,7 +19,6 @@ from eden_memory.formation.near_fact_store import MongoFactSearch
 from eden_memory.memory.memory_batch import memory_batch
 from eden_memory.memory.memory_store import MongoMemoryStore
 from eden_memory.models.model_protocols import LanguageModel
-from eden_memory.mongo.memory.forgotten import MongoForgetting
 from eden_memory.processors import pipeline
 from eden_memory.processors.atlas_writer import AtlasWriter
 from eden_memory.processors.fact_dedup import FactDedup, Stores

@@ -10,8 +10,8 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
-from eden_memory.domain.forgetting.contradicted import Contradicted
-from eden_memory.domain.forgetting.forgetting import Blobs, BlobVersion, Resting, Slice, Told
+from eden_memory.forgetting.contradicted import Contradicted
+from eden_memory.forgetting.forgetting_rules import Blobs, BlobVersion, Resting, Slice, Told
 from eden_memory.forgotten import Mark
 from eden_memory.names import Names
 from eden_memory.schemas.envelope import Envelope

@@ -1,1 +1,0 @@
-"""What is never to be remembered again."""

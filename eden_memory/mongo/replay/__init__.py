@@ -1,1 +1,0 @@
-"""Namespaces in MongoDB: made, sized, compared, dropped."""
