@@ -4,9 +4,9 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from eden_memory.access.visible import Asked, View
 from eden_memory.domain.budgets.budgets import Admitted, AskedWindow, Held
 from eden_memory.domain.context.ready_contexts import Built, Ready
-from eden_memory.domain.context.visible import Asked, View
 from eden_memory.models.reranking.candidates import Ranked, When
 from eden_memory.schemas.events import ModelCalled
 

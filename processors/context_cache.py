@@ -14,10 +14,10 @@ from itertools import islice
 
 import structlog
 
+from eden_memory.access.visible import Asked, View
 from eden_memory.constants import MOST_READY_USERS
 from eden_memory.domain.context.context import Showing, context_xml, next_expiry
 from eden_memory.domain.context.ready_contexts import Built, Ready, holds_for
-from eden_memory.domain.context.visible import Asked, View
 from eden_memory.error_text import describe
 from eden_memory.ports import ContextSource, FreshnessWatch, ReadyContexts
 from eden_memory.schemas.events import ScopeChanged

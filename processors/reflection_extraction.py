@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
+from eden_memory.access.sharing import private_keys
 from eden_memory.directory.agent_streams import Streams
-from eden_memory.domain.sharing import private_keys
 from eden_memory.failures import PermanentError
 from eden_memory.forgotten import Forgetting, Marks
 from eden_memory.formation import prompts

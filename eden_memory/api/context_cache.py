@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+from eden_memory.access.visible import Asked, View
 from eden_memory.domain.context.context import next_expiry
-from eden_memory.domain.context.visible import Asked, View
 
 KEPT_FOR = timedelta(minutes=5)
 RENDERED_FOR = timedelta(minutes=1)

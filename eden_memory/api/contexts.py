@@ -6,10 +6,10 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Protocol
 
+from eden_memory.access.visible import Asked, View
 from eden_memory.api.context_cache import ContextCache, tags_of_scope
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.domain.context.context import FactLine, context_xml
-from eden_memory.domain.context.visible import Asked, View
 from eden_memory.metrics import CONTEXT_READS
 from eden_memory.mongo.context.context_source import Database, MongoContextSource
 from eden_memory.mongo.context.context_watch import Client, ContextWatch

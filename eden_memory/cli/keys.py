@@ -8,7 +8,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from eden_memory.api.access import RIGHTS, SHORTEST, ApiKeys, Right
+from eden_memory.access.callers import RIGHTS, SHORTEST, ApiKeys, Right
 from eden_memory.api.typed_text import typed_id_of
 from eden_memory.cli.memory.terminal import moment, show_table
 from eden_memory.errors import EdenError

@@ -8,8 +8,8 @@ from typing import Any, get_args
 
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory.access.visible import Asked, View
 from eden_memory.constants import MOST_LISTED
-from eden_memory.domain.context.visible import Asked, View
 from eden_memory.errors import Invalid, NotFound
 from eden_memory.memory import memory_views as views
 from eden_memory.memory.hidden_store import MongoHidden, without

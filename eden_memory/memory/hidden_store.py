@@ -9,9 +9,9 @@ from pymongo import ReadPreference
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
+from eden_memory.access.sharing import ALONE, WIDE, WITHOUT_USERS, in_force, private_keys
 from eden_memory.directory.own_sessions import BEGINS
 from eden_memory.directory.stream_store import MongoStreams
-from eden_memory.domain.sharing import ALONE, WIDE, WITHOUT_USERS, in_force, private_keys
 from eden_memory.memory.version_store import stored_sharing
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Consolidated, Fact, Reflection, Snapshot

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
 
-from eden_memory.domain.context.visible import Asked
+from eden_memory.access.visible import Asked
 from eden_memory.memory.results import BlobVersionView, BlobView, FactView, ReflectionView, VersionView
 from eden_memory.schemas.documents import Consolidated, Fact, Reflection
 from eden_memory.schemas.events.facts import CommandRef, Decision

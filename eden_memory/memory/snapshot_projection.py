@@ -145,5 +145,5 @@ class Snapshots(Protocol):
         ...
 
     async def without_users(self, scope_keys: Iterable[str], private: Collection[str]) -> dict[str, Snapshot]:
-        """The same, the `private` ones without what rests on what users said (eden_memory.domain.sharing)."""
+        """The same, the `private` ones without what rests on what users said (eden_memory.access.sharing)."""
         ...

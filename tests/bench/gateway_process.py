@@ -5,7 +5,7 @@ import asyncio
 import uvicorn
 import uvloop
 
-from eden_memory.api.access import ApiKeys
+from eden_memory.access.callers import ApiKeys
 from eden_memory.api.gateway.router import gateway_app
 from eden_memory.api.memory import Memory
 from eden_memory.settings import Settings

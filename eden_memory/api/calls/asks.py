@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from eden_memory.api.access import Refused
+from eden_memory.access.callers import Refused
 from eden_memory.api.calls.forgettable import Forgetting
 from eden_memory.api.calls.lists import ListCalls
 from eden_memory.api.calls.requests import Message, Requests

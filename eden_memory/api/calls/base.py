@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from eden_memory.access.visible import Asked, View
 from eden_memory.api.readers import Readers
 from eden_memory.api.shared_memory import SharedMemory
-from eden_memory.domain.context.visible import Asked, View
 from eden_memory.mongo.application_ids import typed, typed_or_none
 
 

@@ -7,10 +7,9 @@ from collections.abc import AsyncGenerator, Mapping
 from hashlib import sha256
 from typing import Any, cast
 
+from eden_memory.access.visible import Asked, Shown, View
 from eden_memory.api.context_cache import tags_of_scope
 from eden_memory.api.shared_memory import SharedMemory
-from eden_memory.domain.context.context import Shown
-from eden_memory.domain.context.visible import Asked, View
 from eden_memory.errors import Invalid
 from eden_memory.memory.results import MemoryChange
 from eden_memory.mongo.context.feeds import Changed

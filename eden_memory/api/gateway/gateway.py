@@ -7,8 +7,8 @@ from functools import partial
 from starlette.requests import Request
 from starlette.responses import Response
 
-from eden_memory.api.access import SECRET, ApiKeys, Caller
-from eden_memory.api.admission import Admission, Unknown, secret_of
+from eden_memory.access.admission import Admission, Unknown, secret_of
+from eden_memory.access.callers import SECRET, ApiKeys, Caller
 from eden_memory.api.gateway.chat_request import ChatRequest
 from eden_memory.api.gateway.exchange import Exchange
 from eden_memory.api.gateway.headers import Headers, to_provider

@@ -3,8 +3,8 @@
 import orjson
 from starlette.responses import Response
 
-from eden_memory.api.access import Refused
-from eden_memory.api.admission import TooMany, Turned
+from eden_memory.access.admission import TooMany, Turned
+from eden_memory.access.callers import Refused
 from eden_memory.errors import EdenError, Invalid, NotFound
 
 TITLES = {

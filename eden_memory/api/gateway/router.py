@@ -6,8 +6,8 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI
 
-from eden_memory.api.access import ApiKeys
-from eden_memory.api.admission import Admission
+from eden_memory.access.admission import Admission
+from eden_memory.access.callers import ApiKeys
 from eden_memory.api.gateway.gateway import Gateway
 from eden_memory.api.memory import Memory
 from eden_memory.settings import Settings

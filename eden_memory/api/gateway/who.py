@@ -7,7 +7,7 @@ from uuid import UUID
 from bson import ObjectId
 from bson.errors import InvalidId
 
-from eden_memory.api.access import LOCAL, Caller
+from eden_memory.access.callers import LOCAL, Caller
 from eden_memory.api.gateway.chat_request import Asked
 from eden_memory.api.reach import SessionReach
 from eden_memory.errors import NotAnId

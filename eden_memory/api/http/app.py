@@ -9,8 +9,8 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from eden_memory.api.access import ApiKeys, Refused
-from eden_memory.api.admission import Admission, Turned, secret_of
+from eden_memory.access.admission import Admission, Turned, secret_of
+from eden_memory.access.callers import ApiKeys, Refused
 from eden_memory.api.gateway.router import gateway_router
 from eden_memory.api.http import openapi, problem
 from eden_memory.api.http.doors import Doors

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 from fastapi import Path, Request, Response
 from fastapi.routing import APIRoute
 
-from eden_memory.api.access import Caller, Refused, Right
-from eden_memory.api.admission import Admission, TooMany, secret_of
+from eden_memory.access.admission import Admission, TooMany, secret_of
+from eden_memory.access.callers import Caller, Refused, Right
 from eden_memory.api.http.asks import Where
 from eden_memory.api.memory import Memory
 from eden_memory.api.reach import SessionReach

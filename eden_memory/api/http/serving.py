@@ -7,8 +7,8 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 
-from eden_memory.api.access import ApiKeys
-from eden_memory.api.admission import Admission, is_loopback
+from eden_memory.access.admission import Admission, is_loopback
+from eden_memory.access.callers import ApiKeys
 from eden_memory.api.http.app import create_app
 from eden_memory.api.http.doors import Doors
 from eden_memory.api.memory import Memory

@@ -6,7 +6,7 @@ from typing import Any
 
 from mcp.server.context import ServerRequestContext
 
-from eden_memory.api.access import Caller, Right
+from eden_memory.access.callers import Caller, Right
 from eden_memory.api.memory import Memory
 from eden_memory.api.reach import SessionReach
 from eden_memory.api.service import MemoryService

@@ -18,8 +18,8 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from eden_memory.api.access import LOCAL, ApiKeys
-from eden_memory.api.admission import Admission, Turned, is_own_origin, secret_of
+from eden_memory.access.admission import Admission, Turned, is_own_origin, secret_of
+from eden_memory.access.callers import LOCAL, ApiKeys
 from eden_memory.api.http.problem import problem, problem_of
 from eden_memory.api.mcp.connection import HEADERS, Connection, Door, Who
 from eden_memory.api.mcp.resources import Contexts

@@ -5,8 +5,7 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.domain.context.context import Shown
-from eden_memory.domain.context.visible import View
+from eden_memory.access.visible import Shown, View
 from eden_memory.formation.consolidation_rules import due
 from eden_memory.memory.results import ConsolidationStatus, ScopeStats
 from eden_memory.names import Names

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from eden_memory.domain.context.visible import Asked
+from eden_memory.access.visible import Asked
 
 
 @dataclass(frozen=True, slots=True)

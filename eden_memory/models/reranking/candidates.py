@@ -43,7 +43,7 @@ class Candidate:
     replaced_by: str | None = None
     expires_at: datetime | None = None
     of_users: bool = False
-    """Of an agent, group or shard: it rests on what users said (eden_memory.domain.sharing)."""
+    """Of an agent, group or shard: it rests on what users said (eden_memory.access.sharing)."""
     began_at: datetime | None = None
     """When what began it was said, where that is stored."""
 

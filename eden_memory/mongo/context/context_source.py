@@ -10,14 +10,14 @@ from pymongo import ReadPreference
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
+from eden_memory.access.presence_store import MongoPresence
+from eden_memory.access.sharing import WIDE, private_keys
+from eden_memory.access.visible import Asked, Present, View, broad_scopes, view_of
 from eden_memory.directory.agent_streams import Streams
-from eden_memory.domain.context.visible import Asked, Present, View, broad_scopes, view_of
-from eden_memory.domain.sharing import WIDE, private_keys
 from eden_memory.logs import LibraryLogger
 from eden_memory.memory.hidden_store import MongoHidden
 from eden_memory.memory.snapshot_projection import recent_fact
 from eden_memory.mongo.documents import document_of
-from eden_memory.mongo.trigger.presence import MongoPresence
 from eden_memory.schemas.documents import RECENT_FACTS, Fact, Snapshot, Stream
 from eden_memory.schemas.scopes import Scope, Sharing
 from eden_memory.settings import Settings

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from eden_memory.domain.sharing import rests_on_users
+from eden_memory.access.sharing import rests_on_users
 from eden_memory.errors import EdenError
 from eden_memory.models.reranking.candidates import Candidate
 from eden_memory.mongo.documents import packed_of

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from eden_memory.access.visible import Asked
 from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.domain.context.context import Showing
 from eden_memory.domain.context.ready_contexts import Ready
-from eden_memory.domain.context.visible import Asked
 from eden_memory.mongo.context.context_source import MongoContextSource
 from eden_memory.mongo.context.context_watch import ContextWatch
 from eden_memory.mongo.context.contexts import MongoContexts

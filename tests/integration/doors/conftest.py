@@ -12,8 +12,8 @@ import pytest
 import uvicorn
 from pydantic import SecretStr
 
-from eden_memory.api.access import ApiKeys
-from eden_memory.api.admission import Admission
+from eden_memory.access.admission import Admission
+from eden_memory.access.callers import ApiKeys
 from eden_memory.api.http.app import create_app
 from eden_memory.api.memory import Memory
 from eden_memory.mongo.bson_ids import encode_id

@@ -8,7 +8,7 @@ import httpx2
 from fastapi import FastAPI
 from openai import AsyncOpenAI
 
-from eden_memory.api.access import ApiKeys
+from eden_memory.access.callers import ApiKeys
 from eden_memory.api.gateway.gateway import Gateway
 from eden_memory.api.gateway.router import routed
 from eden_memory.api.memory import Memory

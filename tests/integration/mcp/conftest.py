@@ -14,7 +14,7 @@ from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from pydantic import SecretStr
 
-from eden_memory.api.access import ApiKeys
+from eden_memory.access.callers import ApiKeys
 from eden_memory.api.http.app import create_app
 from eden_memory.api.memory import Memory
 from eden_memory.settings import MongoSettings, ServeSettings, Settings

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from eden_memory.access.visible import Asked
 from eden_memory.api.service import MemoryService
 from eden_memory.assembly.mongo_setup import set_up
-from eden_memory.domain.context.visible import Asked
 from eden_memory.errors import Invalid
 from eden_memory.memory.browsing_store import FACTS, REFLECTIONS, Filters, page_query
 from tests.integration.context.harness import Kit

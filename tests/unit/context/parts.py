@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from eden_memory.domain.context.context import Shown
+from eden_memory.access.visible import Shown
 from eden_memory.schemas.documents import BufferedReflection, RecentFact, Snapshot
 from eden_memory.schemas.scopes import Scope
 from eden_memory.scope_limits import limits_of

@@ -6,11 +6,11 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eden_memory.access.visible import Shown
 from eden_memory.domain.context.context import (
-    _FORBIDDEN,  # pyright: ignore[reportPrivateUsage]
+    _FORBIDDEN,
     FactLine,
     Showing,
-    Shown,
     age_of,
     attribute,
     clean,

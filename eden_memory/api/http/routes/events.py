@@ -8,7 +8,7 @@ from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from eden_memory.api.admission import TooMany
+from eden_memory.access.admission import TooMany
 from eden_memory.api.calls.changes import seen_by
 from eden_memory.api.http.answers import ChangeAnswer
 from eden_memory.api.http.asks import Where

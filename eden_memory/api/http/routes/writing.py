@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
 
-from eden_memory.api.access import Refused
+from eden_memory.access.callers import Refused
 from eden_memory.api.http.answers import AddedAnswer, AskedAnswer, StartedAnswer
 from eden_memory.api.http.asks import Addition, Edit, Forgetting, Forming, Retirement, Where, Who
 from eden_memory.api.http.doors import AdmittedRoute, AgentId, Doors, Inside, doors_of

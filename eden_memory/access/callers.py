@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory.access.api_key_store import MongoApiKeys
 from eden_memory.errors import EdenError, NotFound
-from eden_memory.mongo.api_keys import MongoApiKeys
 from eden_memory.names import Names
 from eden_memory.schemas.documents import ApiKey
 

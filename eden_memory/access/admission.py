@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from eden_memory.api.access import LOCAL, ApiKeys, Caller
-from eden_memory.api.rates import Rates
+from eden_memory.access.callers import LOCAL, ApiKeys, Caller
+from eden_memory.access.rates import Rates
 from eden_memory.errors import EdenError
 from eden_memory.settings import ServeSettings
 

@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from eden_memory.api.access import Caller
+from eden_memory.access.callers import Caller
 
 MOST_KEPT = 10_000
 

@@ -4,12 +4,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from eden_memory.access.sharing import private_keys
 from eden_memory.directory.participants import Audiences
-from eden_memory.domain.context.context import Shown
-from eden_memory.domain.sharing import private_keys
 from eden_memory.schemas.documents import Snapshot, Stream
 from eden_memory.schemas.scopes import Scope, Sharing
-from eden_memory.scope_limits import STANDARD, FormationLimits, limits_of
+from eden_memory.scope_limits import STANDARD, FormationLimits, ScopeLimits, limits_of
 
 REMEMBERED = 16
 """Sessions of which what holds for all their users is remembered: contexts of one are built one after the other."""
@@ -46,6 +45,17 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
+class Shown:
+    """One visible scope and what is stored of it."""
+
+    scope: Scope
+    limits: ScopeLimits
+    snapshot: Snapshot
+    name: str | None = None
+    """What the application calls the group or session."""
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """What one user of a session may be shown, as it is stored at this moment."""
 
@@ -60,7 +70,7 @@ class View:
     by_authors: bool = False
     """These are the authors of its messages, so the next message may change it."""
     private: frozenset[str] = frozenset()
-    """Keys of the visible scopes that show nothing which rests on what users said (eden_memory.domain.sharing)."""
+    """Keys of the visible scopes that show nothing which rests on what users said (eden_memory.access.sharing)."""
 
     @property
     def revisions(self) -> dict[str, int]:

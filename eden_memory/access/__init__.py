@@ -1,0 +1,1 @@
+"""API keys, and which memory a caller may see."""
