@@ -217,7 +217,7 @@ MESSAGE_TO_CONTEXT = Histogram(
 
 
 class FreshnessMetrics:
-    """How fresh contexts are (eden_memory.ports.FreshnessWatch)."""
+    """How fresh contexts are (eden_memory.context.ready_contexts.FreshnessWatch)."""
 
     def built(self, contexts: int) -> None:
         """So many were built."""

@@ -1,12 +1,10 @@
 """The few Protocols between what the program decides and what it stands on."""
 
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from eden_memory.access.visible import Asked, View
 from eden_memory.domain.budgets.budgets import Admitted, AskedWindow, Held
-from eden_memory.domain.context.ready_contexts import Built, Ready
 from eden_memory.models.reranking.candidates import Ranked, When
 from eden_memory.schemas.events import ModelCalled
 
@@ -36,76 +34,6 @@ class Accesses(Protocol):
 
     async def count(self, found: Mapping[str, int], at: datetime) -> None:
         """Each fact so many times more, the last time at `at`."""
-        ...
-
-
-class FreshnessWatch(Protocol):
-    """Who measures how fresh ready contexts are."""
-
-    def built(self, contexts: int) -> None:
-        """So many were built."""
-        ...
-
-    def fresh(self, since_write: float, since_window: float | None) -> None:
-        """Contexts show a change: seconds since its write, and since the time of its window (None: not of one)."""
-        ...
-
-
-class ContextSource(Protocol):
-    """What contexts are made of."""
-
-    async def look_up(self, asked: Sequence[Asked]) -> dict[Asked, View]:
-        """The view of each, as it is stored at this moment."""
-        ...
-
-    async def users(self, asked: Sequence[Asked]) -> dict[Asked, frozenset[str] | None]:
-        """Who is in each session at this moment; None: it cannot be known."""
-        ...
-
-
-class ReadyContexts(Protocol):
-    """`memory_contexts`: the contexts of active sessions, ready to be read."""
-
-    async def known(self, asked: Iterable[Asked]) -> dict[Asked, Ready]:
-        """Those of these that there are."""
-        ...
-
-    async def concerned(
-        self, scope_keys: Iterable[str], now: datetime, most: int
-    ) -> dict[str, Sequence[Ready]]:
-        """By scope key, up to `most` active contexts that it went into."""
-        ...
-
-    def active(self, scope_keys: Iterable[str] | None, now: datetime) -> AsyncGenerator[Sequence[Ready]]:
-        """All active contexts that any of the scopes went into (None: all there are), page by page."""
-        ...
-
-    def stale(self, now: datetime) -> AsyncGenerator[Sequence[Ready]]:
-        """The active contexts that show a fact which has expired, page by page."""
-        ...
-
-    def of_sessions(self, session_ids: Iterable[str], now: datetime) -> AsyncGenerator[Sequence[Ready]]:
-        """The active contexts of sessions, page by page."""
-        ...
-
-    async def open(self, ready: Iterable[Ready], now: datetime) -> None:
-        """Make an empty context of each that there is none of, to be built with the next refresh."""
-        ...
-
-    async def lacking(self, written: Iterable[tuple[str, str]], now: datetime) -> Sequence[Ready]:
-        """The active contexts that do not hold for the author of one of these (session, author)."""
-        ...
-
-    async def withdraw(self, ready: Sequence[Ready]) -> None:
-        """Empty contexts at once; whoever was building one of them has to build it again."""
-        ...
-
-    async def put(self, built: Sequence[Built]) -> Sequence[Ready]:
-        """Store each where nobody else has built it meanwhile; those that somebody has are returned."""
-        ...
-
-    async def remove(self, gone: Sequence[Ready]) -> None:
-        """Their users are no longer in the session."""
         ...
 
 

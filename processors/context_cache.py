@@ -16,10 +16,16 @@ import structlog
 
 from eden_memory.access.visible import Asked, View
 from eden_memory.constants import MOST_READY_USERS
-from eden_memory.domain.context.context import Showing, context_xml, next_expiry
-from eden_memory.domain.context.ready_contexts import Built, Ready, holds_for
+from eden_memory.context.context_xml import Showing, context_xml, next_expiry
+from eden_memory.context.ready_contexts import (
+    Built,
+    ContextSource,
+    FreshnessWatch,
+    Ready,
+    ReadyContexts,
+    holds_for,
+)
 from eden_memory.error_text import describe
-from eden_memory.ports import ContextSource, FreshnessWatch, ReadyContexts
 from eden_memory.schemas.events import ScopeChanged
 from eden_memory.stages.stage import Delivery, Outgoing
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from eden_memory.mongo.context.context_watch import Client, ContextWatch
+from eden_memory.context.context_feed import Client, ContextWatch
 from eden_memory.mongo.search.plain_lists import PlainFactLists
 from eden_memory.settings import Settings
 

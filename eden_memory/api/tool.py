@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from eden_memory.api.search.requests import FoundFact
 from eden_memory.constants import MOST_QUERIES
-from eden_memory.domain.context.context import one_line
+from eden_memory.context.context_xml import one_line
 
 Form = Literal["openai", "openai-responses", "anthropic", "gemini"]
 NAME = "search_facts"

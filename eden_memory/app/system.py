@@ -15,6 +15,8 @@ from eden_memory.assembly.handlers import stage_handlers
 from eden_memory.assembly.mongo_setup import check
 from eden_memory.assembly.supervisor import Placed
 from eden_memory.assembly.tailer import tailing
+from eden_memory.context.context_feed import ContextWatch
+from eden_memory.context.context_refreshing import ContextKeeping
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.domain.consumption import Consumption
 from eden_memory.errors import EdenError
@@ -31,7 +33,6 @@ from eden_memory.memory.retiring import Retiring
 from eden_memory.memory.version_store import heed_versions
 from eden_memory.mongo.client import connect, hosts
 from eden_memory.mongo.consumption import MongoMarks
-from eden_memory.mongo.context.context_watch import ContextWatch
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.mongo.spent import spent
 from eden_memory.mongo.usage.budgets import MongoBudgets
@@ -44,7 +45,6 @@ from eden_memory.replay.namespaces.live_store import MongoLive
 from eden_memory.replay.namespaces.standby_stages import shadowing
 from eden_memory.runtime.budget_keeping import BudgetKeeping
 from eden_memory.runtime.budget_metrics import BudgetMetrics
-from eden_memory.runtime.context_keeping import ContextKeeping
 from eden_memory.runtime.housekeeping import Housekeeping
 from eden_memory.runtime.janitor import Janitor
 from eden_memory.schemas.events import REGISTRY

@@ -10,6 +10,9 @@ from typing import Any
 from pymongo import AsyncMongoClient
 
 from eden_memory.assembly.model_factory import Models
+from eden_memory.context.context_settings import showing_of
+from eden_memory.context.context_source_store import MongoContextSource
+from eden_memory.context.ready_context_store import MongoContexts
 from eden_memory.directory.directory_store import MongoDirectory
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.forgetting.forgetting_store import MongoForgettingStore
@@ -40,9 +43,6 @@ from eden_memory.models.answer_store import MongoAnswers
 from eden_memory.models.asking.answer_forwarding import AnswerStore
 from eden_memory.models.providers.prices import Prices
 from eden_memory.models.window_price import start_values
-from eden_memory.mongo.context.context_source import MongoContextSource
-from eden_memory.mongo.context.contexts import MongoContexts
-from eden_memory.mongo.context.showing import showing_of
 from eden_memory.mongo.usage.budgets import MongoBudgets
 from eden_memory.mongo.usage.recorded import MongoRecorded
 from eden_memory.mongo.usage.usage_store import MongoUsage
@@ -233,7 +233,7 @@ class Handlers:
         }
 
     def context_cache(self) -> ContextCache:
-        """The stage; ContextKeeping (eden_memory.runtime.context_keeping) tells it what no event says."""
+        """The stage; ContextKeeping (eden_memory.context.context_refreshing) tells it what no event says."""
         settings, memory = self._settings, self._settings.memory
         source = self._client[settings.source_database]
         return ContextCache(

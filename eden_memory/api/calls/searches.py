@@ -9,8 +9,8 @@ from eden_memory.access.visible import View
 from eden_memory.api.calls.base import Calls
 from eden_memory.api.readers import Readers
 from eden_memory.api.search.requests import FoundFact, SearchReport, SearchRequest
-from eden_memory.domain.context.context import FactLine, one_line
-from eden_memory.domain.context.recall import asks_for_past, query_of
+from eden_memory.context.context_xml import FactLine, one_line
+from eden_memory.context.recall import asks_for_past, query_of
 from eden_memory.domain.search.ranking import Kind
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError, Invalid

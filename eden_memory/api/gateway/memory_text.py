@@ -1,13 +1,13 @@
 """The messages that bring memory into a chat: what stays from turn to turn, and what this turn adds. Pure.
 
-Both say in their first line that all of it is data (eden_memory.domain.context.context.NOTICE).
+Both say in their first line that all of it is data (eden_memory.context.context_xml.NOTICE).
 """
 
 from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from eden_memory.domain.context.context import FactLine, Showing, context_xml, one_line
+from eden_memory.context.context_xml import FactLine, Showing, context_xml, one_line
 
 FACTS, END = "\n  <Facts>\n", "\n  </Facts>"
 OPENING, CLOSING = "<MemoryContext>\n", "\n</MemoryContext>"

@@ -11,8 +11,8 @@ import orjson
 from eden_memory.api.gateway.chat_request import Asked
 from eden_memory.api.gateway.memory_text import MemoryText, in_one, memory_text
 from eden_memory.api.gateway.who import Who
-from eden_memory.domain.context.context import FactLine
-from eden_memory.domain.context.recall import query_of
+from eden_memory.context.context_xml import FactLine
+from eden_memory.context.recall import query_of
 from eden_memory.logs import LibraryLogger
 from eden_memory.metrics import GATEWAY_DEGRADED, GATEWAY_HITS
 from eden_memory.scope_limits import label_of

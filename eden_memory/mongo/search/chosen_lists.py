@@ -6,10 +6,10 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory.context.change_feed import Changed
 from eden_memory.logs import LibraryLogger
 from eden_memory.models.model_protocols import Embedder
 from eden_memory.models.reranking.candidates import Ranked, When
-from eden_memory.mongo.context.feeds import Changed
 from eden_memory.mongo.search.atlas_lists import AtlasFactLists
 from eden_memory.mongo.search.plain_lists import PlainFactLists
 from eden_memory.mongo.setup.search_indexes import TEXT_INDEX, VECTOR_INDEX, found
@@ -24,8 +24,8 @@ Lists = AtlasFactLists | PlainFactLists
 
 class ChosenFactLists:
     """Port FactLists. It has no change stream of its own: somebody hands on what a ContextWatch says
-    (:meth:`changed`, :meth:`live`; eden_memory.api.contexts.Contexts.follow does). Until then each search asks
-    MongoDB for revisions. `kept` is told how many bytes and scopes are kept.
+    (:meth:`changed`, :meth:`live`; eden_memory.context.cached_contexts.Contexts.follow does). Until then each
+    search asks MongoDB for revisions. `kept` is told how many bytes and scopes are kept.
     """
 
     def __init__(

@@ -10,10 +10,10 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory.context.change_feed import Changed
 from eden_memory.domain.search.text_index import AskedWord, asked_words, together
 from eden_memory.models.model_protocols import Embedder
 from eden_memory.models.reranking.candidates import Ranked, When
-from eden_memory.mongo.context.feeds import Changed
 from eden_memory.mongo.search.held_scope import HeldScope
 from eden_memory.mongo.search.held_scopes import HeldScopes
 from eden_memory.mongo.search.known_then import KnownThen

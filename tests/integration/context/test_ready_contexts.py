@@ -13,15 +13,15 @@ import pytest
 
 from eden_memory.access.visible import Asked
 from eden_memory.assembly.mongo_setup import set_up
+from eden_memory.context.context_feed import ContextWatch
+from eden_memory.context.context_refreshing import ContextKeeping
+from eden_memory.context.context_source_store import MongoContextSource
+from eden_memory.context.context_xml import Showing
+from eden_memory.context.ready_context_store import MongoContexts
+from eden_memory.context.ready_contexts import Ready
 from eden_memory.directory.stream_store import MongoStreams
-from eden_memory.domain.context.context import Showing
-from eden_memory.domain.context.ready_contexts import Ready
-from eden_memory.mongo.context.context_source import MongoContextSource
-from eden_memory.mongo.context.context_watch import ContextWatch
-from eden_memory.mongo.context.contexts import MongoContexts
 from eden_memory.processors import context_cache
 from eden_memory.processors.context_cache import AT_ONCE, TOGETHER, ContextCache
-from eden_memory.runtime.context_keeping import ContextKeeping
 from eden_memory.schemas.documents import Context
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import ScopeChanged

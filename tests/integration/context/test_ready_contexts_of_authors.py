@@ -11,7 +11,7 @@ import pytest
 
 from eden_memory.access.visible import Asked
 from eden_memory.assembly.mongo_setup import set_up
-from eden_memory.domain.context.context import Showing
+from eden_memory.context.context_xml import Showing
 from eden_memory.processors.context_cache import ContextCache
 from tests.integration.context.harness import Kit, now
 from tests.integration.context.test_ready_contexts import ADA, AGENT, HOUR, ONE, Stage, changed, keeping

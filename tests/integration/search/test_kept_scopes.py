@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from eden_memory.api.contexts import Contexts
+from eden_memory.context.cached_contexts import Contexts
+from eden_memory.context.change_feed import Changed
 from eden_memory.memory.scope_matrix import matrix_of
-from eden_memory.mongo.context.feeds import Changed
 from eden_memory.mongo.documents import packed_of
 from eden_memory.mongo.search.chosen_lists import ChosenFactLists
 from eden_memory.mongo.search.plain_lists import PlainFactLists

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.access.visible import Shown
-from eden_memory.domain.context.context import (
+from eden_memory.context.context_xml import (
     _FORBIDDEN,
     FactLine,
     Showing,

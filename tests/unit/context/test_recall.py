@@ -5,7 +5,7 @@ from time import process_time
 
 import pytest
 
-from eden_memory.domain.context.recall import QUERY_CHARACTERS, asks_for_past, query_of, unknown_names
+from eden_memory.context.recall import QUERY_CHARACTERS, asks_for_past, query_of, unknown_names
 
 PAST = [
     "Do you remember my sister's name?",

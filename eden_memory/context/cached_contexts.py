@@ -7,14 +7,14 @@ from datetime import datetime
 from typing import Protocol
 
 from eden_memory.access.visible import Asked, View
-from eden_memory.api.context_cache import ContextCache, tags_of_scope
+from eden_memory.context.change_feed import Changed
+from eden_memory.context.context_cache import ContextCache, tags_of_scope
+from eden_memory.context.context_feed import Client, ContextWatch
+from eden_memory.context.context_settings import showing_of
+from eden_memory.context.context_source_store import Database, MongoContextSource
+from eden_memory.context.context_xml import FactLine, context_xml
 from eden_memory.directory.stream_store import MongoStreams
-from eden_memory.domain.context.context import FactLine, context_xml
 from eden_memory.metrics import CONTEXT_READS
-from eden_memory.mongo.context.context_source import Database, MongoContextSource
-from eden_memory.mongo.context.context_watch import Client, ContextWatch
-from eden_memory.mongo.context.feeds import Changed
-from eden_memory.mongo.context.showing import showing_of
 from eden_memory.settings import Settings
 
 STREAMS_SECONDS = 300.0

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from eden_memory.access.visible import Asked, View
-from eden_memory.domain.context.context import next_expiry
+from eden_memory.context.context_xml import next_expiry
 
 KEPT_FOR = timedelta(minutes=5)
 RENDERED_FOR = timedelta(minutes=1)

@@ -22,7 +22,7 @@ STALE_SECONDS = 10.0
 
 
 class Change(Protocol):
-    """Something that contexts depend on (eden_memory.mongo.context.feeds.Changed)."""
+    """Something that contexts depend on (eden_memory.context.change_feed.Changed)."""
 
     @property
     def what(self) -> str:

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from eden_memory.domain.context.context import Showing
+from eden_memory.context.context_xml import Showing
 from eden_memory.settings import MemorySettings
 
 

@@ -8,8 +8,8 @@ from pymongo import AsyncMongoClient
 from pymongo.asynchronous.change_stream import AsyncDatabaseChangeStream
 from pymongo.errors import PyMongoError
 
+from eden_memory.context.change_feed import Changed, Feed, authors_feed, feeds
 from eden_memory.logs import LibraryLogger
-from eden_memory.mongo.context.feeds import Changed, Feed, authors_feed, feeds
 from eden_memory.settings import Settings
 
 log = LibraryLogger()

@@ -14,7 +14,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError
 
 from eden_memory.access.visible import Asked
-from eden_memory.domain.context.ready_contexts import Built, Ready
+from eden_memory.context.ready_contexts import Built, Ready
 from eden_memory.memory.memory_index_store import BEGINNING
 from eden_memory.mongo.documents import row_of
 from eden_memory.names import Names

@@ -1,0 +1,1 @@
+"""Contexts: building, keeping fresh, recall."""

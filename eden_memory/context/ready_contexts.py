@@ -1,0 +1,117 @@
+"""Contexts that lie ready in the database: which there are, and which change concerns them. Pure."""
+
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from eden_memory.access.visible import Asked, View
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A context that is kept fresh, as far as is needed to build it again."""
+
+    asked: Asked
+    active_until: datetime
+    built_at: datetime | None = None
+    """None: not built yet. Whoever builds it anew replaces this building alone."""
+    users: tuple[str, ...] = ()
+    """For whom it holds."""
+
+    @property
+    def name(self) -> str:
+        """`<session id>/<user id>`."""
+        return f"{self.asked.session_id}/{self.asked.user_id or ''}"
+
+
+def holds_for(users: frozenset[str] | None) -> tuple[str, ...]:
+    """The users that a ready context names."""
+    return tuple(sorted(users or ()))
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A context as it is to be stored in the place of `before`."""
+
+    before: Ready
+    xml: str
+    revisions: dict[str, int]
+    """Scope key → revision of the snapshot that went in."""
+    scope_keys: tuple[str, ...]
+    users: tuple[str, ...]
+    """All who were in the session: it holds among any of them. None where that cannot be known."""
+    built_at: datetime
+    active_until: datetime
+    stale_at: datetime | None = None
+    """When the first of its facts expires."""
+
+
+class FreshnessWatch(Protocol):
+    """Who measures how fresh ready contexts are."""
+
+    def built(self, contexts: int) -> None:
+        """So many were built."""
+        ...
+
+    def fresh(self, since_write: float, since_window: float | None) -> None:
+        """Contexts show a change: seconds since its write, and since the time of its window (None: not of one)."""
+        ...
+
+
+class ContextSource(Protocol):
+    """What contexts are made of."""
+
+    async def look_up(self, asked: Sequence[Asked]) -> dict[Asked, View]:
+        """The view of each, as it is stored at this moment."""
+        ...
+
+    async def users(self, asked: Sequence[Asked]) -> dict[Asked, frozenset[str] | None]:
+        """Who is in each session at this moment; None: it cannot be known."""
+        ...
+
+
+class ReadyContexts(Protocol):
+    """`memory_contexts`: the contexts of active sessions, ready to be read."""
+
+    async def known(self, asked: Iterable[Asked]) -> dict[Asked, Ready]:
+        """Those of these that there are."""
+        ...
+
+    async def concerned(
+        self, scope_keys: Iterable[str], now: datetime, most: int
+    ) -> dict[str, Sequence[Ready]]:
+        """By scope key, up to `most` active contexts that it went into."""
+        ...
+
+    def active(self, scope_keys: Iterable[str] | None, now: datetime) -> AsyncGenerator[Sequence[Ready]]:
+        """All active contexts that any of the scopes went into (None: all there are), page by page."""
+        ...
+
+    def stale(self, now: datetime) -> AsyncGenerator[Sequence[Ready]]:
+        """The active contexts that show a fact which has expired, page by page."""
+        ...
+
+    def of_sessions(self, session_ids: Iterable[str], now: datetime) -> AsyncGenerator[Sequence[Ready]]:
+        """The active contexts of sessions, page by page."""
+        ...
+
+    async def open(self, ready: Iterable[Ready], now: datetime) -> None:
+        """Make an empty context of each that there is none of, to be built with the next refresh."""
+        ...
+
+    async def lacking(self, written: Iterable[tuple[str, str]], now: datetime) -> Sequence[Ready]:
+        """The active contexts that do not hold for the author of one of these (session, author)."""
+        ...
+
+    async def withdraw(self, ready: Sequence[Ready]) -> None:
+        """Empty contexts at once; whoever was building one of them has to build it again."""
+        ...
+
+    async def put(self, built: Sequence[Built]) -> Sequence[Ready]:
+        """Store each where nobody else has built it meanwhile; those that somebody has are returned."""
+        ...
+
+    async def remove(self, gone: Sequence[Ready]) -> None:
+        """Their users are no longer in the session."""
+        ...

@@ -1,1 +1,0 @@
-"""Ready contexts: read, written, watched."""
