@@ -492,7 +492,7 @@ SEARCH_KEPT_SCOPES = Gauge("eden_search_kept_scopes", "Scopes whose facts are ke
 
 
 class SearchMetrics:
-    """What searches count (eden_memory.api.search.trace.SearchWatch)."""
+    """What searches count (eden_memory.search.search_trace.SearchWatch)."""
 
     def __init__(self) -> None:
         for part in ("embedding", "semantic", "text", "rerank"):
@@ -512,7 +512,7 @@ class SearchMetrics:
         SEARCH_DEGRADED.labels(part).inc()
 
     def kept(self, size: int, scopes: int) -> None:
-        """So many bytes and scopes are kept (eden_memory.mongo.search.plain_lists)."""
+        """So many bytes and scopes are kept (eden_memory.search.plain_list_store)."""
         SEARCH_KEPT_BYTES.set(size)
         SEARCH_KEPT_SCOPES.set(scopes)
 

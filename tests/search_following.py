@@ -3,7 +3,7 @@
 import asyncio
 
 from eden_memory.context.context_feed import Client, ContextWatch
-from eden_memory.mongo.search.plain_lists import PlainFactLists
+from eden_memory.search.plain_list_store import PlainFactLists
 from eden_memory.settings import Settings
 
 

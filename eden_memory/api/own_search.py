@@ -4,14 +4,14 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.api.search.access import AccessCounting
-from eden_memory.api.search.engine import SearchEngine
 from eden_memory.api.search.models import SearchModels
-from eden_memory.domain.search.ranking import Ranking
-from eden_memory.domain.search.thresholds import unrelated
 from eden_memory.metrics import SearchMetrics
-from eden_memory.mongo.memory.access import MongoAccesses
-from eden_memory.mongo.search.chosen_lists import ChosenFactLists
+from eden_memory.search.access_count_store import MongoAccesses
+from eden_memory.search.access_counting import AccessCounting
+from eden_memory.search.chosen_list_store import ChosenFactLists
+from eden_memory.search.ranking import Ranking
+from eden_memory.search.search_engine import SearchEngine
+from eden_memory.search.similarity_thresholds import unrelated
 from eden_memory.settings import SearchSettings, Settings
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.api.search.requests import SearchReport, SearchRequest
 from eden_memory.context.cached_contexts import Follower
 from eden_memory.schemas.scopes import Scope
+from eden_memory.search.search_requests import SearchReport, SearchRequest
 from eden_memory.settings import Settings
 
 if TYPE_CHECKING:

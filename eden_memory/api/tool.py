@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal, Protocol, cast
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from eden_memory.api.search.requests import FoundFact
 from eden_memory.constants import MOST_QUERIES
 from eden_memory.context.context_xml import one_line
+from eden_memory.search.search_requests import FoundFact
 
 Form = Literal["openai", "openai-responses", "anthropic", "gemini"]
 NAME = "search_facts"

@@ -7,13 +7,13 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.api.search.requests import FoundFact
 from eden_memory.api.service import MemoryService
 from eden_memory.demo.conversation import Conversation, plain_text
 from eden_memory.demo.judgement import Formed, Verdict, judged, read_expectations
 from eden_memory.names import Names
 from eden_memory.schemas.ids import split
 from eden_memory.schemas.scopes import Scope
+from eden_memory.search.search_requests import FoundFact
 from eden_memory.settings import Settings
 
 QUESTION = "When will Kittiwake be launched?"

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from eden_memory.api.search.engine import SearchEngine
-from eden_memory.api.search.requests import FoundFact, SearchRequest
-from eden_memory.domain.search.ranking import Ranking
+from eden_memory.search.ranking import Ranking
+from eden_memory.search.search_engine import SearchEngine
+from eden_memory.search.search_requests import FoundFact, SearchRequest
 from tests.evals.conversations import SCOPE
 from tests.evals.held import HeldFacts, KnownVectors
 from tests.evals.update_pairs import NOW, PEOPLE, Attribute, Pair, facts_of, pairs

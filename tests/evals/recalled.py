@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from eden_memory.api.search.engine import SearchEngine
-from eden_memory.api.search.requests import SearchRequest
-from eden_memory.domain.search.ranking import Ranking
+from eden_memory.search.ranking import Ranking
+from eden_memory.search.search_engine import SearchEngine
+from eden_memory.search.search_requests import SearchRequest
 from tests.evals.conversations import SCOPE, Question
 from tests.evals.runs import Loaded
 

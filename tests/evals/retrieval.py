@@ -14,7 +14,7 @@ from itertools import product
 from rich.console import Console
 from rich.table import Table
 
-from eden_memory.domain.search.ranking import Ranking
+from eden_memory.search.ranking import Ranking
 from tests.evals.conversations import CATEGORIES, DATA, Kind, there
 from tests.evals.held import KnownVectors
 from tests.evals.measures import Quality, mean

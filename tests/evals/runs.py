@@ -3,12 +3,12 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from eden_memory.api.search.engine import SearchEngine
-from eden_memory.api.search.requests import SearchRequest
-from eden_memory.domain.search.fusion import QueryLists, by_rank
-from eden_memory.domain.search.ranking import Kind as Search
-from eden_memory.domain.search.ranking import Ranking
 from eden_memory.models.reranking.candidates import NOW, Ranked
+from eden_memory.search.fusion import QueryLists, by_rank
+from eden_memory.search.ranking import Kind as Search
+from eden_memory.search.ranking import Ranking
+from eden_memory.search.search_engine import SearchEngine
+from eden_memory.search.search_requests import SearchRequest
 from tests.evals.conversations import SCOPE, Conversation, Kind, Question, conversations
 from tests.evals.held import HeldFacts, KnownVectors
 from tests.evals.measures import Quality, quality

@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from eden_memory.domain.search.ranking import Ranking
+from eden_memory.search.ranking import Ranking
 from eden_memory.settings import MemorySettings
 from tests.evals.conversations import there
 from tests.evals.held import KnownVectors

@@ -8,10 +8,8 @@ from typing import Any, cast
 from eden_memory.access.visible import View
 from eden_memory.api.calls.base import Calls
 from eden_memory.api.readers import Readers
-from eden_memory.api.search.requests import FoundFact, SearchReport, SearchRequest
 from eden_memory.context.context_xml import FactLine, one_line
 from eden_memory.context.recall import asks_for_past, query_of
-from eden_memory.domain.search.ranking import Kind
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError, Invalid
 from eden_memory.logs import LibraryLogger
@@ -19,6 +17,8 @@ from eden_memory.models.question import Asking
 from eden_memory.models.reranking.candidates import When
 from eden_memory.mongo.application_ids import typed_or_none
 from eden_memory.schemas.scopes import Scope
+from eden_memory.search.ranking import Kind
+from eden_memory.search.search_requests import FoundFact, SearchReport, SearchRequest
 
 log = LibraryLogger()
 STAGE = "search"

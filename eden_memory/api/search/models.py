@@ -7,7 +7,6 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.api.search.usage import SearchUsage
 from eden_memory.assembly.model_factory import Models
 from eden_memory.domain.budgets.budgets import Spending
 from eden_memory.errors import OverBudget
@@ -21,6 +20,7 @@ from eden_memory.models.question import Asking
 from eden_memory.models.reranking.chosen_reranker import reranker_of
 from eden_memory.mongo.usage.budgets import MongoBudgets
 from eden_memory.mongo.usage.usage_store import MongoUsage
+from eden_memory.search.search_usage import SearchUsage
 from eden_memory.settings import Settings
 
 CALL_SECONDS = 10.0

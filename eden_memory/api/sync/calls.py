@@ -6,10 +6,8 @@ from datetime import datetime
 from typing import Any
 
 from eden_memory.api.calls.requests import Message
-from eden_memory.api.search.requests import FoundFact, SearchReport
 from eden_memory.api.service import MemoryService
 from eden_memory.api.sync.loop import LoopThread
-from eden_memory.domain.search.ranking import Kind
 from eden_memory.memory.results import (
     Added,
     BlobView,
@@ -23,6 +21,8 @@ from eden_memory.memory.results import (
 )
 from eden_memory.schemas.events.forgetting import Forgettable
 from eden_memory.schemas.scopes import ScopeKind
+from eden_memory.search.ranking import Kind
+from eden_memory.search.search_requests import FoundFact, SearchReport
 
 
 class SyncCalls(ABC):

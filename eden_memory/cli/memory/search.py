@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from eden_memory.api.search.requests import SearchReport
 from eden_memory.cli.memory import terminal
 from eden_memory.cli.memory.who import Agent, AsJson, Session, User, Who, ask, nothing
 from eden_memory.cli.times import moment
+from eden_memory.search.search_requests import SearchReport
 
 Time = Annotated[
     datetime | None, typer.Option(parser=moment, metavar="TIME", help="what was known then (UTC)")

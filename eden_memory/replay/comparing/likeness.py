@@ -8,9 +8,9 @@ from zlib import crc32
 
 import numpy as np
 
-from eden_memory.domain.search.thresholds import unrelated
 from eden_memory.memory.fact_hash import normalised
 from eden_memory.replay.comparing.matching import Floats
+from eden_memory.search.similarity_thresholds import unrelated
 
 WORDS = "words"
 """In the place of an embedding model's name: texts are compared by their words."""

@@ -13,7 +13,6 @@ from eden_memory.kafka import group_offsets as offsets
 from eden_memory.memory.reembedding_store import refuse_another_model
 from eden_memory.models.embeddings import local_embedder
 from eden_memory.models.providers.catalogue import embedding_model
-from eden_memory.mongo.setup import search_indexes
 from eden_memory.placement import ORIGINAL, Placement
 from eden_memory.processors.pipeline import FORGETTING
 from eden_memory.replay.installation import Installation
@@ -22,6 +21,7 @@ from eden_memory.replay.rebuild.memory_topics import Places, behind, remove_grou
 from eden_memory.replay.reform.reform_store import MongoReforms
 from eden_memory.replay.reform.selection import whole
 from eden_memory.schemas.documents import Fact, Namespace, Place
+from eden_memory.search import search_index_store as search_indexes
 
 LEVEL_SECONDS = 0.3
 """The writer has what was there so long ago: nothing is left at the moment of the switch."""

@@ -8,7 +8,7 @@ from pydantic import SecretStr
 from pytest_socket import enable_socket
 
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.search.atlas_lists import AtlasFactLists
+from eden_memory.search.atlas_list_store import AtlasFactLists
 from eden_memory.settings import Settings
 from tests.conftest import GIVEN
 from tests.integration.search.search_kit import Database, Stand, plain, prepared

@@ -16,13 +16,13 @@ from eden_memory.memory.memory_batch import ScopeBatch, memory_batch
 from eden_memory.memory.memory_index_store import MEMORY_INDEXES
 from eden_memory.memory.memory_store import MongoMemoryStore
 from eden_memory.models.reranking.candidates import NOW, Ranked, When
-from eden_memory.mongo.search.plain_lists import PlainFactLists
-from eden_memory.mongo.setup.search_indexes import make, wait_until_queryable
-from eden_memory.ports import FactLists
 from eden_memory.schemas.documents import Fact
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FactChanged
 from eden_memory.schemas.scopes import Scope
+from eden_memory.search.fact_lists import FactLists
+from eden_memory.search.plain_list_store import PlainFactLists
+from eden_memory.search.search_index_store import make, wait_until_queryable
 from eden_memory.settings import Settings
 from eden_memory.stages.stage import Delivery
 from tests.names import NAMES

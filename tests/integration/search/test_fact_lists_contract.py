@@ -7,8 +7,8 @@ import pytest
 
 from eden_memory.errors import EdenError
 from eden_memory.models.reranking.candidates import When
-from eden_memory.mongo.search.atlas_lists import AtlasFactLists
 from eden_memory.schemas.scopes import Scope
+from eden_memory.search.atlas_list_store import AtlasFactLists
 from tests.integration.search.search_kit import (
     AGENT,
     ANA,

@@ -12,10 +12,10 @@ from eden_memory.context.cached_contexts import Contexts
 from eden_memory.context.change_feed import Changed
 from eden_memory.memory.scope_matrix import matrix_of
 from eden_memory.mongo.documents import packed_of
-from eden_memory.mongo.search.chosen_lists import ChosenFactLists
-from eden_memory.mongo.search.plain_lists import PlainFactLists
 from eden_memory.schemas.events import FactChanged
 from eden_memory.schemas.scopes import Scope
+from eden_memory.search.chosen_list_store import ChosenFactLists
+from eden_memory.search.plain_list_store import PlainFactLists
 from eden_memory.settings import Settings
 from tests.integration.search.search_kit import (
     ANA,

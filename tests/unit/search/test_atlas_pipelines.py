@@ -5,9 +5,9 @@ from typing import Any, cast
 import pytest
 
 from eden_memory.mongo.documents import packed_of
-from eden_memory.mongo.search import atlas_pipelines
-from eden_memory.mongo.setup.search_indexes import TEXT_INDEX, VECTOR_INDEX, definitions
 from eden_memory.schemas.fields import pack_vector
+from eden_memory.search import atlas_pipelines
+from eden_memory.search.search_index_store import TEXT_INDEX, VECTOR_INDEX, definitions
 
 KEYS = ["user:s.a:s.u", "agent:s.a"]
 VECTOR = pack_vector([0.6, 0.8])

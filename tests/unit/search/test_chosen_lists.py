@@ -7,10 +7,10 @@ import pytest
 
 from eden_memory.models.reranking.candidates import NOW
 from eden_memory.mongo.documents import vector_of
-from eden_memory.mongo.search.atlas_lists import AtlasFactLists
-from eden_memory.mongo.search.chosen_lists import ChosenFactLists, Database
-from eden_memory.mongo.search.plain_lists import PlainFactLists
-from eden_memory.mongo.setup.search_indexes import TEXT_INDEX, VECTOR_INDEX
+from eden_memory.search.atlas_list_store import AtlasFactLists
+from eden_memory.search.chosen_list_store import ChosenFactLists, Database
+from eden_memory.search.plain_list_store import PlainFactLists
+from eden_memory.search.search_index_store import TEXT_INDEX, VECTOR_INDEX
 from eden_memory.settings import SearchSettings, Settings
 from tests.names import NAMES
 from tests.unit.formation.dedup.dedup_kit import WordEmbedder, embedded

@@ -5,10 +5,6 @@ from typing import Any
 
 import pytest
 
-from eden_memory.api.search.access import AccessCounting
-from eden_memory.api.search.engine import SearchEngine
-from eden_memory.api.search.requests import SearchRequest
-from eden_memory.domain.search.ranking import Ranking
 from eden_memory.errors import Invalid
 from eden_memory.failures import ProviderError
 from eden_memory.models.question import Asking
@@ -16,6 +12,10 @@ from eden_memory.models.reranking.candidates import Ranked
 from eden_memory.schemas.fields import pack_vector
 from eden_memory.schemas.provenance import Embedding
 from eden_memory.schemas.scopes import Scope
+from eden_memory.search.access_counting import AccessCounting
+from eden_memory.search.ranking import Ranking
+from eden_memory.search.search_engine import SearchEngine
+from eden_memory.search.search_requests import SearchRequest
 from tests.unit.search.candidate_facts import NOW, fact, ranked
 
 AGENT = Scope.of_agent("s.a")

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.domain.search.fusion import QueryLists, by_rank, by_score
 from eden_memory.models.reranking.candidates import Ranked
+from eden_memory.search.fusion import QueryLists, by_rank, by_score
 from tests.unit.search.candidate_facts import fact, ids, ranked
 
 A, B, C = fact("a"), fact("b", vector=(0.0, 1.0)), fact("c", vector=None)

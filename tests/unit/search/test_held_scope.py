@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from eden_memory.domain.search.quick_matrix import QuickMatrix
 from eden_memory.models.reranking.candidates import Candidate
-from eden_memory.mongo.search import held_scope
-from eden_memory.mongo.search.held_scope import HeldScope
+from eden_memory.search import cached_scope as held_scope
+from eden_memory.search.cached_scope import HeldScope
+from eden_memory.search.quick_matrix import QuickMatrix
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 VECTOR = np.array([1, 0], np.float32).tobytes()

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.domain.search.newer import asks_for_now, newer_first
 from eden_memory.models.reranking.scored import Scored
+from eden_memory.search.newer import asks_for_now, newer_first
 from tests.unit.search.candidate_facts import fact, ids, scored
 
 NEAR, FAR = (1.0, 0.9), (-1.0, 0.3)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eden_memory.domain.search import quick_matrix
-from eden_memory.domain.search.quick_matrix import QuickMatrix
 from eden_memory.memory.scope_matrix import ScopeMatrix
+from eden_memory.search import quick_matrix
+from eden_memory.search.quick_matrix import QuickMatrix
 
 DIMENSIONS = 96
 

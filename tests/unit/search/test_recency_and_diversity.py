@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.domain.search.diversity import diverse
-from eden_memory.domain.search.recency import blended, freshness
-from eden_memory.domain.search.siblings import lifted
 from eden_memory.models.reranking.relevance import relevance, reranked
 from eden_memory.models.reranking.scored import Scored
+from eden_memory.search.diversity import diverse
+from eden_memory.search.recency import blended, freshness
+from eden_memory.search.siblings import lifted
 from tests.unit.search.candidate_facts import NOW, fact, ids, scored
 
 SCORES = st.floats(0, 1)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eden_memory.domain.search.text_index import Rarity, TextIndex, asked_words, together
-from eden_memory.domain.search.word_folding import folded, words_asked, words_of
+from eden_memory.search.text_index import Rarity, TextIndex, asked_words, together
+from eden_memory.search.word_folding import folded, words_asked, words_of
 
 
 def index_of(*texts: str) -> TextIndex:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.domain.search.times import favoured, spans_of
+from eden_memory.search.times import favoured, spans_of
 from tests.unit.search.candidate_facts import NOW, fact, ids, scored
 
 

@@ -10,9 +10,9 @@ from google.genai import types
 from openai.types.chat import ChatCompletionFunctionToolParam
 from pydantic import TypeAdapter
 
-from eden_memory.api.search.requests import FoundFact
 from eden_memory.api.tool import answer, search_tool
 from eden_memory.schemas.scopes import Scope
+from eden_memory.search.search_requests import FoundFact
 from tests.unit.search.candidate_facts import NOW
 
 

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from eden_memory.domain.search.diversity import diverse
-from eden_memory.domain.search.fusion import QueryLists, by_rank, by_score
-from eden_memory.domain.search.newer import newer_first
-from eden_memory.domain.search.recency import DAYS, blended
-from eden_memory.domain.search.siblings import lifted
-from eden_memory.domain.search.thresholds import UNRELATED
-from eden_memory.domain.search.times import Span, favoured
 from eden_memory.models.reranking.relevance import LEAST
 from eden_memory.models.reranking.scored import Scored
+from eden_memory.search.diversity import diverse
+from eden_memory.search.fusion import QueryLists, by_rank, by_score
+from eden_memory.search.newer import newer_first
+from eden_memory.search.recency import DAYS, blended
+from eden_memory.search.siblings import lifted
+from eden_memory.search.similarity_thresholds import UNRELATED
+from eden_memory.search.times import Span, favoured
 
 Kind = Literal["hybrid", "semantic", "text"]
 Stage = tuple[str, Callable[[list[Scored]], list[Scored]]]

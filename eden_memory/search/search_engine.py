@@ -4,12 +4,16 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from eden_memory.api.search.listing import Listing, Search
-from eden_memory.api.search.requests import FoundFact, SearchReport, SearchRequest
-from eden_memory.api.search.trace import SearchWatch, Trace
-from eden_memory.domain.search.fusion import QueryLists
-from eden_memory.domain.search.newer import asks_for_now
-from eden_memory.domain.search.ranking import (
+from eden_memory.models.model_protocols import Embedder, Reranker
+from eden_memory.models.question import Asking
+from eden_memory.models.reranking.relevance import reranked
+from eden_memory.models.reranking.scored import Scored
+from eden_memory.schemas.scopes import Scope
+from eden_memory.search.fact_lists import FactLists
+from eden_memory.search.fusion import QueryLists
+from eden_memory.search.listing import Listing, Search
+from eden_memory.search.newer import asks_for_now
+from eden_memory.search.ranking import (
     Ranking,
     Stage,
     after_reranking,
@@ -17,13 +21,9 @@ from eden_memory.domain.search.ranking import (
     fused,
     related,
 )
-from eden_memory.domain.search.times import spans_of
-from eden_memory.models.model_protocols import Embedder, Reranker
-from eden_memory.models.question import Asking
-from eden_memory.models.reranking.relevance import reranked
-from eden_memory.models.reranking.scored import Scored
-from eden_memory.ports import FactLists
-from eden_memory.schemas.scopes import Scope
+from eden_memory.search.search_requests import FoundFact, SearchReport, SearchRequest
+from eden_memory.search.search_trace import SearchWatch, Trace
+from eden_memory.search.times import spans_of
 
 RERANK_SECONDS = 5.0
 """A reranker that takes longer is done without."""

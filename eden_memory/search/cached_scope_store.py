@@ -11,9 +11,9 @@ from pymongo.read_concern import ReadConcern
 
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.documents import packed_of
-from eden_memory.mongo.search.held_scope import HeldScope
-from eden_memory.mongo.search.search_documents import KEPT, candidate
 from eden_memory.names import Names
+from eden_memory.search.cached_scope import HeldScope
+from eden_memory.search.search_documents import KEPT, candidate
 
 log = LibraryLogger()
 

@@ -5,9 +5,9 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import Protocol
 
-from eden_memory.api.search.requests import FoundFact, SearchReport, StageReport, TextOnly
 from eden_memory.logs import LibraryLogger
 from eden_memory.models.reranking.scored import Scored
+from eden_memory.search.search_requests import FoundFact, SearchReport, StageReport, TextOnly
 
 log = LibraryLogger()
 SHOWN = 50

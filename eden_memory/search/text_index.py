@@ -24,7 +24,7 @@ from tantivy import (
     Tokenizer,
 )
 
-from eden_memory.domain.search.word_folding import spaced, words_asked, words_of
+from eden_memory.search.word_folding import spaced, words_asked, words_of
 
 HEAP, MANY_HEAP = 15_000_000, 200_000_000
 """Bytes that a write may take while it lasts: the least that tantivy allows, and so that many facts are one piece."""

@@ -9,14 +9,14 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
-from eden_memory.domain.search.known_then import as_known
-from eden_memory.domain.search.text_index import AskedWord, TextIndex
 from eden_memory.memory.scope_matrix import matrix_of
 from eden_memory.models.model_protocols import Embedder
 from eden_memory.models.reranking.candidates import Candidate, Ranked, When
-from eden_memory.mongo.search.held_scope import with_vector
-from eden_memory.mongo.search.search_documents import KEPT, candidate
 from eden_memory.names import Names
+from eden_memory.search.as_of import as_known
+from eden_memory.search.cached_scope import with_vector
+from eden_memory.search.search_documents import KEPT, candidate
+from eden_memory.search.text_index import AskedWord, TextIndex
 
 Row = dict[str, Any]
 FIELDS = {

@@ -6,10 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
 
-from eden_memory.domain.search.quick_matrix import QuickMatrix
-from eden_memory.domain.search.text_index import AskedWord, Rarity, TextIndex
 from eden_memory.memory.scope_matrix import Hit
 from eden_memory.models.reranking.candidates import Candidate
+from eden_memory.search.quick_matrix import QuickMatrix
+from eden_memory.search.text_index import AskedWord, Rarity, TextIndex
 
 FACT_BYTES = 900
 """Of a kept fact beside its text, vector and words, about."""

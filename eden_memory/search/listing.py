@@ -6,15 +6,15 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from eden_memory.api.search.requests import SearchRequest
-from eden_memory.api.search.trace import SHOWN, Trace
-from eden_memory.domain.search.fusion import QueryLists
-from eden_memory.domain.search.ranking import Ranking
 from eden_memory.errors import OverBudget
 from eden_memory.models.model_protocols import Embedder
 from eden_memory.models.question import Asking
 from eden_memory.models.reranking.candidates import Ranked
-from eden_memory.ports import FactLists
+from eden_memory.search.fact_lists import FactLists
+from eden_memory.search.fusion import QueryLists
+from eden_memory.search.ranking import Ranking
+from eden_memory.search.search_requests import SearchRequest
+from eden_memory.search.search_trace import SHOWN, Trace
 
 Lists = Sequence[Sequence[Ranked]]
 T = TypeVar("T")

@@ -2,16 +2,24 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Protocol
 
 from eden_memory.logs import LibraryLogger
-from eden_memory.ports import Accesses
 
 log = LibraryLogger()
 SECONDS = 5.0
 MOST = 20_000
 """Facts that wait to be counted; beyond it new ones are not counted."""
+
+
+class Accesses(Protocol):
+    """How often facts were found (`memory_access`)."""
+
+    async def count(self, found: Mapping[str, int], at: datetime) -> None:
+        """Each fact so many times more, the last time at `at`."""
+        ...
 
 
 class AccessCounting:

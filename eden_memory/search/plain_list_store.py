@@ -11,14 +11,14 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.context.change_feed import Changed
-from eden_memory.domain.search.text_index import AskedWord, asked_words, together
 from eden_memory.models.model_protocols import Embedder
 from eden_memory.models.reranking.candidates import Ranked, When
-from eden_memory.mongo.search.held_scope import HeldScope
-from eden_memory.mongo.search.held_scopes import HeldScopes
-from eden_memory.mongo.search.known_then import KnownThen
-from eden_memory.mongo.search.search_documents import checked
 from eden_memory.names import Names
+from eden_memory.search.as_of_store import KnownThen
+from eden_memory.search.cached_scope import HeldScope
+from eden_memory.search.cached_scope_store import HeldScopes
+from eden_memory.search.search_documents import checked
+from eden_memory.search.text_index import AskedWord, asked_words, together
 
 MOST_BYTES = 1_000_000_000
 Scored = tuple[float, str, HeldScope]

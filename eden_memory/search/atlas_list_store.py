@@ -6,13 +6,13 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.domain.search.text_index import asked_words
 from eden_memory.models.model_protocols import Embedder
 from eden_memory.models.reranking.candidates import Ranked, When
-from eden_memory.mongo.search import atlas_pipelines
-from eden_memory.mongo.search.known_then import KnownThen
-from eden_memory.mongo.search.search_documents import candidate, checked
 from eden_memory.names import Names
+from eden_memory.search import atlas_pipelines
+from eden_memory.search.as_of_store import KnownThen
+from eden_memory.search.search_documents import candidate, checked
+from eden_memory.search.text_index import asked_words
 
 Row = dict[str, Any]
 LONGEST = 2_000
@@ -20,7 +20,7 @@ LONGEST = 2_000
 
 
 class AtlasFactLists:
-    """Port FactLists over `facts` with its two search indexes (eden_memory.mongo.setup.search_indexes).
+    """Port FactLists over `facts` with its two search indexes (eden_memory.search.search_index_store).
 
     The indexes follow the collection by seconds at most; what they still hold of a fact that is retired or gone is
     left out by what its document says. Facts as they were known then are compared in this process.

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from eden_memory.mongo.documents import vector_of
-from eden_memory.mongo.search.search_documents import SHOWN
-from eden_memory.mongo.setup.search_indexes import ENGLISH, TEXT_INDEX, VECTOR_INDEX
+from eden_memory.search.search_documents import SHOWN
+from eden_memory.search.search_index_store import ENGLISH, TEXT_INDEX, VECTOR_INDEX
 
 Row = dict[str, Any]
 PER_RESULT, MOST_CANDIDATES = 20, 10_000

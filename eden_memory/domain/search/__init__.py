@@ -1,1 +1,0 @@
-"""Search, decided: candidates, and how lists of them become one answer. Pure."""

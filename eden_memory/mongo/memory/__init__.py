@@ -1,1 +1,0 @@
-"""Memory as documents: facts, reflections, blobs, snapshots, and what is forgotten."""

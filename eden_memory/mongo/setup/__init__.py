@@ -1,1 +1,0 @@
-"""Collections, validators and indexes, created and checked."""

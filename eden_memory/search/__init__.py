@@ -1,0 +1,1 @@
+"""Lists, fusion, ranking, caches."""
