@@ -394,7 +394,7 @@ USAGE_REPEATED = Counter(
 
 
 class UsageMetrics:
-    """What the usage stage counts (eden_memory.ports.UsageWatch)."""
+    """What the usage stage counts (eden_memory.usage.call_totals.UsageWatch)."""
 
     def counted(self, calls: Sequence[ModelCalled], *, repeated: int) -> None:
         """These went into the totals; so many more were there already. What re-forms is not live's."""

@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from eden_memory.directory.participants import Directory, Missing, SessionFacts
-from eden_memory.domain.budgets.budgets import Admitted, Held
 from eden_memory.failures import PermanentError
 from eden_memory.forgotten import Forgetting, Marks
-from eden_memory.ports import WindowBudgets
 from eden_memory.schemas.events import Watermark
 from eden_memory.stages.stage import Decision, Delivery, Emit, Erase, Retry
+from eden_memory.usage.budget_rules import Admitted, Held, WindowBudgets
 from eden_memory.windows.cached_sessions import Kept
 from eden_memory.windows.session_state import Messages, Session
 from eden_memory.windows.trigger_batch import (

@@ -6,9 +6,9 @@ comes again (a redelivery, an outcome published twice, a batch after kill -9) fi
 
 from collections.abc import Sequence
 
-from eden_memory.ports import UsageStore, UsageWatch
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.stages.stage import Delivery, Outgoing
+from eden_memory.usage.call_totals import UsageStore, UsageWatch
 
 
 class Usage:

@@ -34,17 +34,12 @@ from eden_memory.memory.version_store import heed_versions
 from eden_memory.mongo.client import connect, hosts
 from eden_memory.mongo.consumption import MongoMarks
 from eden_memory.mongo.leases import MongoLease
-from eden_memory.mongo.spent import spent
-from eden_memory.mongo.usage.budgets import MongoBudgets
-from eden_memory.mongo.usage.formations import MongoFormations
 from eden_memory.observability.lag_export import Census, LagExport
 from eden_memory.processors import pipeline
 from eden_memory.processors.context_cache import ContextCache
 from eden_memory.replay.installation import surroundings
 from eden_memory.replay.namespaces.live_store import MongoLive
 from eden_memory.replay.namespaces.standby_stages import shadowing
-from eden_memory.runtime.budget_keeping import BudgetKeeping
-from eden_memory.runtime.budget_metrics import BudgetMetrics
 from eden_memory.runtime.housekeeping import Housekeeping
 from eden_memory.runtime.janitor import Janitor
 from eden_memory.schemas.events import REGISTRY
@@ -56,6 +51,11 @@ from eden_memory.stages.process import Part, Process, Signals
 from eden_memory.stages.publishing import Publisher, new_producer
 from eden_memory.stages.stage import Handler
 from eden_memory.stages.worker import Bounds, Surroundings, Worker
+from eden_memory.usage.budget_metrics import BudgetMetrics
+from eden_memory.usage.budget_store import MongoBudgets
+from eden_memory.usage.formation_cost_store import MongoFormations
+from eden_memory.usage.reservation_release import BudgetKeeping
+from eden_memory.usage.spent_store import spent
 from eden_memory.windows.window_text_store import MongoWindowTexts
 from eden_memory.windows.window_texts import WindowTexts
 

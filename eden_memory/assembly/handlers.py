@@ -42,11 +42,6 @@ from eden_memory.metrics import (
 from eden_memory.models.answer_store import MongoAnswers
 from eden_memory.models.asking.answer_forwarding import AnswerStore
 from eden_memory.models.providers.prices import Prices
-from eden_memory.models.window_price import start_values
-from eden_memory.mongo.usage.budgets import MongoBudgets
-from eden_memory.mongo.usage.recorded import MongoRecorded
-from eden_memory.mongo.usage.usage_store import MongoUsage
-from eden_memory.mongo.usage.window_budgets import MongoWindowBudgets
 from eden_memory.processors.atlas_writer import AtlasWriter
 from eden_memory.processors.consolidation import Consolidation
 from eden_memory.processors.context_cache import ContextCache
@@ -67,13 +62,18 @@ from eden_memory.processors.pipeline import (
 )
 from eden_memory.processors.reflection_extraction import ReflectionExtraction
 from eden_memory.processors.usage import Usage
-from eden_memory.runtime.budget_metrics import BudgetMetrics
 from eden_memory.settings import Settings
 from eden_memory.stages.answer_storing import storing
 from eden_memory.stages.call_records import UsageLog, accounted
 from eden_memory.stages.codec import TopicOf
 from eden_memory.stages.stage import Handler
 from eden_memory.stages.stage_tools import Publishing
+from eden_memory.usage.budget_metrics import BudgetMetrics
+from eden_memory.usage.budget_store import MongoBudgets
+from eden_memory.usage.recorded_cost_store import MongoRecorded
+from eden_memory.usage.usage_store import MongoUsage
+from eden_memory.usage.window_budget_store import MongoWindowBudgets
+from eden_memory.usage.window_price import start_values
 from eden_memory.windows.trigger_metrics import TriggerMetrics
 from eden_memory.windows.trigger_store import MongoTriggerStore
 from eden_memory.windows.window_rule import Limits

@@ -11,8 +11,6 @@ from eden_memory.errors import EdenError
 from eden_memory.memory.memory_index_store import MEMORY_INDEXES
 from eden_memory.models.answer_store import MongoAnswers
 from eden_memory.models.providers.catalogue import embedding_model
-from eden_memory.mongo.usage.budgets import MongoBudgets
-from eden_memory.mongo.usage.usage_store import MongoUsage
 from eden_memory.mongo.validators import VALIDATED, validator_of
 from eden_memory.names import Names
 from eden_memory.schemas.documents import (
@@ -33,6 +31,8 @@ from eden_memory.schemas.documents import (
 from eden_memory.search import search_index_store as search_indexes
 from eden_memory.settings import Settings
 from eden_memory.stages.outcome_store import MongoLedger
+from eden_memory.usage.budget_store import MongoBudgets
+from eden_memory.usage.usage_store import MongoUsage
 from eden_memory.windows.trigger_store import MongoTriggerStore
 from eden_memory.windows.window_rule import Limits
 

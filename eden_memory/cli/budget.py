@@ -15,15 +15,15 @@ from rich.text import Text
 from eden_memory.cli.memory.terminal import show_table
 from eden_memory.cli.replay.live import live_settings
 from eden_memory.cli.soon import soon
-from eden_memory.domain.budgets.budgets import Per, Spending, budget_id
 from eden_memory.errors import Invalid, NotFound
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.given_ids import typed
-from eden_memory.mongo.usage.budgets import MongoBudgets
-from eden_memory.mongo.usage.formations import MongoFormations
-from eden_memory.mongo.usage.usage_store import MongoUsage
 from eden_memory.settings import Settings
+from eden_memory.usage.budget_rules import Per, Spending, budget_id
+from eden_memory.usage.budget_store import MongoBudgets
+from eden_memory.usage.formation_cost_store import MongoFormations
+from eden_memory.usage.usage_store import MongoUsage
 
 app = typer.Typer(help="Limits of what formation may spend.", no_args_is_help=True)
 AsJson = Annotated[bool, typer.Option("--json", help="one JSON object on standard output")]

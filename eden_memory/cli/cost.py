@@ -13,21 +13,21 @@ import typer
 
 from eden_memory.cli.memory.terminal import show_table
 from eden_memory.cli.replay.live import live_settings, settings_of
-from eden_memory.domain.budgets.budgets import period_of
-from eden_memory.domain.budgets.memory_cost import Share, of_blob, of_fact, total
 from eden_memory.errors import EdenError, Invalid, NotFound
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.given_ids import typed
-from eden_memory.mongo.usage.totals import Asked, MongoTotals, Sum, together
-from eden_memory.mongo.usage.usage_store import LIVE, newest
 from eden_memory.observability.scope_records import Held, scope_records
 from eden_memory.placement import ORIGINAL
 from eden_memory.schemas.documents import Fact
 from eden_memory.schemas.events import FactChanged, ReflectionFormed, ScopeConsolidated
 from eden_memory.settings import Settings
+from eden_memory.usage.budget_rules import period_of
+from eden_memory.usage.memory_cost import Share, of_blob, of_fact, total
+from eden_memory.usage.totals_store import Asked, MongoTotals, Sum, together
+from eden_memory.usage.usage_store import LIVE, newest
 
 app = typer.Typer(help="What models cost: today, this month, or of one memory.", no_args_is_help=True)
 By = Literal["agent", "user", "stage", "model", "day"]

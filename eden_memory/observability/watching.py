@@ -14,10 +14,10 @@ from eden_memory.mongo.client import connect
 from eden_memory.observability.memory_feed import memory_feed
 from eden_memory.observability.progress import Progress
 from eden_memory.processors import pipeline
-from eden_memory.runtime.usage_feed import usage_feed
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.settings import Settings
 from eden_memory.task_ending import end
+from eden_memory.usage.usage_topics import usage_feed
 
 LAG_SECONDS = 1.0
 

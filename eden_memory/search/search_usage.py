@@ -3,11 +3,11 @@
 import asyncio
 from uuid import uuid4
 
-from eden_memory.domain.budgets.budgets import period_of
 from eden_memory.logs import LibraryLogger
 from eden_memory.models.call_accounts import CallWatch
-from eden_memory.ports import UsageStore, UsageWatch
 from eden_memory.schemas.events import ModelCalled
+from eden_memory.usage.budget_rules import period_of
+from eden_memory.usage.call_totals import UsageStore, UsageWatch
 
 log = LibraryLogger()
 SECONDS = 2.0

@@ -6,8 +6,8 @@ from typing import Any
 
 from pymongo.asynchronous.collection import AsyncCollection
 
-from eden_memory.domain.budgets.budgets import HELD
 from eden_memory.mongo.shared_reads import SharedReads
+from eden_memory.usage.budget_rules import HELD
 
 Row = dict[str, Any]
 Asked = tuple[int, Any, int]

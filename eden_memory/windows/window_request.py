@@ -7,10 +7,10 @@ from typing import Protocol
 from eden_memory.directory.own_sessions import given_to_all, whose
 from eden_memory.directory.participants import SessionFacts, scopes_of
 from eden_memory.directory.switched_off import Off
-from eden_memory.domain.budgets.budgets import AskedWindow, Estimate, users_alone
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.provenance import MessageRef
 from eden_memory.tracing import traceparent
+from eden_memory.usage.budget_rules import AskedWindow, Estimate, users_alone
 from eden_memory.windows.session_state import OutboxEntry, Session, StoredMessage, formation_id
 from eden_memory.windows.window_rule import Closed, weighted_tokens
 

@@ -26,9 +26,9 @@ from eden_memory.kafka.topics import load_topics
 from eden_memory.local import ports
 from eden_memory.mongo.client import connect
 from eden_memory.observability.memory_feed import memory_feed
-from eden_memory.runtime.usage_feed import usage_feed
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
+from eden_memory.usage.usage_topics import usage_feed
 from tests.bench.bare_clients import Work
 from tests.bench.formation_load import place_of
 from tests.bench.formation_work import commands_so_far, work_of

@@ -8,7 +8,6 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.assembly.model_factory import Models
-from eden_memory.domain.budgets.budgets import Spending
 from eden_memory.errors import OverBudget
 from eden_memory.metrics import CallMetrics, GuardMetrics, UsageMetrics
 from eden_memory.models.answer_store import MongoAnswers
@@ -18,10 +17,11 @@ from eden_memory.models.model_protocols import Embedder
 from eden_memory.models.providers.prices import Prices
 from eden_memory.models.question import Asking
 from eden_memory.models.reranking.chosen_reranker import reranker_of
-from eden_memory.mongo.usage.budgets import MongoBudgets
-from eden_memory.mongo.usage.usage_store import MongoUsage
 from eden_memory.search.search_usage import SearchUsage
 from eden_memory.settings import Settings
+from eden_memory.usage.budget_rules import Spending
+from eden_memory.usage.budget_store import MongoBudgets
+from eden_memory.usage.usage_store import MongoUsage
 
 CALL_SECONDS = 10.0
 """A search's call of a provider is given up then, so that calls of a provider that hangs do not pile up."""

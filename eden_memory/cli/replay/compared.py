@@ -11,8 +11,6 @@ from eden_memory.cli.replay.live import settings_of
 from eden_memory.cli.replay.reform_settings import overridden
 from eden_memory.errors import EdenError
 from eden_memory.kafka.topics import load_topics
-from eden_memory.mongo.usage.totals import Asked, MongoTotals
-from eden_memory.mongo.usage.usage_store import LIVE
 from eden_memory.placement import ORIGINAL, Placement
 from eden_memory.processors import pipeline
 from eden_memory.replay.comparing.compared_text_store import MongoTelling
@@ -28,6 +26,8 @@ from eden_memory.replay.user_edits.edited_fact_store import side
 from eden_memory.replay.user_edits.reapplying import apply_own_changes
 from eden_memory.schemas.documents import Reform, ReformAsked
 from eden_memory.settings import Settings
+from eden_memory.usage.totals_store import Asked, MongoTotals
+from eden_memory.usage.usage_store import LIVE
 
 Database = AsyncDatabase[dict[str, Any]]
 EVER = "0000-01-01", "9999-12-31"

@@ -6,9 +6,9 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.call_costs import CHARGED
 from eden_memory.mongo.money import plain
-from eden_memory.mongo.usage.totals import SUMMED, Sum
 from eden_memory.names import Names
 from eden_memory.schemas.documents import CountedCall
+from eden_memory.usage.totals_store import SUMMED, Sum
 
 Row = dict[str, Any]
 REQUESTS: Row = {"$ifNull": ["$requests", 1]}

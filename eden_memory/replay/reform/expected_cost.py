@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from eden_memory.domain.budgets.estimates import CONSOLIDATING, FORMING, Expected, tokens_of
 from eden_memory.models.question import Role
 from eden_memory.replay.reform.recorded_cost import ByStage, Calls, OfAgent, Recorded
 from eden_memory.replay.reform.selection import PlannedWindow
 from eden_memory.schemas.documents import ReformCalls
+from eden_memory.usage.estimates import CONSOLIDATING, FORMING, Expected, tokens_of
 
 VECTORS = "vectors"
 STAGES: Mapping[str, Role | None] = {

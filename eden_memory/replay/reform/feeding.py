@@ -14,7 +14,6 @@ import structlog
 
 from eden_memory.replay.reform.reform_budget import Money
 from eden_memory.replay.reform.selection import PlannedWindow, in_order, planned, takes
-from eden_memory.runtime.formed import complete
 from eden_memory.schemas.documents import ReformAsked
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.stages.codec import TopicOf, record_of
@@ -23,6 +22,7 @@ from eden_memory.stages.outcome import StoredRecord
 from eden_memory.stages.patience import until_done
 from eden_memory.stages.stage_tools import Publishing
 from eden_memory.task_ending import end
+from eden_memory.usage.formation_completion import complete
 from eden_memory.windows.window_request import StoredWindow
 
 log = structlog.get_logger()

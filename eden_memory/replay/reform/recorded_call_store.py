@@ -7,11 +7,11 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.call_costs import CHARGED
 from eden_memory.mongo.money import plain
-from eden_memory.mongo.usage.usage_store import LIVE
 from eden_memory.names import Names
 from eden_memory.replay.reform.expected_cost import VECTORS
 from eden_memory.replay.reform.recorded_cost import Calls, RecordedRow
 from eden_memory.schemas.documents import CountedCall
+from eden_memory.usage.usage_store import LIVE
 
 Row = dict[str, Any]
 SUMMED = ("input_tokens", "cached_tokens", "output_tokens", "cost_usd")

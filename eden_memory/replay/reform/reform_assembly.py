@@ -25,8 +25,6 @@ from eden_memory.local.servers import endpoints
 from eden_memory.models.asking.answer_forwarding import AnswerStore
 from eden_memory.models.asking.capped import Capped
 from eden_memory.models.asking.reused import CountedReuse
-from eden_memory.mongo.usage.totals import MongoTotals
-from eden_memory.mongo.usage.usage_store import MongoUsage
 from eden_memory.placement import Placement
 from eden_memory.processors import pipeline
 from eden_memory.replay.installation import surroundings
@@ -56,6 +54,8 @@ from eden_memory.stages.publishing import Publisher, new_producer
 from eden_memory.stages.slots import Slots
 from eden_memory.stages.worker import Bounds, Worker
 from eden_memory.task_ending import end
+from eden_memory.usage.totals_store import MongoTotals
+from eden_memory.usage.usage_store import MongoUsage
 from eden_memory.windows.trigger_store import MongoTriggerStore
 
 STAGES = (

@@ -24,7 +24,6 @@ from eden_memory.forgetting.pipeline_marks import own
 from eden_memory.kafka.group_offsets import committed, members_of
 from eden_memory.kafka.topic_reading import all_partitions, reading
 from eden_memory.kafka.topics import Topics
-from eden_memory.mongo.usage.usage_store import MongoUsage
 from eden_memory.names import Names
 from eden_memory.replay.installation import Installation, silent_surroundings, writer_row
 from eden_memory.replay.namespaces.namespace_names import WRITER
@@ -41,6 +40,7 @@ from eden_memory.schemas.events import REGISTRY, Forgotten, ModelCalled, ScopeCh
 from eden_memory.stages.control_store import MongoGroupNotes
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.stage import Delivery
+from eden_memory.usage.usage_store import MongoUsage
 
 Row = dict[str, Any]
 Say = Callable[[str], None]

@@ -10,10 +10,10 @@ import pytest
 
 from eden_memory.api.search import models as search_models
 from eden_memory.models.calls import Tokens
-from eden_memory.mongo.usage.budgets import MongoBudgets
-from eden_memory.mongo.usage.totals import Asked, MongoTotals, Sum
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
+from eden_memory.usage.budget_store import MongoBudgets
+from eden_memory.usage.totals_store import Asked, MongoTotals, Sum
 from tests.integration.context.harness import Kit, kit_for, mapped
 from tests.integration.doors.conftest import doors_of
 from tests.integration.mcp.conftest import served

@@ -6,9 +6,9 @@ import json
 import pytest
 
 from eden_memory.mongo.bson_ids import encode_id
-from eden_memory.mongo.usage.totals import Asked, MongoTotals
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.settings import Settings
+from eden_memory.usage.totals_store import Asked, MongoTotals
 from tests.integration.replay.reform_kit import quiet
 from tests.integration.system.commands import eden
 from tests.integration.system.running_system import System, fast, system, until

@@ -11,17 +11,17 @@ import pytest
 from eden_memory.assembly import handlers
 from eden_memory.cli.cost import shares_of
 from eden_memory.cli.trace import chain_of
-from eden_memory.domain.budgets.memory_cost import total
 from eden_memory.errors import EdenError
 from eden_memory.models.calls import Tokens
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.money import plain
-from eden_memory.mongo.usage.budgets import MongoBudgets
-from eden_memory.mongo.usage.totals import Asked, MongoTotals
 from eden_memory.observability.causal_chain import Node
 from eden_memory.schemas.events import ModelCalled, Watermark
 from eden_memory.settings import Settings
 from eden_memory.tracing import span_id, trace_id
+from eden_memory.usage.budget_store import MongoBudgets
+from eden_memory.usage.memory_cost import total
+from eden_memory.usage.totals_store import Asked, MongoTotals
 from tests.integration.replay.reform_kit import quiet
 from tests.integration.system.commands import eden
 from tests.integration.system.running_system import AGENT, System, fast, system, until

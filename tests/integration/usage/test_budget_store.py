@@ -11,16 +11,16 @@ import pytest
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.assembly.mongo_setup import set_up
-from eden_memory.domain.budgets.budgets import Admitted, AskedWindow, Estimate, Held, Spending
-from eden_memory.domain.budgets.estimates import NOTHING
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.usage.budgets import MongoBudgets
-from eden_memory.mongo.usage.recorded import MongoRecorded
-from eden_memory.mongo.usage.usage_store import MongoUsage
-from eden_memory.mongo.usage.window_budgets import MongoWindowBudgets
 from eden_memory.schemas.documents import Budget, Reservation
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.settings import Settings
+from eden_memory.usage.budget_rules import Admitted, AskedWindow, Estimate, Held, Spending
+from eden_memory.usage.budget_store import MongoBudgets
+from eden_memory.usage.estimates import NOTHING
+from eden_memory.usage.recorded_cost_store import MongoRecorded
+from eden_memory.usage.usage_store import MongoUsage
+from eden_memory.usage.window_budget_store import MongoWindowBudgets
 from tests.calls import called
 from tests.names import NAMES
 

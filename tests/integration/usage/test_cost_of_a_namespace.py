@@ -10,13 +10,13 @@ import pytest
 
 from eden_memory import metrics
 from eden_memory.cli import cost
-from eden_memory.mongo.spent import spent
-from eden_memory.mongo.usage.budgets import MongoBudgets
-from eden_memory.mongo.usage.usage_store import MongoUsage
 from eden_memory.replay.namespaces.namespace_store import MongoNamespaces
 from eden_memory.schemas.documents import Namespace
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.settings import Settings
+from eden_memory.usage.budget_store import MongoBudgets
+from eden_memory.usage.spent_store import spent
+from eden_memory.usage.usage_store import MongoUsage
 from tests.calls import called
 from tests.integration.stages_on_servers import OnServers, on_servers
 from tests.names import NAMES

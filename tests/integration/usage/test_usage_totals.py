@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from eden_memory.mongo.usage.totals import Asked, MongoTotals
-from eden_memory.mongo.usage.usage_store import MongoUsage
 from eden_memory.schemas.documents import CountedCall, UsageState, UsageTotal
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.settings import Settings
 from eden_memory.stages.stage import Delivery
+from eden_memory.usage.totals_store import Asked, MongoTotals
+from eden_memory.usage.usage_store import MongoUsage
 from tests.calls import called
 from tests.integration.stages_on_servers import OnServers, on_servers
 from tests.integration.system.running_system import until

@@ -6,7 +6,7 @@ from copy import deepcopy
 from datetime import datetime
 from typing import TypeVar
 
-from eden_memory.domain.budgets.budgets import HELD
+from eden_memory.usage.budget_rules import HELD
 from eden_memory.windows.session_state import Session, StoredMessage
 from eden_memory.windows.window_request import BatchWrite, SessionWrite, StoredWindow
 from eden_memory.windows.window_rule import Limits

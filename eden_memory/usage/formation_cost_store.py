@@ -1,14 +1,14 @@
-"""What keeps budgets (eden_memory.runtime.budget_keeping) looks up of windows, sessions and calls."""
+"""What keeps budgets (eden_memory.usage.reservation_release) looks up of windows, sessions and calls."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.domain.budgets.budgets import HELD
 from eden_memory.mongo.money import plain
 from eden_memory.names import Names
 from eden_memory.schemas.documents import CountedCall, SessionState, WindowTexts
+from eden_memory.usage.budget_rules import HELD
 
 Row = dict[str, Any]
 

@@ -15,12 +15,12 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from eden_memory.call_costs import unpriced
-from eden_memory.domain.budgets.budgets import period_of
 from eden_memory.mongo.money import stored
 from eden_memory.mongo.transactions import Transactions
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Budget, CountedCall, UsageState, UsageTotal
 from eden_memory.schemas.events import ModelCalled
+from eden_memory.usage.budget_rules import period_of
 
 Row = dict[str, Any]
 LIVE = "live"

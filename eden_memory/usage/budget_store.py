@@ -12,7 +12,11 @@ from pymongo import UpdateOne
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.domain.budgets.budgets import (
+from eden_memory.mongo.money import plain, stored
+from eden_memory.mongo.transactions import Transactions
+from eden_memory.names import Names
+from eden_memory.schemas.documents import Budget, Reservation, UsageState, UsageTotal
+from eden_memory.usage.budget_rules import (
     Admission,
     Admitted,
     AskedWindow,
@@ -23,11 +27,7 @@ from eden_memory.domain.budgets.budgets import (
     budget_id,
     period_of,
 )
-from eden_memory.mongo.money import plain, stored
-from eden_memory.mongo.transactions import Transactions
-from eden_memory.mongo.usage.usage_store import LIVE, STATE
-from eden_memory.names import Names
-from eden_memory.schemas.documents import Budget, Reservation, UsageState, UsageTotal
+from eden_memory.usage.usage_store import LIVE, STATE
 
 Row = dict[str, Any]
 

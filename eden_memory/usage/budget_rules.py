@@ -1,10 +1,10 @@
 """Which windows have room in the budgets that concern them. Pure; money in US dollars."""
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
-from typing import Literal
+from typing import Literal, Protocol
 
 Per = Literal["day", "month"]
 HELD = "budget "
@@ -144,3 +144,21 @@ def users_alone(participants: Iterable[str]) -> str | None:
 def sum_of(amounts: Sequence[Decimal]) -> Decimal:
     """Exactly; 0 of none."""
     return sum(amounts, Decimal(0))
+
+
+class WindowBudgets(Protocol):
+    """What formation may spend: windows are asked for as long as the budgets that concern them have room."""
+
+    def still_held(self, session_id: str, waits_for: str | None) -> bool:
+        """Whether a session waits for a budget of which nothing has changed since it held its window back."""
+        ...
+
+    async def any(self) -> bool:
+        """Whether there is a budget at all; what was set or removed is seen within seconds."""
+        ...
+
+    async def admit(self, windows: Sequence[AskedWindow]) -> Mapping[str, Admitted | Held]:
+        """Reserve what each window may cost, in order, by formation id; a session's windows from the first one
+        that is held on are held too. Reserved twice, a formation counts once.
+        """
+        ...

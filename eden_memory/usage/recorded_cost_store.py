@@ -8,11 +8,11 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.call_costs import CHARGED
-from eden_memory.domain.budgets.estimates import Recorded
 from eden_memory.mongo.money import plain
-from eden_memory.mongo.usage.usage_store import LIVE
 from eden_memory.names import Names
 from eden_memory.schemas.documents import CountedCall, WindowTexts
+from eden_memory.usage.estimates import Recorded
+from eden_memory.usage.usage_store import LIVE
 
 Row = dict[str, Any]
 LATELY = timedelta(days=7)

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eden_memory.directory.participants import Missing
-from eden_memory.domain.budgets.budgets import Admission, Admitted, AskedWindow, Estimate, Held, Spending
 from eden_memory.processors.formation_trigger import FormationTrigger
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.stages.stage import Delivery
+from eden_memory.usage.budget_rules import Admission, Admitted, AskedWindow, Estimate, Held, Spending
 from eden_memory.windows.window_rule import Limits
 from tests.unit.windows.memory_store import Crash, MemoryStore
 from tests.unit.windows.records import (

@@ -9,11 +9,11 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.call_costs import known_cost
-from eden_memory.domain.budgets.memory_cost import Embedded
 from eden_memory.mongo.money import plain
-from eden_memory.mongo.usage.usage_store import LIVE, STATE
 from eden_memory.names import Names
 from eden_memory.schemas.documents import CountedCall, Fact, Message, UsageState, UsageTotal
+from eden_memory.usage.memory_cost import Embedded
+from eden_memory.usage.usage_store import LIVE, STATE
 
 Row = dict[str, Any]
 SUMMED = ("calls", "failed_calls", "input_tokens", "cached_tokens", "output_tokens", "unpriced_calls")

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence, Set
 
-from eden_memory.domain.budgets.budgets import Spending
 from eden_memory.metrics import (
     BUDGET_ESTIMATE,
     BUDGET_HELD_BACK,
@@ -13,6 +12,7 @@ from eden_memory.metrics import (
     BUDGET_UNPRICED,
     BUDGET_WAITING,
 )
+from eden_memory.usage.budget_rules import Spending
 
 MOST_BUDGETS = 50
 """Budgets that have a label of their own; the others, and all of single users, stand together."""

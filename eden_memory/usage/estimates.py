@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from eden_memory.domain.budgets.budgets import Estimate
+from eden_memory.usage.budget_rules import Estimate
 
 ENOUGH = 5
 """Formations recorded, from which they are believed without the price tables."""

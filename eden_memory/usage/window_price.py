@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from decimal import Decimal
 
-from eden_memory.domain.budgets.budgets import Estimate
-from eden_memory.domain.budgets.estimates import CONSOLIDATING, FORMING, Expected, start_value, tokens_of
 from eden_memory.models.call_accounts import Cost
 from eden_memory.models.calls import Tokens
 from eden_memory.models.providers.catalogue import OFFLINE, chosen, provider_name
 from eden_memory.models.question import Role
 from eden_memory.settings import Settings
+from eden_memory.usage.budget_rules import Estimate
+from eden_memory.usage.estimates import CONSOLIDATING, FORMING, Expected, start_value, tokens_of
 
 StartValue = Callable[[int, int], Estimate]
 """(tier, characters of the window) → what it is expected to cost."""

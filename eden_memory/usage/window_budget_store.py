@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from eden_memory.domain.budgets.budgets import HELD, Admitted, AskedWindow, Estimate, Held, Spending
-from eden_memory.domain.budgets.estimates import Recorded, estimate
 from eden_memory.logs import LibraryLogger
-from eden_memory.mongo.usage.budgets import MongoBudgets, now
-from eden_memory.mongo.usage.recorded import MongoRecorded
+from eden_memory.usage.budget_rules import HELD, Admitted, AskedWindow, Estimate, Held, Spending
+from eden_memory.usage.budget_store import MongoBudgets, now
+from eden_memory.usage.estimates import Recorded, estimate
+from eden_memory.usage.recorded_cost_store import MongoRecorded
 
 log = LibraryLogger("eden.budgets")
 FRESH_SECONDS = 2.0
@@ -33,7 +33,7 @@ class BudgetWatch(Protocol):
 
 
 class MongoWindowBudgets:
-    """eden_memory.ports.WindowBudgets; `start` gives what a window costs while nothing is recorded."""
+    """eden_memory.usage.budget_rules.WindowBudgets; `start` gives what a window costs while nothing is recorded."""
 
     def __init__(
         self,

@@ -12,14 +12,14 @@ from typing import Any, Protocol
 
 import structlog
 
-from eden_memory.domain.budgets.budgets import Spending
-from eden_memory.runtime.formed import named, outcomes_of
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.stages.ledger import Ledger
 from eden_memory.stages.outcome import Outcome
 from eden_memory.stages.patience import until_done
 from eden_memory.stages.process import State
 from eden_memory.task_ending import end
+from eden_memory.usage.budget_rules import Spending
+from eden_memory.usage.formation_completion import named, outcomes_of
 
 log = structlog.get_logger("eden.budgets")
 TOGETHER = 200

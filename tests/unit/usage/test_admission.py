@@ -6,7 +6,7 @@ from decimal import Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.domain.budgets.budgets import (
+from eden_memory.usage.budget_rules import (
     Admission,
     Admitted,
     AskedWindow,
@@ -16,7 +16,7 @@ from eden_memory.domain.budgets.budgets import (
     period_of,
     users_alone,
 )
-from eden_memory.domain.budgets.estimates import Recorded, estimate, start_value
+from eden_memory.usage.estimates import Recorded, estimate, start_value
 
 CENT = Decimal("0.01")
 WINDOWS = st.lists(

@@ -1,1 +1,0 @@
-"""Usage totals, budgets and reservations in MongoDB."""

@@ -1,0 +1,1 @@
+"""Counted calls, cost, budgets."""
