@@ -18,10 +18,13 @@ from eden_memory.assembly.tailer import tailing
 from eden_memory.context.context_feed import ContextWatch
 from eden_memory.context.context_refreshing import ContextKeeping
 from eden_memory.directory.stream_store import MongoStreams
-from eden_memory.domain.consumption import Consumption
 from eden_memory.errors import EdenError
 from eden_memory.formation.consolidation_wakeups import Waking
 from eden_memory.formation.decided_blob_store import scopes_due
+from eden_memory.housekeeping.consumption import Consumption
+from eden_memory.housekeeping.consumption_store import MongoMarks
+from eden_memory.housekeeping.janitor import Janitor
+from eden_memory.housekeeping.janitor_process import Housekeeping
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.lag_reading import LagReader
 from eden_memory.kafka.preflight import topics_exist
@@ -32,7 +35,6 @@ from eden_memory.memory.retirement_store import MongoRetirements
 from eden_memory.memory.retiring import Retiring
 from eden_memory.memory.version_store import heed_versions
 from eden_memory.mongo.client import connect, hosts
-from eden_memory.mongo.consumption import MongoMarks
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.observability.lag_export import Census, LagExport
 from eden_memory.processors import pipeline
@@ -40,8 +42,6 @@ from eden_memory.processors.context_cache import ContextCache
 from eden_memory.replay.installation import surroundings
 from eden_memory.replay.namespaces.live_store import MongoLive
 from eden_memory.replay.namespaces.standby_stages import shadowing
-from eden_memory.runtime.housekeeping import Housekeeping
-from eden_memory.runtime.janitor import Janitor
 from eden_memory.schemas.events import REGISTRY
 from eden_memory.settings import Settings
 from eden_memory.stages.health_server import HealthServer

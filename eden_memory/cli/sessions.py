@@ -19,9 +19,9 @@ from eden_memory.cli.soon import soon
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.trigger.pending import pending_messages, sessions_without_documents, told
 from eden_memory.settings import Settings
 from eden_memory.source.inbox_request_store import ask, session_of
+from eden_memory.windows.pending_store import pending_messages, sessions_without_documents, told
 
 COLUMNS = ("window", "messages", "closed because", "closed at", "requested")
 REQUESTED = {True: "yes", False: "waits"}

@@ -115,3 +115,22 @@ class ConsolidationMaterial:
 
 
 Material = FactMaterial | DecisionMaterial | ReflectionMaterial | ConsolidationMaterial
+TOKENS_OF_A_WORD = 4
+"""English takes 1.3, most other languages up to 3."""
+TOKENS_OF_AN_ITEM = 60
+"""Its scope, its message numbers, its reason, and the JSON around them."""
+
+
+def longest_answer(material: Material) -> int:
+    """Tokens of the longest answer within the limits that the prompt states."""
+    if isinstance(material, ConsolidationMaterial):
+        return _items(1, material.words)
+    if isinstance(material, FactMaterial):
+        return _items(material.most, material.words)
+    if isinstance(material, DecisionMaterial):
+        return _items(len(material.new), material.words)
+    return sum(_items(max(one.most, 1), one.words or material.words) for one in material.scopes)
+
+
+def _items(number: int, words: int) -> int:
+    return number * (words * TOKENS_OF_A_WORD + TOKENS_OF_AN_ITEM)

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
-from eden_memory.formation.prompt_material import Material
 from eden_memory.schemas.answers import Answer
 from eden_memory.schemas.provenance import Call
 from eden_memory.stages.stage import Delivery
@@ -23,8 +22,10 @@ class Prompt:
     """Instructions; the same for all calls of an agent as far as possible, so that providers can cache it."""
     user: str
     """The fenced content."""
-    material: Material
+    material: object
     """What `user` was rendered from: models that read no text (the offline rules) read this."""
+    answer_tokens: int = 0
+    """Of the longest answer that the prompt allows; 0: a short one."""
 
 
 def unit_of(stage: str, decision: str, anew: int = 0) -> str:

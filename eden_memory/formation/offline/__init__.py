@@ -16,7 +16,7 @@ from eden_memory.models.question import A, Answered, Asking, Earlier, Prompt
 from eden_memory.schemas.answers import Answer, ConsolidatedText
 from eden_memory.word_limits import cut_at_sentence, words_of
 
-_RULES: dict[type[material.Material], Callable[[Any], Answer]] = {
+_RULES: dict[type, Callable[[Any], Answer]] = {
     material.FactMaterial: facts,
     material.ReflectionMaterial: reflections,
     material.ConsolidationMaterial: consolidate,
@@ -25,9 +25,9 @@ _RULES: dict[type[material.Material], Callable[[Any], Answer]] = {
 
 
 class OfflineModel:
-    """A LanguageModel (eden_memory.ports) of rules; its answers cost nothing, so none is kept."""
+    """A LanguageModel of rules; its answers cost nothing, so none is kept."""
 
-    async def earlier(self, unit: str) -> Earlier | None:  # noqa: ARG002 - the port's
+    async def earlier(self, unit: str) -> Earlier | None:  # noqa: ARG002 - the Protocol's
         """Nothing: the same question has the same answer anyway."""
         return None
 
@@ -35,7 +35,7 @@ class OfflineModel:
         self,
         prompt: Prompt,
         answer: type[A],
-        asking: Asking,  # noqa: ARG002 - the port's
+        asking: Asking,  # noqa: ARG002 - the Protocol's
         check: Callable[[A], str | None] | None = None,
     ) -> Answered[A]:
         """Computed from `prompt.material`; TypeError if that is not what `answer` answers."""

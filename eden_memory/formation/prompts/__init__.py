@@ -16,6 +16,7 @@ from eden_memory.formation.prompt_material import (
     FactMaterial,
     Material,
     ReflectionMaterial,
+    longest_answer,
 )
 from eden_memory.formation.prompts import shown
 from eden_memory.models.question import Prompt
@@ -66,6 +67,7 @@ def _prompt(name: str, material: Material, fence: str) -> Prompt:
         system=_template(name, "system").render(values).strip(),
         user=_template(name, "user").render(values).strip(),
         material=material,
+        answer_tokens=longest_answer(material),
     )
 
 

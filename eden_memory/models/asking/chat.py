@@ -59,7 +59,7 @@ class Chat:
         trials: list[Trial] = []
         told = TRIALS.set(trials)
         try:
-            most, stage = most_tokens(request.prompt.material, request.repair), request.asking.stage
+            most, stage = most_tokens(request.prompt.answer_tokens, request.repair), request.asking.stage
             completion, watch = await metered(
                 lambda: route.provider.complete(
                     route.model, request.prompt.system, request.turns, request.answer, most

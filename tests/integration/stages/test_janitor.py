@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from eden_memory.domain.consumption import Consumption
-from eden_memory.mongo.consumption import MongoMarks
-from eden_memory.runtime.janitor import Janitor
+from eden_memory.housekeeping.consumption import Consumption
+from eden_memory.housekeeping.consumption_store import MongoMarks
+from eden_memory.housekeeping.janitor import Janitor
 from eden_memory.stages.worker import Worker
 from tests.integration.stages.harness import (
     NOON,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from eden_memory.access.visible import Shown
 from eden_memory.context.context_xml import (
-    _FORBIDDEN,
+    _FORBIDDEN,  # pyright: ignore[reportPrivateUsage]
     FactLine,
     Showing,
     age_of,

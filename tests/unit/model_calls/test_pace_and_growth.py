@@ -13,6 +13,7 @@ from eden_memory.formation.prompt_material import (
     NewFact,
     ReflectionMaterial,
     ScopeBrief,
+    longest_answer,
 )
 from eden_memory.models.asking.answer_bounds import most_tokens
 from eden_memory.models.asking.answer_keys import first_key
@@ -137,11 +138,12 @@ async def test_waiting_for_a_turn_is_no_part_of_a_calls_deadline() -> None:
 def test_answers_are_bounded_by_the_limits_of_their_prompt() -> None:
     scope = ScopeBrief("user", most=4)
     facts = FactMaterial((), (scope,), 30, 30)
-    assert 30 * 30 * 2 < most_tokens(facts) < 8_000
-    assert most_tokens(ReflectionMaterial((), (scope, scope), (), 35)) > 8 * 35 * 2
-    assert most_tokens(DecisionMaterial((), (NewFact("x", (), ()),) * 10, 30)) > 10 * 30 * 2
-    assert most_tokens(ConsolidationMaterial("user", None, (), None, 1_200)) > 1_200 * 3
-    assert most_tokens(facts, repair=1) == 2 * most_tokens(facts)
+    assert 30 * 30 * 2 < longest_answer(facts) < 8_000
+    assert longest_answer(ReflectionMaterial((), (scope, scope), (), 35)) > 8 * 35 * 2
+    assert longest_answer(DecisionMaterial((), (NewFact("x", (), ()),) * 10, 30)) > 10 * 30 * 2
+    assert longest_answer(ConsolidationMaterial("user", None, (), None, 1_200)) > 1_200 * 3
+    longest = longest_answer(facts)
+    assert most_tokens(longest, repair=1) == 2 * most_tokens(longest)
 
 
 async def test_an_answer_cut_off_at_its_bound_is_asked_for_again_with_twice_the_room() -> None:
@@ -150,7 +152,7 @@ async def test_an_answer_cut_off_at_its_bound_is_asked_for_again_with_twice_the_
     model = model_over(provider, MemoryAnswers())
     assert (await model.ask(PROMPT, ConsolidatedText, asking())).value.text == "all of it"
     first, second = provider.bounds
-    assert second == 2 * first == 2 * most_tokens(PROMPT.material)
+    assert second == 2 * first == 2 * most_tokens(PROMPT.answer_tokens)
 
 
 def test_the_bound_is_no_part_of_what_an_answer_is_kept_under() -> None:

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from eden_memory.runtime.housekeeping import Housekeeping
+from eden_memory.housekeeping.janitor_process import Housekeeping
 
 
 class Held:

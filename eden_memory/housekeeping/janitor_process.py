@@ -2,7 +2,7 @@
 
 import structlog
 
-from eden_memory.runtime.janitor import Janitor
+from eden_memory.housekeeping.janitor import Janitor
 from eden_memory.stages.leased import Leased, LeaseHandle
 
 log = structlog.get_logger("eden.janitor")

@@ -1,6 +1,6 @@
 """Removes what every consumer has had behind it for long enough: records of outcomes, and of topics.
 
-How far each group had committed, and where each topic ended, is noted at every round (domain/consumption.py).
+How far each group had committed, and where each topic ended, is noted at every round (housekeeping/consumption.py).
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
-from eden_memory.domain.consumption import Consumption, Mark, Partition, Removable, removable
+from eden_memory.housekeeping.consumption import Consumption, Mark, Partition, Removable, removable
 from eden_memory.kafka.connection import start
 from eden_memory.kafka.partitions import partitions_of
 from eden_memory.windows.window_texts import WindowTexts

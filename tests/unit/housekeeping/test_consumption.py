@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.domain.consumption import Consumption, Mark, removable
+from eden_memory.housekeeping.consumption import Consumption, Mark, removable
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 WEEK = timedelta(days=7)

@@ -6,7 +6,7 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.domain.consumption import Mark, Offsets
+from eden_memory.housekeeping.consumption import Mark, Offsets
 from eden_memory.names import Names
 
 Document = dict[str, Any]

@@ -1,1 +1,0 @@
-"""Pure logic: no input, no output, no clock of its own."""

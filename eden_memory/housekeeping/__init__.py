@@ -1,0 +1,1 @@
+"""The janitor: retention of topics and ledgers."""

@@ -1,1 +1,0 @@
-"""formation-trigger's state: sessions, messages, texts of windows."""

@@ -1,1 +1,0 @@
-"""What runs processors: topics, lanes, ledger, tailing, metrics."""
