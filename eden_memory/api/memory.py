@@ -3,7 +3,7 @@
 from typing import Any
 
 from eden_memory.api.service import MemoryService
-from eden_memory.api.shared_memory import SharedMemory
+from eden_memory.app.memory import SharedMemory
 
 
 class Memory(SharedMemory):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from eden_memory.access.callers import Caller, Refused, Right
-from eden_memory.api.shared_memory import SharedMemory
+from eden_memory.app.memory import SharedMemory
 from eden_memory.directory.author_store import MessageAuthors
 from eden_memory.directory.own_sessions import whose
 from eden_memory.directory.participants import DEFAULT_AGENT

@@ -7,8 +7,8 @@ from typing import Any, Self
 
 from eden_memory.api.calls.asks import AskCalls
 from eden_memory.api.calls.searches import SearchCalls
-from eden_memory.api.searching import Engine
-from eden_memory.api.shared_memory import Client, SharedMemory, utc_now
+from eden_memory.app.memory import Client, SharedMemory, utc_now
+from eden_memory.app.searching import Engine
 from eden_memory.settings import Settings
 
 

@@ -3,8 +3,8 @@
 from typing import Any
 
 from eden_memory.access.visible import Asked, View
-from eden_memory.api.readers import Readers
-from eden_memory.api.shared_memory import SharedMemory
+from eden_memory.app.memory import SharedMemory
+from eden_memory.app.readers import Readers
 from eden_memory.mongo.application_ids import typed, typed_or_none
 
 

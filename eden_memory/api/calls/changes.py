@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import Any, cast
 
 from eden_memory.access.visible import Asked, Shown, View
-from eden_memory.api.shared_memory import SharedMemory
+from eden_memory.app.memory import SharedMemory
 from eden_memory.context.change_feed import Changed
 from eden_memory.context.context_cache import tags_of_scope
 from eden_memory.errors import Invalid

@@ -4,7 +4,7 @@ from typing import Any
 
 from eden_memory.access.visible import Asked, View
 from eden_memory.api.reach import KnownSession, SessionReach
-from eden_memory.api.shared_memory import SharedMemory
+from eden_memory.app.memory import SharedMemory
 from eden_memory.errors import Invalid, NotFound
 from eden_memory.forgetting.forgetting_rules import BlobVersion
 from eden_memory.memory.browsing_store import Browsing, scopes_of

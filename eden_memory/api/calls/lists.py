@@ -6,8 +6,8 @@ from typing import Any
 
 from eden_memory.api.calls.base import Calls
 from eden_memory.api.calls.changes import changes
-from eden_memory.api.readers import Readers
-from eden_memory.api.stored.numbers import consolidation_status, scope_stats
+from eden_memory.app.readers import Readers
+from eden_memory.app.scope_numbers import consolidation_status, scope_stats
 from eden_memory.memory.browsing_store import Browsing, Filters
 from eden_memory.memory.results import (
     BlobView,

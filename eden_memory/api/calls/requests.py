@@ -8,7 +8,7 @@ from typing import Any, cast, get_args
 from bson import ObjectId
 from pydantic import ValidationError
 
-from eden_memory.api.shared_memory import SharedMemory
+from eden_memory.app.memory import SharedMemory
 from eden_memory.constants import (
     LONGEST_FACT,
     LONGEST_REASON,

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from eden_memory.api.search import models as search_models
+from eden_memory.app import search_models
 from eden_memory.models.calls import Tokens
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings

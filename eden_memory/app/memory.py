@@ -13,8 +13,8 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
-from eden_memory.api.readers import Following, Readers
-from eden_memory.api.searching import Engine, Searching
+from eden_memory.app.readers import Following, Readers
+from eden_memory.app.searching import Engine, Searching
 from eden_memory.context.cached_contexts import Contexts
 from eden_memory.local.servers import endpoints
 from eden_memory.memory.export_store import Export

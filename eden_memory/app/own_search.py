@@ -4,7 +4,7 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.api.search.models import SearchModels
+from eden_memory.app.search_models import SearchModels
 from eden_memory.metrics import SearchMetrics
 from eden_memory.search.access_count_store import MongoAccesses
 from eden_memory.search.access_counting import AccessCounting

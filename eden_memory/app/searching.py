@@ -13,7 +13,7 @@ from eden_memory.search.search_requests import SearchReport, SearchRequest
 from eden_memory.settings import Settings
 
 if TYPE_CHECKING:
-    from eden_memory.api.own_search import OwnSearch
+    from eden_memory.app.own_search import OwnSearch
 
 CLOSE_SECONDS = 10.0
 """Searches that are under way have so long to end."""
@@ -47,7 +47,7 @@ class Searching:
     async def find(self, scopes: Sequence[Scope], request: SearchRequest) -> SearchReport:
         """EdenError if the embedder is a provider that has no key."""
         if self._engine is None:
-            from eden_memory.api.own_search import OwnSearch  # noqa: PLC0415 - loads models and their SDKs
+            from eden_memory.app.own_search import OwnSearch  # noqa: PLC0415 - loads models and their SDKs
 
             self._use(OwnSearch(self._settings, self._database))
         assert self._engine is not None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pymongo.errors import PyMongoError
 
-from eden_memory.api.searching import Searching
+from eden_memory.app.searching import Searching
 from eden_memory.context.cached_contexts import Contexts
 from eden_memory.logs import LibraryLogger
 from eden_memory.placement import Placement

@@ -1,1 +1,0 @@
-"""What is stored of the scopes that may be seen: lists, histories, numbers, exports."""
