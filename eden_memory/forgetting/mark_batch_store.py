@@ -17,7 +17,7 @@ AT_ONCE = 20_000
 
 
 class MongoMarks:
-    """Port Forgetting, as MongoForgetting is, without its sharing of look-ups: a batch asks for tens of thousands."""
+    """Forgetting, as MongoForgetting is, without its sharing of look-ups: a batch asks for tens of thousands."""
 
     def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
         self._marks = database.get_collection(

@@ -22,7 +22,7 @@ MOST_KEPT = 5_000
 
 
 class MongoDecided:
-    """Port Decided over `outcomes` and the mark in `snapshots`; scopes that ask at the same moment share a query."""
+    """Decided over `outcomes` and the mark in `snapshots`; scopes that ask at the same moment share a query."""
 
     def __init__(self, database: AsyncDatabase[Row], names: Names, decode: Decode = decode) -> None:
         majority = ReadConcern("majority")

@@ -41,7 +41,7 @@ class _Kept:
 
 
 class MongoFactSearch:
-    """Port FactSearch over `facts` and `snapshots`; `model` is the embedder's.
+    """FactSearch over `facts` and `snapshots`; `model` is the embedder's.
 
     `skipped` is told how many facts of a scope could not be compared, because another model made their vectors.
     """

@@ -186,5 +186,5 @@ class ExtractionWatch(Protocol):
     """Who counts what became of the facts and reflections that models stated."""
 
     def extracted(self, stage: str, items: int, left: Mapping[str, int]) -> None:
-        """One window: items that stand, the rest by what was done to it (domain.extraction.placing)."""
+        """One window: items that stand, the rest by what was done to it."""
         ...

@@ -16,7 +16,7 @@ Row = dict[str, Any]
 
 
 class MongoSnapshots:
-    """Port Snapshots over `snapshots`."""
+    """Snapshots over `snapshots`."""
 
     def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
         name = names[Snapshot.COLLECTION]

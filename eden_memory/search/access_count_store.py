@@ -13,7 +13,7 @@ from eden_memory.schemas.documents import Access
 
 
 class MongoAccesses:
-    """Port Accesses; counts may be lost with a primary, nothing waits for a majority."""
+    """Accesses in MongoDB; counts may be lost with a primary, nothing waits for a majority."""
 
     def __init__(self, database: AsyncDatabase[dict[str, Any]], names: Names) -> None:
         self._access = database.get_collection(names[Access.COLLECTION], write_concern=WriteConcern(1))

@@ -20,7 +20,7 @@ LONGEST = 2_000
 
 
 class AtlasFactLists:
-    """Port FactLists over `facts` with its two search indexes (eden_memory.search.search_index_store).
+    """FactLists over `facts` with its two search indexes (eden_memory.search.search_index_store).
 
     The indexes follow the collection by seconds at most; what they still hold of a fact that is retired or gone is
     left out by what its document says. Facts as they were known then are compared in this process.

@@ -23,7 +23,7 @@ Lists = AtlasFactLists | PlainFactLists
 
 
 class ChosenFactLists:
-    """Port FactLists. It has no change stream of its own: somebody hands on what a ContextWatch says
+    """FactLists as configured. It has no change stream of its own: somebody hands on what a ContextWatch says
     (:meth:`changed`, :meth:`live`; eden_memory.context.cached_contexts.Contexts.follow does). Until then each
     search asks MongoDB for revisions. `kept` is told how many bytes and scopes are kept.
     """

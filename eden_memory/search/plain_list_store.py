@@ -25,7 +25,7 @@ Scored = tuple[float, str, HeldScope]
 
 
 class PlainFactLists:
-    """Port FactLists over `facts` and `snapshots`.
+    """FactLists over `facts` and `snapshots`.
 
     `model` names the embedder's model; the `embedder` itself is only asked for vectors of texts that hold no longer
     (`When`); without one these are found by their words alone. `kept` is told how many bytes and scopes are kept.

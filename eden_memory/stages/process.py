@@ -153,6 +153,7 @@ class Process:
         log.info("process runs", parts=[part.name for part in self.parts])
         try:
             await asyncio.wait([*tasks, asked], return_when=asyncio.FIRST_COMPLETED)
+            asyncio.get_running_loop().set_exception_handler(_while_ending)
             self._signals.ends_within(self._drain_seconds + self._cancel_seconds + CLOSE_SECONDS)
             await self._drain(tasks)
         finally:
@@ -172,6 +173,12 @@ class Process:
         if stuck:  # the event loop would wait for them without end
             log.error("ends without what does not stop", parts=sorted(task.get_name() for task in stuck))
             self._signals.end(1)
+
+
+def _while_ending(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """A connection that aiokafka was making when it was cancelled is closed with the process: no error."""
+    if not str(context.get("message", "")).startswith("Unclosed AIOKafka"):
+        loop.default_exception_handler(context)
 
 
 def run_until_signal(main: Callable[[Signals], Coroutine[Any, Any, None]]) -> None:

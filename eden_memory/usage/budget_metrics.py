@@ -29,7 +29,7 @@ def _limit(one: Spending) -> float:
 
 
 class BudgetMetrics:
-    """What budgets show (runtime.budget_keeping.KeepingWatch, mongo.usage.window_budgets.BudgetWatch)."""
+    """What budgets show."""
 
     def held_back(self, windows: int) -> None:
         """So many windows were held back that were not before."""

@@ -18,7 +18,7 @@ from eden_memory.search.text_index import TextIndex, asked_words
 
 
 class HeldFacts:
-    """Port FactLists over a few facts, in memory; lists are made once and cut."""
+    """FactLists over a few facts, in memory; lists are made once and cut."""
 
     def __init__(self, facts: Sequence[Candidate]) -> None:
         self._facts = {one.fact_id: one for one in facts}

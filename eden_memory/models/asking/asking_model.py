@@ -136,7 +136,7 @@ class AskingModel:
     async def _called(self, question: _Question[A]) -> tuple[KeptAnswer, bool]:
         """Pay for an answer and keep it; another worker's that was kept first takes its place.
 
-        A handler goes on with what it was given while that is written (domain.keeping).
+        A handler goes on with what it was given while that is written (eden_memory.stages.pending_answers).
         """
         request = Request(
             key=question.key,

@@ -100,7 +100,10 @@ async def test_a_text_is_added_with_the_time_at_which_it_was_said(shared: System
 async def test_history_that_is_read_in_overrules_nothing_that_is_said_while_it_is_read(
     settings: Settings, shared_models: Serving
 ) -> None:
-    async with system(fast(settings, shared_models), shared_models, run=False) as running:
+    asked = fast(
+        settings, shared_models, windows={"stale_hours": 0}
+    )  # else the history forms by itself, maybe first
+    async with system(asked, shared_models, run=False) as running:
         stored, live = await running.session("ned"), await running.session("ned")
         text = "fact user: The code of the yard gate is {} same-yard instead"
         history = await running.write(stored, "ned", text.format("6687"), at=JANUARY)

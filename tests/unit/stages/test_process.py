@@ -65,7 +65,7 @@ async def test_a_part_that_survives_its_cancelling_is_left_behind() -> None:
 
 PROGRAM = """
 import asyncio, os, signal, sys, time
-from eden_memory.runtime import process
+from eden_memory.stages import process
 
 if sys.argv[1] in ("does not close", "blocks"):
     process.CLOSE_SECONDS = 0.3
