@@ -7,7 +7,7 @@ from tests.transcripts.playing import Shell, Step, blocks, shortened
 from tests.transcripts.stage import PAGES, write
 
 PAGE = PAGES / "reform-with-another-prompt.md"
-SESSION, USER = "s-priya-books", "priya"
+SESSION, USER = "s-mara-order", "mara"
 CONTEXT = f"eden context {SESSION} --user {USER} | sed 's/ ([^()]* ago)$//; s/ (just now)$//'"
 LINES_OF_A_REPORT = 60
 
@@ -53,7 +53,7 @@ def page(steps: list[Step]) -> str:
             _about(),
             "The changed prompt: guidance for the scopes in which facts are looked for.",
             cat,
-            "What the agent reads in a session of Priya, who does the yard's books (without the facts' ages, which"
+            "What the agent reads in a session of Mara, who runs the yard (without the facts' ages, which"
             " `sed` takes off):",
             before,
             "## Formed anew",

@@ -13,7 +13,7 @@ from tests.transcripts.reform import PAGE, SESSION, played
 from tests.transcripts.stage import stage
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(900)]
-SESSIONS = (SESSION, "s-mara-order", "s-tomas-room")
+SESSIONS = (SESSION, "s-priya-books", "s-tomas-room")
 CHANGED = re.compile(r"^[<>] ", re.MULTILINE)
 
 
