@@ -35,4 +35,4 @@ DOCUMENT_REFUSED = frozenset({2, 9, 14, 121, 10_334, 17_280, 17_419, 17_420})
 def refused_for_good(code: int | None, details: Mapping[str, Any] | None) -> bool:
     """Whether MongoDB refuses a document itself, by the code of an error or of the writes in its details."""
     writes = (details or {}).get("writeErrors", ())
-    return code in DOCUMENT_REFUSED or any(one.get("code") in DOCUMENT_REFUSED for one in writes)
+    return code in DOCUMENT_REFUSED or any(write.get("code") in DOCUMENT_REFUSED for write in writes)

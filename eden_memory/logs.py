@@ -92,7 +92,7 @@ class LibraryLines(logging.Handler):
 
     def _passing(self, record: logging.LogRecord, now: float) -> bool:
         """Whether it is what a group meets when it is new or ends, and has not gone on for long."""
-        if not any(type(one).__name__ in PASSING for one in _arguments(record)):
+        if not any(type(argument).__name__ in PASSING for argument in _arguments(record)):
             return False
         if now - self._passing_at > self._seconds:
             self._passing_since = now
@@ -200,7 +200,9 @@ def _described(record: logging.LogRecord) -> str:
     arguments = _arguments(record)
     if arguments:
         record = copy(record)
-        record.args = tuple(describe(one) if isinstance(one, BaseException) else one for one in arguments)
+        record.args = tuple(
+            describe(argument) if isinstance(argument, BaseException) else argument for argument in arguments
+        )
     return record.getMessage()
 
 

@@ -57,14 +57,16 @@ def document_schema(document: type[Document]) -> dict[str, Any]:
 
 def newest() -> dict[str, str]:
     """Path under `schemas/` → text, for the newest version of everything."""
-    events = {f"json/{one.NAME}.v{one.VERSION}.json": event_schema(one) for one in REGISTRY.events.values()}
+    events = {
+        f"json/{event.NAME}.v{event.VERSION}.json": event_schema(event) for event in REGISTRY.events.values()
+    }
     documents = {f"json/documents/{one.NAME}.v{one.VERSION}.json": document_schema(one) for one in DOCUMENTS}
     return {path: _text(schema) for path, schema in (events | documents).items()}
 
 
 def versions() -> dict[str, int]:
     """Path without version (`json/MessageRecorded`) → newest version, of everything."""
-    events = {f"json/{one.NAME}": one.VERSION for one in REGISTRY.events.values()}
+    events = {f"json/{event.NAME}": event.VERSION for event in REGISTRY.events.values()}
     return events | {f"json/documents/{one.NAME}": one.VERSION for one in DOCUMENTS}
 
 

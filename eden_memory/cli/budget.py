@@ -53,7 +53,7 @@ def list_(as_json: AsJson = False) -> None:
     """Every budget: limit, spent, reserved, what is left; and how many windows wait."""
     budgets, waiting = asyncio.run(_list(Settings()))
     if as_json:
-        told = {"budgets": [_told(one) for one in budgets], "windows_held_back": waiting}
+        told = {"budgets": [_told(budget) for budget in budgets], "windows_held_back": waiting}
         typer.echo(json.dumps(told, indent=2))
         return
     if not budgets:
@@ -64,9 +64,14 @@ def list_(as_json: AsJson = False) -> None:
     typer.echo(f"{waiting} windows wait for room")
 
 
-def _row(one: Spending) -> Sequence[str | Text]:
-    amounts = (f"{amount:.4f}" for amount in (one.limit, one.spent, one.reserved))
-    return one.id, one.period, *amounts, Text(f"{one.room:.4f}", style="red" if one.full else "")
+def _row(spending: Spending) -> Sequence[str | Text]:
+    amounts = (f"{amount:.4f}" for amount in (spending.limit, spending.spent, spending.reserved))
+    return (
+        spending.id,
+        spending.period,
+        *amounts,
+        Text(f"{spending.room:.4f}", style="red" if spending.full else ""),
+    )
 
 
 @app.command()
@@ -114,7 +119,8 @@ def standing(settings: Settings) -> list[str]:
     """How budgets stand, a line each; nothing where there are none or MongoDB does not answer at once."""
     budgets, waiting = asyncio.run(soon(_list(settings))) or ((), 0)
     lines = [
-        f"budget {one.id}: {one.room:.4f} of {one.limit:.4f} USD left in {one.period}" for one in budgets
+        f"budget {budget.id}: {budget.room:.4f} of {budget.limit:.4f} USD left in {budget.period}"
+        for budget in budgets
     ]
     return [*lines, f"{waiting} windows wait for room in a budget"] if waiting else lines
 
@@ -130,16 +136,16 @@ def _id(text: str | None) -> str | None:
     return None if text is None else typed(text)
 
 
-def _told(one: Spending) -> dict[str, Any]:
+def _told(spending: Spending) -> dict[str, Any]:
     return {
-        "id": one.id,
-        "agent_id": one.agent_id,
-        "user_id": one.user_id,
-        "per": one.per,
-        "period": one.period,
-        "limit_usd": f"{one.limit:f}",
-        "spent_usd": f"{one.spent:f}",
-        "reserved_usd": f"{one.reserved:f}",
-        "left_usd": f"{one.room:f}",
-        "full": one.full,
+        "id": spending.id,
+        "agent_id": spending.agent_id,
+        "user_id": spending.user_id,
+        "per": spending.per,
+        "period": spending.period,
+        "limit_usd": f"{spending.limit:f}",
+        "spent_usd": f"{spending.spent:f}",
+        "reserved_usd": f"{spending.reserved:f}",
+        "left_usd": f"{spending.room:f}",
+        "full": spending.full,
     }

@@ -100,16 +100,16 @@ def memory(
     typer.echo(f"{_usd(usd)} USD{more}; calls that gave several items are shared equally")
 
 
-def _row(one: Share) -> Sequence[Any]:
+def _row(share: Share) -> Sequence[Any]:
     return (
-        one.memory,
-        one.of,
-        one.call_id[:12],
-        one.model,
-        one.prompt or "-",
-        _usd(one.call_usd),
-        one.among,
-        _usd(one.usd),
+        share.memory,
+        share.of,
+        share.call_id[:12],
+        share.model,
+        share.prompt or "-",
+        _usd(share.call_usd),
+        share.among,
+        _usd(share.usd),
     )
 
 
@@ -211,8 +211,8 @@ async def shares_of(settings: Settings, name: str) -> list[Share]:
             return await _blob(settings, name)
         held = await _records(settings, FACTS, fact["scope_key"])
         versions = [one.event for one in held if isinstance(one.event, FactChanged)]
-        mine = [one for one in versions if one.fact_id == fact["_id"]]
-        vectors = [one.embedding.call_id for one in mine if one.embedding and one.embedding.call_id]
+        mine = [version for version in versions if version.fact_id == fact["_id"]]
+        vectors = [event.embedding.call_id for event in mine if event.embedding and event.embedding.call_id]
         return of_fact(mine, await MongoTotals(database, names).embedded(vectors))
 
 
@@ -223,7 +223,7 @@ async def _blob(settings: Settings, name: str) -> list[Share]:
     held = await _records(settings, BLOBS, scope_key)
     upto = int(version) if version.isdecimal() else None
     versions = [one.event for one in held if isinstance(one.event, ScopeConsolidated)]
-    mine = [one for one in versions if upto is None or one.version <= upto]
+    mine = [event for event in versions if upto is None or event.version <= upto]
     if not mine:
         raise _unknown(name)
     return of_blob(mine, [one.event for one in held if isinstance(one.event, ReflectionFormed)])
@@ -264,14 +264,14 @@ def _usd(amount: Decimal | None) -> str:
     return "unknown" if amount is None else f"{amount:.6f}"
 
 
-def _told(one: Share) -> dict[str, Any]:
+def _told(share: Share) -> dict[str, Any]:
     return {
-        "memory": one.memory,
-        "of": one.of,
-        "call_id": one.call_id,
-        "model": one.model,
-        "prompt": one.prompt,
-        "call_usd": _plain(one.call_usd),
-        "among": one.among,
-        "usd": _plain(one.usd),
+        "memory": share.memory,
+        "of": share.of,
+        "call_id": share.call_id,
+        "model": share.model,
+        "prompt": share.prompt,
+        "call_usd": _plain(share.call_usd),
+        "among": share.among,
+        "usd": _plain(share.usd),
     }

@@ -102,7 +102,9 @@ class _Connected:
         return True
 
     def _names(self, of: str | None = None) -> list[str]:
-        return [one.name for one in self.topics if one.dead_of is not None and of in (None, one.dead_of)]
+        return [
+            topic.name for topic in self.topics if topic.dead_of is not None and of in (None, topic.dead_of)
+        ]
 
 
 @app.command("list")

@@ -48,7 +48,7 @@ def doctor(
 
 
 def _about_rights(findings: list[Finding]) -> bool:
-    return any(one.check.endswith("permissions") and one.state == "fail" for one in findings)
+    return any(finding.check.endswith("permissions") and finding.state == "fail" for finding in findings)
 
 
 def _print(examination: Examination, *, rights: bool) -> None:
@@ -62,7 +62,7 @@ def _print(examination: Examination, *, rights: bool) -> None:
 
 
 def _verdict(findings: list[Finding], *, rights: bool) -> str:
-    failures = sum(one.state == "fail" for one in findings)
-    warnings = sum(one.state == "warn" for one in findings)
+    failures = sum(finding.state == "fail" for finding in findings)
+    warnings = sum(finding.state == "warn" for finding in findings)
     more = "" if rights else "  (--rights prints the MongoDB role and the Kafka ACLs)"
     return f"\n{failures} to put right, {warnings} to think about, {len(findings)} checked{more}"

@@ -49,7 +49,7 @@ def init(settings: Settings, collection: str | None, *, write: bool, force: bool
     said = Console(stderr=True, highlight=False, soft_wrap=True)
     said.print(f"{best.name}: the newest {len(best.documents)} documents", markup=False)
     if found.others:
-        listed = ", ".join(one.name for one in found.others)
+        listed = ", ".join(other.name for other in found.others)
         said.print(f"these look like messages too: {listed} (--collection takes one of them)", markup=False)
     findings = _findings(settings, found)
     said.print(table(findings))

@@ -29,7 +29,7 @@ def told(error: Exception) -> EdenError | None:
     """The same for people; None: it is a fault of the program's own. Values are left out: they may be secret."""
     if isinstance(error, ExceptionGroup):
         group = cast("Sequence[Exception]", error.exceptions)  # pyright: ignore[reportUnknownMemberType]
-        known = [told(one) for one in group]
+        known = [told(exception) for exception in group]
         return known[0] if all(known) else None
     if isinstance(error, EdenError):
         return error
@@ -55,10 +55,10 @@ def _of_settings(error: Exception) -> EdenError | None:
             return None
 
 
-def _wrong(one: ErrorDetails) -> str:
-    name = ".".join(map(str, one["loc"]))
-    if one["type"] != "extra_forbidden":
-        return f"{name}: {one['msg']}"
+def _wrong(error_details: ErrorDetails) -> str:
+    name = ".".join(map(str, error_details["loc"]))
+    if error_details["type"] != "extra_forbidden":
+        return f"{name}: {error_details['msg']}"
     meant = nearest(name)
     return f"{name}: there is no such setting" + (f" (is it {meant}?)" if meant else "")
 

@@ -68,9 +68,9 @@ def forget(
 
 def _forget_missing(settings: Settings, by: str | None, *, yes: bool) -> None:
     found = asyncio.run(_missing(settings))
-    for one in found[:SHOWN]:
-        state = "formed" if one.formation_id else "waits for its window"
-        typer.echo(f"{one.id}  session {one.session_id}  {one.time:%Y-%m-%d %H:%M:%S}  {state}")
+    for message in found[:SHOWN]:
+        state = "formed" if message.formation_id else "waits for its window"
+        typer.echo(f"{message.id}  session {message.session_id}  {message.time:%Y-%m-%d %H:%M:%S}  {state}")
     if len(found) > SHOWN:
         typer.echo(f"… and {len(found) - SHOWN} more")
     if not found:
@@ -87,8 +87,8 @@ def _say_asked(left: list[Namespace]) -> None:
         f"Asked. A running system removes it from facts, reflections, blobs and contexts within moments; "
         f"what is in topics kept for a time ages out: {', '.join(AGES_OUT)}."
     )
-    for one in left:
-        typer.echo(f"{one.id} keeps what it holds of it until it goes on: {goes_on(one)}.")
+    for namespace in left:
+        typer.echo(f"{namespace.id} keeps what it holds of it until it goes on: {goes_on(namespace)}.")
 
 
 SHOWN = 50
@@ -130,7 +130,7 @@ async def _ask_all(settings: Settings, messages: list[Message], by: str | None) 
     async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
         inbox = client[settings.source_database][settings.names[InboxForget.COLLECTION]]
         asked: dict[str, Any] = {"kind": "forget", "what": "message", "asked_by": by}
-        await inbox.insert_many([{**asked, "target": decode_id(one.id)} for one in messages])
+        await inbox.insert_many([{**asked, "target": decode_id(message.id)} for message in messages])
         return await neglected(client[settings.mongodb.database], settings.mongodb.prefix)
 
 

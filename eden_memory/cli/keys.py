@@ -67,7 +67,7 @@ def list_(everything: Everything = False, as_json: AsJson = False) -> None:
     """List the keys, oldest first; `--json` shows all that is known of them."""
 
     async def work(keys: ApiKeys) -> list[ApiKey]:
-        return [one for one in await keys.list() if everything or one.revoked_at is None]
+        return [api_key for api_key in await keys.list() if everything or api_key.revoked_at is None]
 
     found = asyncio.run(_with_keys(work))
     if as_json:

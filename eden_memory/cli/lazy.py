@@ -44,7 +44,7 @@ def _give_debug(command: Any) -> None:
     if isinstance(command, TyperGroup):
         for one in command.commands.values():
             _give_debug(one)
-    elif all(one.name != "debug" for one in command.params):
+    elif all(param.name != "debug" for param in command.params):
         command.params.append(_debug())
 
 

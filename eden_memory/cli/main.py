@@ -182,11 +182,11 @@ def _eden(
 
 
 def _refuse_no_text(arguments: Sequence[str]) -> None:
-    for one in arguments:
+    for argument in arguments:
         try:
-            one.encode()
+            argument.encode()
         except UnicodeEncodeError:
-            raise Invalid(f"an argument is no text in UTF-8: {one!r}", "Give it as text.") from None
+            raise Invalid(f"an argument is no text in UTF-8: {argument!r}", "Give it as text.") from None
 
 
 def main() -> None:

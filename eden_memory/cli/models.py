@@ -34,11 +34,11 @@ def check(as_json: AsJson = False) -> None:
     found = asyncio.run(_check(settings))
     notes = [*_without_calls(settings), *_unused(settings)]
     if as_json:
-        told = {"models": [asdict(one) for one in found], "notes": notes}
+        told = {"models": [asdict(checked_model) for checked_model in found], "notes": notes}
         typer.echo(json.dumps(told, indent=2, ensure_ascii=False, default=str))
     else:
         _print(found, notes)
-    raise typer.Exit(1 if any(one.problem for one in found) else 0)
+    raise typer.Exit(1 if any(checked_model.problem for checked_model in found) else 0)
 
 
 async def _check(settings: Settings) -> "list[CheckedModel]":
@@ -73,21 +73,23 @@ def _print(found: "list[CheckedModel]", notes: list[str]) -> None:
         typer.echo(note)
 
 
-def _row(one: "CheckedModel") -> Sequence[str | Text]:
+def _row(checked_model: "CheckedModel") -> Sequence[str | Text]:
     return (
-        Text("✗", style="red") if one.problem else Text("✓", style="green"),
-        f"{one.provider} {one.model or '-'}",
-        ", ".join(one.used_for),
-        Text(plain(one.problem), style="red") if one.problem else one.supports or "-",
-        "-" if one.seconds is None else f"{one.seconds:.2f} s",
-        _price(one),
+        Text("✗", style="red") if checked_model.problem else Text("✓", style="green"),
+        f"{checked_model.provider} {checked_model.model or '-'}",
+        ", ".join(checked_model.used_for),
+        Text(plain(checked_model.problem), style="red")
+        if checked_model.problem
+        else checked_model.supports or "-",
+        "-" if checked_model.seconds is None else f"{checked_model.seconds:.2f} s",
+        _price(checked_model),
     )
 
 
-def _price(one: "CheckedModel") -> str:
-    if one.problem and one.price is None:
+def _price(checked_model: "CheckedModel") -> str:
+    if checked_model.problem and checked_model.price is None:
         return "-"
-    said = "unknown" if one.price is None else f"{one.price.input:.4g} in"
-    if one.price is not None and one.price.output is not None:
-        said += f", {one.price.output:.4g} out"
-    return f"{said}, deprecated" if one.deprecated else said
+    said = "unknown" if checked_model.price is None else f"{checked_model.price.input:.4g} in"
+    if checked_model.price is not None and checked_model.price.output is not None:
+        said += f", {checked_model.price.output:.4g} out"
+    return f"{said}, deprecated" if checked_model.deprecated else said

@@ -54,7 +54,7 @@ def release(types: Annotated[list[str], typer.Argument(help="MessageRecorded, do
 
 
 def _problems(root: Path) -> list[str]:
-    schemas = [f"schemas/{one.path}: {HINTS[one.what]}" for one in exported.problems()]
+    schemas = [f"schemas/{problem.path}: {HINTS[problem.what]}" for problem in exported.problems()]
     stale = contract_files.stale(root) + ([openapi_document.PATH] if openapi_document.is_stale(root) else [])
     return schemas + [f"{path}: {HINTS['stale']}" for path in stale]
 

@@ -68,7 +68,7 @@ def status(
 
 def _say_standing(reports: Sequence[ServerReport]) -> None:
     """Where MongoDB is there: which namespace is live, what waits, how budgets stand, which stages stand still."""
-    if any(one.name.startswith("MongoDB") and one.running is False for one in reports):
+    if any(report.name.startswith("MongoDB") and report.running is False for report in reports):
         return
     from eden_memory.cli import budget, pause, sessions, source  # noqa: PLC0415 - `eden up` needs none of it
     from eden_memory.cli.replay import live  # noqa: PLC0415 - the same

@@ -30,9 +30,17 @@ def list_(as_json: AsJson = False) -> None:
     """Show everything hidden: memory that was formed as a team's before sharing became private."""
     found = asyncio.run(_found(Settings()))
     if as_json:
-        terminal.show_json([_shown(one) for one in found])
+        terminal.show_json([_shown(hidden_item) for hidden_item in found])
         return
-    rows = [(one.kind, terminal.scope_name(one.scope), terminal.line(one.content), one.id) for one in found]
+    rows = [
+        (
+            hidden_item.kind,
+            terminal.scope_name(hidden_item.scope),
+            terminal.line(hidden_item.content),
+            hidden_item.id,
+        )
+        for hidden_item in found
+    ]
     terminal.show_table(("what", "of", "text", "id"), rows, "nothing is hidden")
 
 
@@ -47,7 +55,10 @@ def retire(
     """
     settings = Settings()
     found = asyncio.run(_found(settings))
-    kinds = {kind: sum(one.kind == kind for one in found) for kind in ("fact", "reflection", "blob")}
+    kinds = {
+        kind: sum(hidden_item.kind == kind for hidden_item in found)
+        for kind in ("fact", "reflection", "blob")
+    }
     if not found:
         typer.echo("Nothing is hidden.")
         return
@@ -56,39 +67,46 @@ def retire(
             f"Retire {kinds['fact']} facts, forget {kinds['reflection']} reflections for ever, and make "
             f"{kinds['blob']} blobs anew without them?"
         )
-    asyncio.run(_ask(settings, [_request(one, by) for one in found if one.kind != "blob"]))
+    asyncio.run(
+        _ask(settings, [_request(hidden_item, by) for hidden_item in found if hidden_item.kind != "blob"])
+    )
     typer.echo(
         f"Asked for {kinds['fact']} facts and {kinds['reflection']} reflections: a running system carries it out "
         "within moments, and makes the blobs anew that absorbed them."
     )
 
 
-def _request(one: HiddenItem, by: str | None) -> Row:
-    if one.kind == "fact":
+def _request(hidden_item: HiddenItem, by: str | None) -> Row:
+    if hidden_item.kind == "fact":
         command = InboxFactCommand(
             _id=ObjectId(),
             kind="fact_command",
-            scope=one.scope,
+            scope=hidden_item.scope,
             action="retire",
-            fact_id=one.id,
+            fact_id=hidden_item.id,
             by="person",
             reason=REASON,
             asked_by=by,
         )
         return command.model_dump(exclude_none=True)
-    forget = InboxForget(_id=ObjectId(), kind="forget", what="reflection", target=one.id, asked_by=by)
+    forget = InboxForget(_id=ObjectId(), kind="forget", what="reflection", target=hidden_item.id, asked_by=by)
     return forget.model_dump(exclude_none=True)
 
 
-def _shown(one: HiddenItem) -> Row:
-    return {"kind": one.kind, "id": one.id, "scope_key": one.scope.key, "content": one.content}
+def _shown(hidden_item: HiddenItem) -> Row:
+    return {
+        "kind": hidden_item.kind,
+        "id": hidden_item.id,
+        "scope_key": hidden_item.scope.key,
+        "content": hidden_item.content,
+    }
 
 
 async def _found(settings: Settings) -> list[HiddenItem]:
     async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
         database = client[settings.mongodb.database]
         names = (await live_settings(settings, database)).names
-        return [one async for one in MongoHidden(database, names, settings.memory.sharing).items()]
+        return [item async for item in MongoHidden(database, names, settings.memory.sharing).items()]
 
 
 async def _ask(settings: Settings, documents: list[Row]) -> None:

@@ -45,12 +45,15 @@ def list_(
     query = {} if agent is None else {"agent_id": typed_id_of(agent, "agent")}
     found = asyncio.run(_list(Settings(), query))
     if as_json:
-        typer.echo(json.dumps([_shown(one) for one in found], indent=2))
+        typer.echo(json.dumps([_shown(stream) for stream in found], indent=2))
         return
     if not found:
         typer.echo("no streams: every scope is formed by the settings, and there are no shards")
         return
-    rows = ((one.agent_id, label(one), "yes" if one.active else "no", ", ".join(_sets(one))) for one in found)
+    rows = (
+        (stream.agent_id, label(stream), "yes" if stream.active else "no", ", ".join(_sets(stream)))
+        for stream in found
+    )
     show_table(("agent", "scope", "active", "sets"), rows, "", whole=("agent",))
 
 
@@ -118,7 +121,7 @@ def _pair(text: str) -> tuple[str, str]:
 async def _list(settings: Settings, query: Row) -> Sequence[Stream]:
     async with _streams(settings) as collection:
         rows = await collection.find(query, sort=[("agent_id", 1), ("_id", 1)]).to_list()
-        return [one for row in rows for one in streams_in([row]).values()]
+        return [stream for row in rows for stream in streams_in([row]).values()]
 
 
 async def _show(settings: Settings, named: Row) -> Stream:
@@ -155,7 +158,10 @@ def _checked(row: Row) -> Stream:
         stream = Stream.model_validate(row, strict=False)
         label(stream)
     except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:5])
+        wrong = "; ".join(
+            f"{'.'.join(map(str, error_details['loc']))}: {error_details['msg']}"
+            for error_details in error.errors()[:5]
+        )
         raise Invalid(f"a stream cannot be so: {wrong}", f"Its fields: {', '.join(SETTABLE)}.") from None
     if stream.scope == "session" and not stream.active:
         raise Invalid("active: a session's memory is always formed", "Streams switch off the other scopes.")

@@ -118,28 +118,29 @@ def _confirmed(names: Sequence[str]) -> bool:
 def _tell(report: Report, as_json: bool, *, changed: bool) -> None:
     if as_json:
         said: dict[str, Any] = {
-            "differences": [asdict(one) for one in report.differences],
+            "differences": [asdict(difference) for difference in report.differences],
             "unknown": list(report.unknown),
             "applied": changed,
         }
         typer.echo(json.dumps(said, indent=2))
         return
-    for one in report.differences:
-        _out(_line(one, changed=changed))
+    for difference in report.differences:
+        _out(_line(difference, changed=changed))
     for name in report.unknown:
         _out(f"{name}: not in topics.yaml; left alone")
     if not report.differences:
         _out("all topics are as topics.yaml says")
 
 
-def _line(one: Difference, *, changed: bool) -> str:
-    if one.what == "missing":
-        return f"{one.topic}: " + (f"created with {one.wanted}" if changed else "missing")
-    what = one.setting or one.what
-    if one.refused:
-        return f"{one.topic}: {what} is {one.found}, not {one.wanted}; left so: {one.refused}"
-    verb = "was" if changed else "is"
-    return f"{one.topic}: {what} {verb} {one.found}, {'is now' if changed else 'should be'} {one.wanted}"
+def _line(difference: Difference, *, changed: bool) -> str:
+    if difference.what == "missing":
+        return f"{difference.topic}: " + (f"created with {difference.wanted}" if changed else "missing")
+    what = difference.setting or difference.what
+    if difference.refused:
+        is_not = f"{difference.topic}: {what} is {difference.found}, not {difference.wanted}"
+        return f"{is_not}; left so: {difference.refused}"
+    was, wanted = ("was", "is now") if changed else ("is", "should be")
+    return f"{difference.topic}: {what} {was} {difference.found}, {wanted} {difference.wanted}"
 
 
 def _described(topic: Topic, found: Found | None) -> dict[str, Any]:

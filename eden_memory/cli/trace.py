@@ -72,8 +72,8 @@ def trace(
 
 
 def _grow(tree: Tree, nodes: Sequence[Node], *, content: bool) -> None:
-    for one in nodes:
-        _grow(tree.add(_line(one, content=content)), one.nodes, content=content)
+    for node in nodes:
+        _grow(tree.add(_line(node, content=content)), node.nodes, content=content)
 
 
 def _line(node: Node, *, content: bool) -> Text:
@@ -117,7 +117,7 @@ class Reading:
         if (row := await self._mongo.one(Reflection, name)) is not None:
             stored = await self._back([row["scope_key"]], reflection=name)
             return from_reflection(stored, _the(stored.events, name))
-        for given in (name, *(encode_id(one) for one in readings(name))):
+        for given in (name, *(encode_id(reading) for reading in readings(name))):
             if (message := await self._mongo.one(Message, given)) is not None:
                 return from_message(await self._forward(message["formation_id"], given), given)
         if await self._mongo.one(WindowTexts, name) is not None:
@@ -129,7 +129,7 @@ class Reading:
 
     async def _blob(self, scope_key: str, version: int | None) -> Node:
         stored = await self._back([scope_key])
-        if not any(one.scope.key == scope_key and version in (None, one.version) for one in stored.blobs):
+        if not any(blob.scope.key == scope_key and version in (None, blob.version) for blob in stored.blobs):
             raise NotFound(
                 f"{scope_key} has no blob of that version", "See `eden context` for what is there."
             )
@@ -139,7 +139,7 @@ class Reading:
         windows = await self._mongo.windows([formation_id])
         keys = [key for row in windows.values() for key in _scopes(row)]
         events = await self._events(keys) if keys else []
-        named = [one.call_id for one in _calls(events, windows)]
+        named = [call.call_id for call in _calls(events, windows)]
         return Stored(
             windows=windows,
             messages=await self._mongo.messages([message_id] if message_id else []),
@@ -151,13 +151,13 @@ class Reading:
     async def _back(
         self, keys: Sequence[str], *, fact: str | None = None, reflection: str | None = None
     ) -> Stored:
-        events = [one for one in await self._events(keys) if _concerns(one, fact, reflection)]
+        events = [event for event in await self._events(keys) if _concerns(event, fact, reflection)]
         windows = await self._mongo.windows(_formations(events))
-        sources = [source.message_id for one in events for source in getattr(one, "sources", ())]
+        sources = [source.message_id for event in events for source in getattr(event, "sources", ())]
         return Stored(
             windows=windows,
             messages=await self._mongo.messages(sources),
-            calls=await self._mongo.calls((), [one.call_id for one in _calls(events, None)]),
+            calls=await self._mongo.calls((), [call.call_id for call in _calls(events, None)]),
             contexts=[],
             events=events,
         )
@@ -165,7 +165,7 @@ class Reading:
     async def _events(self, keys: Sequence[str]) -> list[Event]:
         topics = load_topics(self._settings.kafka, self._settings.placement)
         client = client_kwargs(self._settings.kafka, endpoints(self._settings).kafka)
-        held = await scope_records(client, [topics.name(one) for one in TOPICS], keys)
+        held = await scope_records(client, [topics.name(topic) for topic in TOPICS], keys)
         return [one.event for one in held]
 
 
@@ -180,11 +180,11 @@ def _concerns(event: Event, fact: str | None, reflection: str | None) -> bool:
 
 def _formations(events: Iterable[Event]) -> list[str | None]:
     found: list[str | None] = []
-    for one in events:
-        if isinstance(one, FactChanged):
-            found.append(one.statement.formation_id if one.statement else None)
-        elif isinstance(one, ReflectionFormed):
-            found.append(one.formation_id)
+    for event in events:
+        if isinstance(event, FactChanged):
+            found.append(event.statement.formation_id if event.statement else None)
+        elif isinstance(event, ReflectionFormed):
+            found.append(event.formation_id)
     return found
 
 
@@ -192,26 +192,26 @@ def _calls(events: Iterable[Event], windows: Iterable[str] | None) -> list[Call]
     """The calls that records name; of these formations alone where some are given, blobs' always."""
     wanted = None if windows is None else set(windows)
     found: list[Call | None] = []
-    for one in events:
-        if isinstance(one, FactChanged):
-            if wanted is None or (one.statement and one.statement.formation_id in wanted):
-                found += [one.call, one.statement.call if one.statement else None]
-        elif isinstance(one, ScopeConsolidated) or (
-            isinstance(one, ReflectionFormed) and (wanted is None or one.formation_id in wanted)
+    for event in events:
+        if isinstance(event, FactChanged):
+            if wanted is None or (event.statement and event.statement.formation_id in wanted):
+                found += [event.call, event.statement.call if event.statement else None]
+        elif isinstance(event, ScopeConsolidated) or (
+            isinstance(event, ReflectionFormed) and (wanted is None or event.formation_id in wanted)
         ):
-            found.append(one.call)
-    return [one for one in found if one is not None]
+            found.append(event.call)
+    return [call for call in found if call is not None]
 
 
 def _scopes(row: dict[str, Any]) -> list[str]:
     if row["requested"] is None:
         return []
     request = FormationRequested.model_validate_json(row["requested"], extra="ignore")
-    return [one.key for one in request.scopes]
+    return [scope.key for scope in request.scopes]
 
 
 def _the(events: Iterable[Event], name: str) -> ReflectionFormed:
-    for one in events:
-        if isinstance(one, ReflectionFormed) and one.reflection_id == name:
-            return one
+    for event in events:
+        if isinstance(event, ReflectionFormed) and event.reflection_id == name:
+            return event
     raise NotFound(f"the record of reflection {name} is gone", "It was forgotten, or its topic was emptied.")

@@ -120,9 +120,9 @@ def _pipeline(watched: Sequence[_Watched]) -> list[dict[str, Any]]:
     ]
 
 
-def _matters(one: _Watched) -> dict[str, Any]:
+def _matters(_watched: _Watched) -> dict[str, Any]:
     """Whether a change is to be told: an update only if it touches one of the fields, or what they stand in."""
-    if not one.fields:
+    if not _watched.fields:
         return {"$literal": True}
     root = {"$arrayElemAt": [{"$split": ["$$path", "."]}, 0]}
     paths = {
@@ -134,7 +134,13 @@ def _matters(one: _Watched) -> dict[str, Any]:
     }
     touched = {
         "$anyElementTrue": [
-            {"$map": {"input": paths, "as": "path", "in": {"$in": [root, {"$literal": _roots(one.fields)}]}}}
+            {
+                "$map": {
+                    "input": paths,
+                    "as": "path",
+                    "in": {"$in": [root, {"$literal": _roots(_watched.fields)}]},
+                }
+            }
         ]
     }
     return {"$or": [{"$ne": ["$operationType", "update"]}, touched]}

@@ -50,15 +50,15 @@ class ContextWatch:
         The driver may lose a cancellation that arrives together with an answer: so the streams are told, too.
         """
         self._stopping = False
-        following = [asyncio.create_task(self._follow(*one)) for one in self._feeds.items()]
+        following = [asyncio.create_task(self._follow(*item)) for item in self._feeds.items()]
         try:
             ended, _ = await asyncio.wait(following, return_when=asyncio.FIRST_COMPLETED)
-            for one in ended:
-                one.result()
+            for task in ended:
+                task.result()
         finally:
             self._stopping = True
-            for one in following:
-                one.cancel()
+            for task in following:
+                task.cancel()
             await asyncio.wait(following)
             self._on_live(False)
 

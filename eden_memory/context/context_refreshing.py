@@ -102,8 +102,8 @@ class ContextKeeping:
         ]
         try:
             ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for one in ended:
-                one.result()
+            for task in ended:
+                task.result()
         finally:
             await end(tasks)
             await self._contexts.close()

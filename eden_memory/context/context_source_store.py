@@ -103,7 +103,7 @@ class MongoContextSource:
         by_key, by_session = {"_id": {"$in": list(keys)}}, {"session_id": {"$in": list(sessions)}}
         query: dict[str, Any] = {"$or": [by_key, by_session]} if sessions else by_key
         found = [_snapshot(row) for row in await self._snapshots.find(query).to_list()]
-        return {one.scope_key: one for one in found if one is not None}
+        return {snapshot.scope_key: snapshot for snapshot in found if snapshot is not None}
 
 
 def _who(asked: Asked) -> tuple[str, str | None]:
@@ -119,9 +119,11 @@ def _private(
 ) -> frozenset[str]:
     """Keys of scopes in which nothing may be shown that rests on what users said."""
     keys = (
-        private_keys([Scope.of_key(one.scope_key, one.agent_id)], streams[one.agent_id], sharing)
-        for one in stored
-        if one.scope in WIDE and one.agent_id in streams
+        private_keys(
+            [Scope.of_key(snapshot.scope_key, snapshot.agent_id)], streams[snapshot.agent_id], sharing
+        )
+        for snapshot in stored
+        if snapshot.scope in WIDE and snapshot.agent_id in streams
     )
     return frozenset[str]().union(*keys)
 

@@ -77,7 +77,7 @@ def newest_facts(shown: Sequence[Shown], now: datetime, showing: Showing) -> lis
 def next_expiry(shown: Iterable[Shown], now: datetime) -> datetime | None:
     """When a context made now is to be made anew, because a fact of it expires; None: no fact does."""
     times = (fact.expires_at for one in shown for fact in one.snapshot.recent_facts)
-    return min((one for one in times if one is not None and one > now), default=None)
+    return min((time for time in times if time is not None and time > now), default=None)
 
 
 def age_of(moment: datetime, now: datetime) -> str:
@@ -126,31 +126,31 @@ def _memories(shown: Sequence[Shown]) -> Iterator[str]:
             yield from _element(_tag(one), _body(one, told), 2)
 
 
-def _body(one: Shown, told: set[str]) -> list[str]:
+def _body(shown: Shown, told: set[str]) -> list[str]:
     """Blob, then the newest of the buffer, oldest first; `told` are the reflections of the context so far."""
-    blob = clean(one.snapshot.blob or "")
+    blob = clean(shown.snapshot.blob or "")
     parts = [f"    <Consolidated>{blob}</Consolidated>"] if blob else []
-    return parts + list(_listed("RecentReflections", _reflections(one, told), 4))
+    return parts + list(_listed("RecentReflections", _reflections(shown, told), 4))
 
 
-def _reflections(one: Shown, told: set[str]) -> list[str]:
+def _reflections(shown: Shown, told: set[str]) -> list[str]:
     """The newest of a buffer that are not told yet; of equal ones the newest."""
     lines: list[str] = []
-    for item in reversed(oldest_first(one.snapshot.buffer)):
+    for item in reversed(oldest_first(shown.snapshot.buffer)):
         line = one_line(item.content)
         if line and line not in told:
             told.add(line)
             lines.append(line)
-            if len(lines) == SHOWN_OF_A_BUFFER * one.limits.threshold:
+            if len(lines) == SHOWN_OF_A_BUFFER * shown.limits.threshold:
                 break
     return lines[::-1]
 
 
 def _facts(tag: str, facts: Sequence[FactLine], now: datetime) -> list[str]:
     lines = [
-        f"[{_label(one.scope)}] {text} ({age_of(one.valid_from, now)})"
-        for one in facts
-        if (text := one_line(one.content))
+        f"[{_label(fact.scope)}] {text} ({age_of(fact.valid_from, now)})"
+        for fact in facts
+        if (text := one_line(fact.content))
     ]
     return list(_listed(tag, lines, 2))
 
@@ -172,12 +172,12 @@ def _label(scope: Scope) -> str:
     return f"shard {one_line(scope.shard)}" if scope.shard is not None else scope.kind
 
 
-def _shard_tag(one: Shown) -> str:
-    return f'MemoryShard name="{attribute(one.scope.shard or "")}"'
+def _shard_tag(shown: Shown) -> str:
+    return f'MemoryShard name="{attribute(shown.scope.shard or "")}"'
 
 
-def _tag(one: Shown) -> str:
-    scope, name = one.scope, attribute((one.name or "")[:LONGEST_NAME])
+def _tag(shown: Shown) -> str:
+    scope, name = shown.scope, attribute((shown.name or "")[:LONGEST_NAME])
     if scope.kind == "session":
         return f'SessionMemory title="{name}"' if name else "SessionMemory"
     if scope.kind == "group":

@@ -119,7 +119,7 @@ class MongoContexts:
             if result.matched_count + result.inserted_count == len(built):
                 return []
         except BulkWriteError as error:
-            if any(one["code"] != DUPLICATE_KEY for one in error.details["writeErrors"]):
+            if any(detail["code"] != DUPLICATE_KEY for detail in error.details["writeErrors"]):
                 raise
         return await self._overtaken(built, rows)
 
@@ -134,7 +134,7 @@ class MongoContexts:
     async def remove(self, gone: Sequence[Ready]) -> None:
         """Their users are no longer in the session."""
         if gone:
-            await self._contexts.bulk_write([DeleteOne({"_id": one.name}) for one in gone], ordered=False)
+            await self._contexts.bulk_write([DeleteOne({"_id": ready.name}) for ready in gone], ordered=False)
 
     def _find(self, of: Row, now: datetime, fields: Mapping[str, int] = FIELDS) -> Any:
         return self._contexts.find({**of, "active_until": {"$gt": now}}, fields)
@@ -150,28 +150,28 @@ def _made(row: Row) -> tuple[Any, ...]:
     return row["built_at"], row["scopes"], list(row.get("users", ()))
 
 
-def _row(one: Built) -> Row:
+def _row(built: Built) -> Row:
     """Later than the building that it replaces, so that the two can be told apart."""
-    before, asked = one.before.built_at, one.before.asked
-    later = before + timedelta(milliseconds=1) if before is not None else one.built_at
+    before, asked = built.before.built_at, built.before.asked
+    later = before + timedelta(milliseconds=1) if before is not None else built.built_at
     return row_of(
         Context(
-            _id=one.before.name,
+            _id=built.before.name,
             session_id=asked.session_id or "",
             user_id=asked.user_id,
             agent_id=asked.agent_id,
-            xml=one.xml,
-            scopes=one.revisions,
-            scope_keys=one.scope_keys,
-            users=one.users,
-            built_at=max(one.built_at, later),
-            active_until=one.active_until,
-            stale_at=one.stale_at,
+            xml=built.xml,
+            scopes=built.revisions,
+            scope_keys=built.scope_keys,
+            users=built.users,
+            built_at=max(built.built_at, later),
+            active_until=built.active_until,
+            stale_at=built.stale_at,
         )
     )
 
 
-def _write(one: Built, row: Row) -> InsertOne[Row] | ReplaceOne[Row]:
-    if one.before.built_at is None:
+def _write(built: Built, row: Row) -> InsertOne[Row] | ReplaceOne[Row]:
+    if built.before.built_at is None:
         return InsertOne(row)
-    return ReplaceOne({"_id": row["_id"], "built_at": one.before.built_at}, row)
+    return ReplaceOne({"_id": row["_id"], "built_at": built.before.built_at}, row)

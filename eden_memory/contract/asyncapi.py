@@ -218,8 +218,8 @@ def _erased(event: type[Event], of: Tombstones) -> Node:
     }
 
 
-def _envelope(one: Event, source: str) -> Envelope:
-    return one.envelope(EXAMPLE_ID, source, EXAMPLE_TIME)
+def _envelope(event: Event, source: str) -> Envelope:
+    return event.envelope(EXAMPLE_ID, source, EXAMPLE_TIME)
 
 
 def _about(event: type[Event]) -> dict[str, Node]:

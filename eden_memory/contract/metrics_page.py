@@ -41,8 +41,8 @@ class Listed(NamedTuple):
 
 def listed() -> list[Listed]:
     """The catalogue, in its order."""
-    found = [one for one in vars(metrics).values() if isinstance(one, MetricWrapperBase)]
-    return [_listed(one) for one in found]
+    found = [value for value in vars(metrics).values() if isinstance(value, MetricWrapperBase)]
+    return [_listed(metric) for metric in found]
 
 
 def metrics_page() -> str:

@@ -98,9 +98,9 @@ def _type(kind: Any) -> str:
     """In words; of a choice the values."""
     if isinstance(kind, type):
         return next((word for one, word in WORDS.items() if issubclass(kind, one)), "text")
-    parts = [one for one in get_args(kind) if one is not type(None)]
-    if parts and all(isinstance(one, str) for one in parts):
-        return ", ".join(f"`{one}`" for one in parts)
+    parts = [arg for arg in get_args(kind) if arg is not type(None)]
+    if parts and all(isinstance(part, str) for part in parts):
+        return ", ".join(f"`{part}`" for part in parts)
     if getattr(kind, "__origin__", None) is dict:
         return WORDS[dict]
     return _type(parts[0])

@@ -55,7 +55,7 @@ class ChatApplication:
     async def end_sessions(self, conversation: Conversation) -> None:
         """Say that every session is over, as an application may: a document in the inbox, nothing else."""
         sessions = dict.fromkeys(message.session for message in conversation.messages)
-        asked = [{"kind": "session_ended", "session_id": one, "asked_by": "demo"} for one in sessions]
+        asked = [{"kind": "session_ended", "session_id": session, "asked_by": "demo"} for session in sessions]
         await self._database["memory_inbox"].insert_many(asked)
 
     async def _do(self, step: Step) -> None:

@@ -103,7 +103,7 @@ def read_conversation(path: Path = EXAMPLE) -> Conversation:
     changes = _lines(changes_path, Change) if changes_path.exists() else []
     people = _people(people_path) if people_path.exists() else {}
     known = {message.id for message in messages}
-    if strangers := [one.id for one in changes if not {one.id, one.after} <= known]:
+    if strangers := [change.id for change in changes if not {change.id, change.after} <= known]:
         raise EdenError(f"{changes_path}: no message {', '.join(strangers)}", "Correct the ids there.")
     return Conversation(messages, changes, {name: people.get(name, []) for name in PEOPLE})
 
@@ -134,7 +134,7 @@ def _checked(path: Path, messages: list[Message]) -> list[Message]:
     """There are some, and no two have one id."""
     if not messages:
         raise EdenError(f"{path} holds no messages", "Name a file of JSON lines.")
-    often = [name for name, count in Counter(one.id for one in messages).items() if count > 1]
+    often = [name for name, count in Counter(message.id for message in messages).items() if count > 1]
     if often:
         raise EdenError(f"{path}: several messages have the id {often[0]}", "Ids may be left out.")
     return messages

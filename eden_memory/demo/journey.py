@@ -99,7 +99,7 @@ class Journey:
     def _shown(self, write: Written) -> bool:
         """Read as it was, or replaced by a later write of the same message that was."""
         later = self.writes[write.message]
-        return any(one.delay is not None for one in later[later.index(write) :])
+        return any(written.delay is not None for written in later[later.index(write) :])
 
     def _in_order(self, session: str) -> bool:
         """A message that was empty at first arrives with its edit, later than it was written."""

@@ -127,18 +127,18 @@ def judged(expected: Expectations, formed: Sequence[Formed]) -> Verdict:
     )
 
 
-def _lines(one: Formed) -> Iterator[Formed]:
-    texts = one.text.splitlines() if one.kind == "blob" else [one.text]
-    return (Formed(one.kind, one.scope, text) for text in texts if text.strip())
+def _lines(formed: Formed) -> Iterator[Formed]:
+    texts = formed.text.splitlines() if formed.kind == "blob" else [formed.text]
+    return (Formed(formed.kind, formed.scope, text) for text in texts if text.strip())
 
 
-def _holds(one: Formed, item: Item) -> bool:
-    return one.scope in (item.scope, *item.others) and _mentions(one.text, item.mentions)
+def _holds(formed: Formed, item: Item) -> bool:
+    return formed.scope in (item.scope, *item.others) and _mentions(formed.text, item.mentions)
 
 
-def _violates(one: Formed, ban: Ban) -> bool:
-    kind = one.scope.split(":")[0]
-    return kind in ban.scopes and _mentions(one.text, ban.mentions) and not _any(one.text, ban.unless)
+def _violates(formed: Formed, ban: Ban) -> bool:
+    kind = formed.scope.split(":")[0]
+    return kind in ban.scopes and _mentions(formed.text, ban.mentions) and not _any(formed.text, ban.unless)
 
 
 def _mentions(text: str, words: Words) -> bool:

@@ -57,7 +57,7 @@ class FittedModel:
 
     def described(self) -> list[str]:
         """Lines for people: which model, how to choose another, and what was set."""
-        others = [one.name for one in self.server.models if one.name != self.model]
+        others = [model.name for model in self.server.models if model.name != self.model]
         choice = f"; EDEN_MODELS_FAST takes another: {', '.join(others)}" if others else ""
         facts = [f"{self.server.kind} at {provider_name(self.server.url)}: {self.model}{choice}"]
         if self.tokens_a_second is not None:

@@ -77,5 +77,9 @@ def _latest(conversation: Conversation) -> tuple[str, str | None]:
 
 
 def _last_question(conversation: Conversation, session: str) -> str:
-    texts = [plain_text(one.content) for one in conversation.messages if one.session == session and one.user]
+    texts = [
+        plain_text(message.content)
+        for message in conversation.messages
+        if message.session == session and message.user
+    ]
     return next((text for text in reversed(texts) if text.rstrip().endswith("?")), "")

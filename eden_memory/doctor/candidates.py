@@ -60,7 +60,13 @@ async def candidates(client: Client, settings: Settings, named: str | None) -> l
         found = await _named(client, databases, named)
     else:
         found = await _glances(client, settings, databases)
-    found.sort(key=lambda one: (-one.proposal.likeness, "messag" not in one.collection.lower(), one.name))
+    found.sort(
+        key=lambda candidate: (
+            -candidate.proposal.likeness,
+            "messag" not in candidate.collection.lower(),
+            candidate.name,
+        )
+    )
     whole = await _sampled(_collection(client, found[0].database, found[0].collection), SAMPLE)
     return [replace(found[0], documents=whole, proposal=propose(whole)), *found[1:]]
 
@@ -115,7 +121,7 @@ async def _glances(client: Client, settings: Settings, databases: Sequence[str])
 async def _collections(client: Client, settings: Settings, database: str) -> list[str]:
     """The application's collections of a database."""
     names = await client[database].list_collection_names(filter={"type": "collection"})
-    return sorted(one for one in names if not one.startswith(("system.", settings.mongodb.prefix)))
+    return sorted(name for name in names if not name.startswith(("system.", settings.mongodb.prefix)))
 
 
 async def sessions_beside(client: Client, settings: Settings, messages: Candidate) -> SessionsProposal | None:
@@ -132,7 +138,11 @@ async def sessions_beside(client: Client, settings: Settings, messages: Candidat
                 documents = await place.find({"_id": {"$in": ids}}).to_list()
                 proposal = propose_sessions(collection, documents, len(ids))
                 found += [proposal] if proposal is not None else []
-    return max(found, key=lambda one: (len(one.paths), one.described), default=None)
+    return max(
+        found,
+        key=lambda sessions_proposal: (len(sessions_proposal.paths), sessions_proposal.described),
+        default=None,
+    )
 
 
 async def missing_indexes(
@@ -145,7 +155,7 @@ async def missing_indexes(
         return []
     found = [judge_index(indexes, settings.messages)]
     found += [] if listed else [judge_session_index(indexes, settings.messages)]
-    return [one for one in found if one.state != "ok"]
+    return [finding for finding in found if finding.state != "ok"]
 
 
 async def _databases(client: Client, settings: Settings) -> list[str]:

@@ -65,7 +65,7 @@ async def _namespaces(settings: Settings, client: AsyncMongoClient[dict[str, Any
     try:
         async with asyncio.timeout(SECONDS):
             known = MongoNamespaces(client[settings.mongodb.database], settings.mongodb.prefix)
-            return [one.id for one in await known.all() if one.kind != ORIGINAL]
+            return [namespace.id for namespace in await known.all() if namespace.kind != ORIGINAL]
     except (PyMongoError, EdenError, TimeoutError):
         return []
 

@@ -15,7 +15,7 @@ LONGEST = 100_000
 
 def json_messages(documents: Sequence[Row], path: str) -> Proposal | None:
     """The fields of the messages that a text field holds as JSON; None where fewer than half of the texts do."""
-    texts = [value for one in documents if isinstance(value := getter(path)(one), str) and value]
+    texts = [value for document in documents if isinstance(value := getter(path)(document), str) and value]
     found = [parsed for text in texts if (parsed := _parsed(text)) is not None]
     inner = propose(found)
     return inner if found and len(found) >= HALF * len(texts) and inner.content is not None else None

@@ -104,7 +104,10 @@ def permissions(admin: Any, topics: Sequence[str]) -> Finding:
 
 def judge_operations(allowed: Mapping[str, set[AclOperation]]) -> Finding:
     """Of what is allowed, by topic."""
-    lacking = {name: [one.name.lower() for one in WORK if one not in may] for name, may in allowed.items()}
+    lacking = {
+        name: [operation.name.lower() for operation in WORK if operation not in may]
+        for name, may in allowed.items()
+    }
     wrong = [f"{name}: {', '.join(names)}" for name, names in lacking.items() if names]
     if wrong:
         return Finding("Kafka permissions", "fail", f"not allowed: {'; '.join(wrong)}", "Add the ACLs below.")

@@ -53,7 +53,7 @@ def judge_documents(documents: list[dict[str, Any]], settings: Settings) -> list
 
 
 def _usable(documents: list[dict[str, Any]], settings: Settings) -> Finding:
-    reasons = Counter(filter(None, (_why_not(message_mapping(settings), one) for one in documents)))
+    reasons = Counter(filter(None, (_why_not(message_mapping(settings), document) for document in documents)))
     usable = len(documents) - reasons.total()
     what = f"{usable} of the newest {len(documents)} documents are messages"
     if not reasons:
@@ -68,8 +68,8 @@ def _texts(documents: list[dict[str, Any]], settings: Settings) -> Finding:
     mapping = message_mapping(settings)
     if (inner := json_messages(documents, settings.messages.content)) is not None:
         return _json_text(settings.messages.content, inner)
-    empty = sum(not _has_text(mapping, one) for one in documents)
-    undated = sum(mapping.created_at(one) is None for one in documents)
+    empty = sum(not _has_text(mapping, document) for document in documents)
+    undated = sum(mapping.created_at(document) is None for document in documents)
     what = f"{len(documents) - empty} have text, {len(documents) - undated} say when they were written"
     if empty * 2 > len(documents):
         hint = f"Is the text really in `{settings.messages.content}`? Set EDEN_MESSAGES_CONTENT."
@@ -95,8 +95,8 @@ def _json_text(path: str, inner: Proposal) -> Finding:
 def _authors(documents: list[dict[str, Any]], settings: Settings) -> Finding:
     """A wrong path for the author breaks nothing, and makes every user's memory the agent's."""
     mapping, path = message_mapping(settings), settings.messages.user_id
-    lacking = [one for one in documents if mapping.lacks_author(one)]
-    said = sum(mapping.is_users(one) for one in documents)
+    lacking = [document for document in documents if mapping.lacks_author(document)]
+    said = sum(mapping.is_users(document) for document in documents)
     if not lacking:
         return Finding("message authors", "ok", f"all {said} messages of the role user name one in `{path}`")
     what = f"{len(lacking)} of {said} messages of the role user name none in `{path}`: no user remembers them"
@@ -112,8 +112,8 @@ def _authors(documents: list[dict[str, Any]], settings: Settings) -> Finding:
 def _like_author(documents: Iterable[Mapping[str, Any]], paths: MessagesSettings) -> tuple[str, int] | None:
     """The field that most documents have, and how many; of two as frequent the one that is called an id."""
     mapped = {paths.session_id, paths.role, paths.content, paths.created_at, paths.user_id}
-    found = Counter(name for one in documents for name in _like_authors(one) if name not in mapped)
-    return max(found.items(), key=lambda one: (one[1], one[0].lower().endswith("id")), default=None)
+    found = Counter(name for document in documents for name in _like_authors(document) if name not in mapped)
+    return max(found.items(), key=lambda item: (item[1], item[0].lower().endswith("id")), default=None)
 
 
 def _like_authors(document: Mapping[str, Any], outer: str = "") -> Iterator[str]:
@@ -144,7 +144,7 @@ def judge_version(found: Misread) -> Finding:
 
 def _roles(documents: Sequence[Mapping[str, Any]], messages: MessagesSettings) -> Finding:
     role = getter(messages.role)
-    found = Counter(value for one in documents if isinstance(value := role(one), str))
+    found = Counter(value for document in documents if isinstance(value := role(document), str))
     unknown = {name: count for name, count in found.items() if name not in {*ROLES, *messages.roles}}
     lacking = len(documents) - found.total()
     if not unknown and not lacking:

@@ -71,12 +71,12 @@ def judge_namespaces(live: Placement, left: Sequence[Namespace]) -> Finding:
     what = f"{live.memory} is live, pipeline {live.pipeline}"
     if not left:
         return Finding("namespace", "ok", what)
-    named = ", ".join(one.id for one in left)
+    named = ", ".join(namespace.id for namespace in left)
     return Finding(
         "namespace",
         "warn",
         f"{what}; begun and left, so that what is forgotten stays in them: {named}",
-        "; ".join(goes_on(one) for one in left),
+        "; ".join(goes_on(namespace) for namespace in left),
     )
 
 

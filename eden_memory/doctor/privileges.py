@@ -69,8 +69,8 @@ def needed(settings: Settings, namespaces: Iterable[str] = ()) -> list[Privilege
             Privilege(memory, "", (*WRITE_MEMORY, "listCollections", *MANAGE_NAMESPACES)),
         ]
     written += [
-        Privilege(memory, prefix + collections_of(one) + name, (*WRITE_MEMORY, *MANAGE_NAMESPACES))
-        for one in namespaces
+        Privilege(memory, prefix + collections_of(namespace) + name, (*WRITE_MEMORY, *MANAGE_NAMESPACES))
+        for namespace in namespaces
         for name in OF_A_NAMESPACE
     ]
     return [Privilege(source, "", READ_SOURCE), inbox, *written]
@@ -78,19 +78,28 @@ def needed(settings: Settings, namespaces: Iterable[str] = ()) -> list[Privilege
 
 def missing(wanted: Sequence[Privilege], granted: Sequence[Mapping[str, Any]]) -> list[Privilege]:
     """What is wanted and not granted; `granted` as the server's connectionStatus lists it."""
-    return [lacking for one in wanted if (lacking := _lacking(one, granted))]
+    return [lacking for privilege in wanted if (lacking := _lacking(privilege, granted))]
 
 
-def _lacking(one: Privilege, granted: Sequence[Mapping[str, Any]]) -> Privilege | None:
-    allowed = {action for grant in granted if _covers(grant["resource"], one) for action in grant["actions"]}
-    actions = tuple(action for action in one.actions if action not in allowed)
-    return None if not actions or "anyAction" in allowed else Privilege(one.database, one.collection, actions)
+def _lacking(privilege: Privilege, granted: Sequence[Mapping[str, Any]]) -> Privilege | None:
+    allowed = {
+        action for grant in granted if _covers(grant["resource"], privilege) for action in grant["actions"]
+    }
+    actions = tuple(action for action in privilege.actions if action not in allowed)
+    return (
+        None
+        if not actions or "anyAction" in allowed
+        else Privilege(privilege.database, privilege.collection, actions)
+    )
 
 
-def _covers(resource: Mapping[str, Any], one: Privilege) -> bool:
+def _covers(resource: Mapping[str, Any], privilege: Privilege) -> bool:
     if resource.get("anyResource"):
         return True
-    return resource.get("db") in ("", one.database) and resource.get("collection") in ("", one.collection)
+    return resource.get("db") in ("", privilege.database) and resource.get("collection") in (
+        "",
+        privilege.collection,
+    )
 
 
 def mongodb_commands(privileges: Sequence[Privilege]) -> str:
@@ -106,8 +115,10 @@ db.createUser({{user: "eden", pwd: passwordPrompt(), roles: ["{ROLE}"]}})"""
 
 def _grants(privileges: Sequence[Privilege]) -> Iterator[str]:
     """One line a set of actions, for all collections of a database that have it."""
-    for (database, actions), alike in groupby(privileges, key=lambda one: (one.database, one.actions)):
-        names = [one.collection for one in alike]
+    for (database, actions), alike in groupby(
+        privileges, key=lambda privilege: (privilege.database, privilege.actions)
+    ):
+        names = [privilege.collection for privilege in alike]
         resource = (
             f"{{resource: {{db: {json.dumps(database)}, collection: name}}, actions: {json.dumps(actions)}}}"
         )

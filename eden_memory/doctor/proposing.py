@@ -118,15 +118,17 @@ def propose(documents: Sequence[Mapping[str, Any]]) -> Proposal:
         "created_at": time or _time_of_ids(documents),
     }
     return Proposal(
-        **{name: one.path if one else None for name, one in found.items()},
+        **{name: sampled_field.path if sampled_field else None for name, sampled_field in found.items()},
         roles={name: means for name in named if (means := meaning(name)) is not None and means != name},
         unclear={name: count for name, count in named.items() if meaning(name) is None},
         without_role=len(documents) - named.total() if role else 0,
-        true_or_false=None if role else next((one.path for one in fields if _says_who(one)), None),
+        true_or_false=None
+        if role
+        else next((sampled_field.path for sampled_field in fields if _says_who(sampled_field)), None),
         forms={
-            name: kinds(one.present, moment_kind if name == "created_at" else kind)
-            for name, one in found.items()
-            if one is not None
+            name: kinds(sampled_field.present, moment_kind if name == "created_at" else kind)
+            for name, sampled_field in found.items()
+            if sampled_field is not None
         },
     )
 
@@ -137,67 +139,79 @@ def _best(
     score: Callable[[SampledField], float],
 ) -> SampledField | None:
     """The field with the highest score above 0; of several the first."""
-    paths = {one.path for one in taken if one is not None}
-    scored = [(score(one), -number, one) for number, one in enumerate(fields) if one.path not in paths]
+    paths = {sampled_field.path for sampled_field in taken if sampled_field is not None}
+    scored = [
+        (score(sampled_field), -number, sampled_field)
+        for number, sampled_field in enumerate(fields)
+        if sampled_field.path not in paths
+    ]
     best = max(scored, key=lambda one: one[:2], default=None)
     return best[2] if best is not None and best[0] > 0 else None
 
 
 def _time_of_ids(documents: Sequence[Mapping[str, Any]]) -> SampledField | None:
     """`_id` where it holds a time: for messages that have no other."""
-    ids = SampledField(ID, [one.get(ID) for one in documents])
+    ids = SampledField(ID, [document.get(ID) for document in documents])
     return ids if ids.share(lambda value: isinstance(value, ObjectId)) >= HALF else None
 
 
-def _named(one: SampledField, weights: Weights) -> float:
+def _named(sampled_field: SampledField, weights: Weights) -> float:
     """How much the words of its path speak for a field; `sessionid` is read as `session id`."""
-    return sum(weights.get(word, weights.get(word.removesuffix("id"), 0)) for word in set(one.words))
+    return sum(
+        weights.get(word, weights.get(word.removesuffix("id"), 0)) for word in set(sampled_field.words)
+    )
 
 
-def _says_more_than_id(one: SampledField, weights: Weights) -> bool:
+def _says_more_than_id(sampled_field: SampledField, weights: Weights) -> bool:
     """Whether a word of its path other than `id` speaks for a field."""
     speaking = {word for word, weight in weights.items() if weight > 0} - ID_WORDS
-    return any(word in speaking or word.removesuffix("id") in speaking for word in one.words)
+    return any(word in speaking or word.removesuffix("id") in speaking for word in sampled_field.words)
 
 
-def _as_role(one: SampledField) -> float:
-    known = one.share(lambda value: meaning(value) is not None)
-    texts = {value for value in one.present if isinstance(value, str)}
-    few = 0 < len(texts) <= MOST_ROLES and all(isinstance(value, str) for value in one.present)
-    named = _named(one, ROLE)
-    if not few or (known < HALF and not ("role" in one.words and known > 0)):
+def _as_role(sampled_field: SampledField) -> float:
+    known = sampled_field.share(lambda value: meaning(value) is not None)
+    texts = {value for value in sampled_field.present if isinstance(value, str)}
+    few = 0 < len(texts) <= MOST_ROLES and all(isinstance(value, str) for value in sampled_field.present)
+    named = _named(sampled_field, ROLE)
+    if not few or (known < HALF and not ("role" in sampled_field.words and known > 0)):
         return 0
     return named + 6 * known
 
 
-def _as_time(one: SampledField) -> float:
-    if one.share(is_moment) < HALF:
+def _as_time(sampled_field: SampledField) -> float:
+    if sampled_field.share(is_moment) < HALF:
         return 0
-    dates = one.share(lambda value: not isinstance(value, int | float))
-    return _named(one, TIME) + 2 * dates
+    dates = sampled_field.share(lambda value: not isinstance(value, int | float))
+    return _named(sampled_field, TIME) + 2 * dates
 
 
-def _as_session(one: SampledField) -> float:
-    if one.share(is_id) < HALF or any(isinstance(value, str) and " " in value for value in one.present):
+def _as_session(sampled_field: SampledField) -> float:
+    if sampled_field.share(is_id) < HALF or any(
+        isinstance(value, str) and " " in value for value in sampled_field.present
+    ):
         return 0
-    alone = len(one.present) > 4 and len({str(value) for value in one.present}) == len(one.present)
-    return 0 if alone or not _says_more_than_id(one, SESSION) else _named(one, SESSION)
+    alone = len(sampled_field.present) > 4 and len({str(value) for value in sampled_field.present}) == len(
+        sampled_field.present
+    )
+    return 0 if alone or not _says_more_than_id(sampled_field, SESSION) else _named(sampled_field, SESSION)
 
 
-def _as_content(one: SampledField) -> float:
-    texts = one.share(is_text)
+def _as_content(sampled_field: SampledField) -> float:
+    texts = sampled_field.share(is_text)
     if texts < HALF:
         return 0
-    prose = one.share(lambda value: isinstance(value, list) or " " in str(value))
-    return _named(one, CONTENT) + 4 * prose if prose or _named(one, CONTENT) > 0 else 0
+    prose = sampled_field.share(lambda value: isinstance(value, list) or " " in str(value))
+    return _named(sampled_field, CONTENT) + 4 * prose if prose or _named(sampled_field, CONTENT) > 0 else 0
 
 
-def _as_author(one: SampledField) -> float:
-    if one.share(is_id) < HALF or all(meaning(value) is not None for value in one.present):
+def _as_author(sampled_field: SampledField) -> float:
+    if sampled_field.share(is_id) < HALF or all(
+        meaning(value) is not None for value in sampled_field.present
+    ):
         return 0
-    prose = one.share(lambda value: isinstance(value, str) and " " in value)
-    named = _named(one, AUTHOR)
-    return named - 3 * prose if _says_more_than_id(one, AUTHOR) else 0
+    prose = sampled_field.share(lambda value: isinstance(value, str) and " " in value)
+    named = _named(sampled_field, AUTHOR)
+    return named - 3 * prose if _says_more_than_id(sampled_field, AUTHOR) else 0
 
 
 def _of_users(fields: Sequence[SampledField], role: SampledField | None) -> Sequence[SampledField]:
@@ -207,9 +221,12 @@ def _of_users(fields: Sequence[SampledField], role: SampledField | None) -> Sequ
     users = [number for number, value in enumerate(role.values) if meaning(value) == "user"]
     if not users:
         return fields
-    return [SampledField(one.path, [one.values[number] for number in users]) for one in fields]
+    return [
+        SampledField(sampled_field.path, [sampled_field.values[number] for number in users])
+        for sampled_field in fields
+    ]
 
 
-def _says_who(one: SampledField) -> bool:
-    booleans = one.share(lambda value: isinstance(value, bool)) >= HALF
-    return booleans and bool(SAYS_WHO & set(one.words))
+def _says_who(sampled_field: SampledField) -> bool:
+    booleans = sampled_field.share(lambda value: isinstance(value, bool)) >= HALF
+    return booleans and bool(SAYS_WHO & set(sampled_field.words))

@@ -43,28 +43,37 @@ def propose_sessions(
 ) -> SessionsProposal | None:
     """The mapping of documents whose ids are those of sessions; None where they do not look like sessions."""
     fields = sampled_fields(documents)
-    users = _first(fields, lambda one: _speaks(one, USERS) and one.share(_are_ids) >= HALF)
+    users = _first(
+        fields, lambda sampled_field: _speaks(sampled_field, USERS) and sampled_field.share(_are_ids) >= HALF
+    )
     if len(documents) < HALF * sampled or not (users or NAMED & _words(collection)):
         return None
-    agent = _first(fields, lambda one: _speaks(one, AGENT) and _names_one(one) and one.share(is_id) >= HALF)
+    agent = _first(
+        fields,
+        lambda sampled_field: (
+            _speaks(sampled_field, AGENT) and _names_one(sampled_field) and sampled_field.share(is_id) >= HALF
+        ),
+    )
     titles = {
-        one.path.lower(): one for one in fields if one.share(lambda value: isinstance(value, str)) >= HALF
+        sampled_field.path.lower(): sampled_field
+        for sampled_field in fields
+        if sampled_field.share(lambda value: isinstance(value, str)) >= HALF
     }
     title = next((titles[word] for word in TITLE if word in titles), None)
-    no_ids = None if users else _first(fields, lambda one: _speaks(one, USERS))
+    no_ids = None if users else _first(fields, lambda sampled_field: _speaks(sampled_field, USERS))
     found = {"users": users, "agent_id": agent, "title": title}
     return SessionsProposal(
         collection,
         sampled,
         len(documents),
-        **{name: one.path if one else None for name, one in found.items()},
+        **{name: sampled_field.path if sampled_field else None for name, sampled_field in found.items()},
         no_ids=no_ids.path if no_ids else None,
-        forms={name: _forms(one) for name, one in found.items() if one},
+        forms={name: _forms(sampled_field) for name, sampled_field in found.items() if sampled_field},
     )
 
 
 def _first(fields: Sequence[SampledField], fits: Callable[[SampledField], bool]) -> SampledField | None:
-    return next((one for one in fields if fits(one)), None)
+    return next((sampled_field for sampled_field in fields if fits(sampled_field)), None)
 
 
 def _words(name: str) -> set[str]:
@@ -73,20 +82,20 @@ def _words(name: str) -> set[str]:
     return words | {word.removesuffix("s") for word in words}
 
 
-def _speaks(one: SampledField, words: frozenset[str]) -> bool:
-    return bool(words & {*one.words, *(word.removesuffix("id") for word in one.words)})
+def _speaks(sampled_field: SampledField, words: frozenset[str]) -> bool:
+    return bool(words & {*sampled_field.words, *(word.removesuffix("id") for word in sampled_field.words)})
 
 
-def _names_one(one: SampledField) -> bool:
+def _names_one(sampled_field: SampledField) -> bool:
     """Whether its name is an id's: `agent`, `agentId`, `bot_id`."""
-    return len(one.words) == 1 or one.words[-1] == "id"
+    return len(sampled_field.words) == 1 or sampled_field.words[-1] == "id"
 
 
-def _forms(one: SampledField) -> str:
+def _forms(sampled_field: SampledField) -> str:
     """The kinds of its values; of lists, those of what they list."""
-    lists = [cast("list[Any]", value) for value in one.present if isinstance(value, list)]
+    lists = [cast("list[Any]", value) for value in sampled_field.present if isinstance(value, list)]
     items = [item for some in lists for item in some]
-    return f"list of {kinds(items)}" if items else kinds(one.present)
+    return f"list of {kinds(items)}" if items else kinds(sampled_field.present)
 
 
 def _are_ids(value: Any) -> bool:

@@ -89,9 +89,11 @@ def judge_index(indexes: Indexes, messages: MessagesSettings) -> Finding:
     wanted = reading_order(messages.created_at)
     keys = ", ".join(f"{field}: {order}" for field, order in wanted)
     whole = (
-        one for one in indexes.values() if "partialFilterExpression" not in one and not one.get("sparse")
+        index
+        for index in indexes.values()
+        if "partialFilterExpression" not in index and not index.get("sparse")
     )
-    if any([(field, order) for field, order in one["key"]] == wanted for one in whole):
+    if any([(field, order) for field, order in mapping["key"]] == wanted for mapping in whole):
         return Finding("backfill index", "ok", f"{{{keys}}}")
     return Finding(
         "backfill index",

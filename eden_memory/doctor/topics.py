@@ -15,8 +15,8 @@ def topic_settings(admin: TopicAdmin, topics: Topics) -> Finding:
 
 def judge_report(report: Report) -> Finding:
     """Of what `eden topics diff` found."""
-    absent = [one for one in report.differences if one.what == "missing"]
-    others = [one for one in report.differences if one.what != "missing"]
+    absent = [difference for difference in report.differences if difference.what == "missing"]
+    others = [difference for difference in report.differences if difference.what != "missing"]
     if absent:
         return Finding(
             "topics", "fail", f"{len(absent)} missing: {_some(absent)}", "Run `eden topics apply`."
@@ -28,5 +28,5 @@ def judge_report(report: Report) -> Finding:
 
 
 def _some(differences: list[Difference]) -> str:
-    names = list(dict.fromkeys(one.topic for one in differences))
+    names = list(dict.fromkeys(difference.topic for difference in differences))
     return ", ".join(names[:SHOWN]) + (", …" if len(names) > SHOWN else "")

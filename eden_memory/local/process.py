@@ -67,7 +67,7 @@ def end_with_this_process(pid: int, program: str, marker: str) -> None:
 def _dismiss_warden(pid: int) -> None:
     if (pipe := _pipes.pop(pid, None)) is not None:
         os.close(pipe)
-    _wardens[:] = [one for one in _wardens if one.poll() is None]
+    _wardens[:] = [warden for warden in _wardens if warden.poll() is None]
 
 
 def is_server(pid: int, program: str, marker: str) -> bool:

@@ -92,11 +92,11 @@ class MongoAnswers:
         of_units: Document = {"unit": {"$in": [unit for unit, _ in asked]}}
         ids = [answer_id for _, answer_id in asked if answer_id is not None]
         query = {"$or": [of_units, {"_id": {"$in": ids}}]} if ids else of_units
-        found = [_answer(one) async for one in self._answers.find(query)]
+        found = [_answer(answer) async for answer in self._answers.find(query)]
         units: dict[str | None, dict[str, Answer]] = {}
-        for one in found:
-            units.setdefault(one.unit, {})[one.id] = one
-        by_id = {one.id: one for one in found}
+        for answer in found:
+            units.setdefault(answer.unit, {})[answer.id] = answer
+        by_id = {answer.id: answer for answer in found}
         return {
             (unit, answer_id): units.get(unit, {})
             | ({answer_id: by_id[answer_id]} if answer_id in by_id else {})
@@ -104,7 +104,7 @@ class MongoAnswers:
         }
 
     async def _read_ids(self, ids: list[str]) -> dict[str, Answer]:
-        return {one["_id"]: _answer(one) async for one in self._answers.find({"_id": {"$in": ids}})}
+        return {answer["_id"]: _answer(answer) async for answer in self._answers.find({"_id": {"$in": ids}})}
 
 
 def _document(answer: Answer) -> Document:

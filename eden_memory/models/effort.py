@@ -36,7 +36,7 @@ def openai_effort(model: str, effort: Effort | None) -> Effort | None:
     if effort is None:
         return None
     takes = next((takes for named, takes in TAKEN_BY_OPENAI if named.fullmatch(model)), ())
-    return next((one for one in takes if EFFORTS.index(one) >= EFFORTS.index(effort)), None)
+    return next((take for take in takes if EFFORTS.index(take) >= EFFORTS.index(effort)), None)
 
 
 def thinks(model: str) -> bool:

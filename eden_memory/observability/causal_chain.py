@@ -34,7 +34,7 @@ class Node:
         if content and self.content is not None:
             told["content"] = self.content
         if self.nodes:
-            told["nodes"] = [one.as_dict(content=content) for one in self.nodes]
+            told["nodes"] = [node.as_dict(content=content) for node in self.nodes]
         return told
 
 
@@ -55,19 +55,25 @@ class Stored:
 
     def of(self, formation_id: str) -> tuple[list[FactChanged], list[ReflectionFormed]]:
         """Versions of facts, and reflections, that one formation led to."""
-        facts = [one for one in self.events if isinstance(one, FactChanged) and formed_by(one, formation_id)]
+        facts = [
+            event
+            for event in self.events
+            if isinstance(event, FactChanged) and formed_by(event, formation_id)
+        ]
         reflections = [
-            one
-            for one in self.events
-            if isinstance(one, ReflectionFormed) and one.formation_id == formation_id
+            event
+            for event in self.events
+            if isinstance(event, ReflectionFormed) and event.formation_id == formation_id
         ]
         return sorted(facts, key=_key), sorted(reflections, key=_key)
 
     @property
     def blobs(self) -> list[ScopeConsolidated]:
         """Every version of the scopes' blobs, in order."""
-        found = [one for one in self.events if isinstance(one, ScopeConsolidated)]
-        return sorted(found, key=lambda one: (one.scope.key, one.version))
+        found = [event for event in self.events if isinstance(event, ScopeConsolidated)]
+        return sorted(
+            found, key=lambda scope_consolidated: (scope_consolidated.scope.key, scope_consolidated.version)
+        )
 
 
 def formed_by(change: FactChanged, formation_id: str) -> bool:
@@ -88,32 +94,34 @@ def window_forward(stored: Stored, formation_id: str, message_id: str | None = N
     """A window and all that came of it; what rests on `message_id` says so."""
     node = window_node(stored.windows[formation_id])
     facts, reflections = stored.of(formation_id)
-    named = [one.call for one in (*facts, *reflections)] + [
-        one.statement and one.statement.call for one in facts
+    named = [fact.call for fact in (*facts, *reflections)] + [
+        fact.statement and fact.statement.call for fact in facts
     ]
-    node.nodes += call_nodes(stored, formation_id, [one for one in named if one is not None])
-    node.nodes += [_resting(fact_node(one), one.sources, message_id) for one in facts]
-    for one in reflections:
-        child = _resting(reflection_node(one), one.sources, message_id)
-        absorbing = [blob for blob in stored.blobs if one.reflection_id in blob.absorbed]
+    node.nodes += call_nodes(stored, formation_id, [call for call in named if call is not None])
+    node.nodes += [_resting(fact_node(fact), fact.sources, message_id) for fact in facts]
+    for reflection in reflections:
+        child = _resting(reflection_node(reflection), reflection.sources, message_id)
+        absorbing = [blob for blob in stored.blobs if reflection.reflection_id in blob.absorbed]
         child.nodes += [_with_call(blob_node(blob), stored, blob.call) for blob in absorbing]
         node.nodes.append(child)
-    keys = {one.scope.key for one in (*facts, *reflections)}
+    keys = {fact.scope.key for fact in (*facts, *reflections)}
     node.nodes += [
-        context_node(one, keys)
-        for one in stored.contexts
-        if keys & set(one.get("scope_keys") or one["scopes"])
+        context_node(context, keys)
+        for context in stored.contexts
+        if keys & set(context.get("scope_keys") or context["scopes"])
     ]
     return node
 
 
 def from_fact(stored: Stored, fact_id: str) -> Node:
     """fact → its versions, newest first → call, window, messages."""
-    versions = [one for one in stored.events if isinstance(one, FactChanged) and one.fact_id == fact_id]
+    versions = [
+        event for event in stored.events if isinstance(event, FactChanged) and event.fact_id == fact_id
+    ]
     node = Node("fact", fact_id, {"versions": len(versions)})
-    for one in sorted(versions, key=lambda one: -one.version):
-        child = _with_call(fact_node(one), stored, one.call)
-        statement = one.statement
+    for version in sorted(versions, key=lambda version: -version.version):
+        child = _with_call(fact_node(version), stored, version.call)
+        statement = version.statement
         if statement is not None:
             child.nodes += _window_back(stored, statement.formation_id, statement.sources)
         node.nodes.append(child)
@@ -122,14 +130,18 @@ def from_fact(stored: Stored, fact_id: str) -> Node:
 
 def from_blob(stored: Stored, scope_key: str, version: int | None) -> Node:
     """blob version → its call, the reflections that it absorbed → windows → messages; earlier versions beneath."""
-    versions = [one for one in stored.blobs if one.scope.key == scope_key]
-    versions = [one for one in versions if version is None or one.version <= version]
+    versions = [blob for blob in stored.blobs if blob.scope.key == scope_key]
+    versions = [
+        scope_consolidated
+        for scope_consolidated in versions
+        if version is None or scope_consolidated.version <= version
+    ]
     newest = versions[-1]
     node = _blob_back(stored, newest)
     below = node
-    for one in reversed(versions[:-1]):
-        if one.version == newest.based_on:
-            newest, child = one, _blob_back(stored, one)
+    for scope_consolidated in reversed(versions[:-1]):
+        if scope_consolidated.version == newest.based_on:
+            newest, child = scope_consolidated, _blob_back(stored, scope_consolidated)
             below.nodes.append(child)
             below = child
     return node
@@ -139,16 +151,16 @@ def from_reflection(stored: Stored, reflection: ReflectionFormed) -> Node:
     """reflection → its call, window, messages; and the blobs that absorbed it."""
     node = _with_call(reflection_node(reflection), stored, reflection.call)
     node.nodes += _window_back(stored, reflection.formation_id, reflection.sources)
-    node.nodes += [blob_node(one) for one in stored.blobs if reflection.reflection_id in one.absorbed]
+    node.nodes += [blob_node(blob) for blob in stored.blobs if reflection.reflection_id in blob.absorbed]
     return node
 
 
 def _blob_back(stored: Stored, blob: ScopeConsolidated) -> Node:
     node = _with_call(blob_node(blob), stored, blob.call)
-    for one in stored.events:
-        if isinstance(one, ReflectionFormed) and one.reflection_id in blob.absorbed:
-            child = _with_call(reflection_node(one), stored, one.call)
-            child.nodes += _window_back(stored, one.formation_id, one.sources)
+    for event in stored.events:
+        if isinstance(event, ReflectionFormed) and event.reflection_id in blob.absorbed:
+            child = _with_call(reflection_node(event), stored, event.call)
+            child.nodes += _window_back(stored, event.formation_id, event.sources)
             node.nodes.append(child)
     return node
 
@@ -158,7 +170,7 @@ def _window_back(stored: Stored, formation_id: str | None, sources: Iterable[Sou
     if formation_id is None or formation_id not in stored.windows:
         return []
     node = window_node(stored.windows[formation_id])
-    known = (stored.messages.get(one.message_id) for one in sources)
+    known = (stored.messages.get(source.message_id) for source in sources)
     node.nodes = [message_node(row) for row in known if row is not None]
     return [node]
 
@@ -183,7 +195,7 @@ def window_node(row: Told) -> Node:
         "asked_for": request is not None,
     }
     if request is not None:
-        told["scopes"] = [one.key for one in request.scopes]
+        told["scopes"] = [scope.key for scope in request.scopes]
         if request.estimated_usd is not None:
             told["estimated_usd"] = f"{request.estimated_usd:f}"
     elif row.get("waits_for"):
@@ -195,10 +207,10 @@ def call_nodes(stored: Stored, formation_id: str | None, named: Sequence[Call]) 
     """The calls of a formation as they were counted, and those that records name."""
     found = {name: row for name, row in stored.calls.items() if row.get("formation_id") == formation_id}
     nodes = [call_node(row) for row in sorted(found.values(), key=lambda row: row["started_at"])]
-    others = {one.call_id: one for one in named if one.call_id not in found}
+    others = {call.call_id: call for call in named if call.call_id not in found}
     return nodes + [
-        call_node(stored.calls[name]) if name in stored.calls else _uncounted(one)
-        for name, one in others.items()
+        call_node(stored.calls[name]) if name in stored.calls else _uncounted(call)
+        for name, call in others.items()
     ]
 
 
@@ -214,31 +226,49 @@ def _uncounted(call: Call) -> Node:
     return Node("call", call.call_id, {"model": call.model, "prompt": call.prompt, "cost_usd": cost})
 
 
-def fact_node(one: FactChanged) -> Node:
+def fact_node(fact_changed: FactChanged) -> Node:
     """One version of a fact: what was decided, and why."""
-    told: Told = {"scope": one.scope.key, "decision": one.decision, "reason": one.reason}
-    told["considered"] = [f"{near.fact_id}@{near.version}" for near in one.considered]
-    told |= {"call_id": one.call.call_id if one.call else None, "sources": len(one.sources)}
+    told: Told = {
+        "scope": fact_changed.scope.key,
+        "decision": fact_changed.decision,
+        "reason": fact_changed.reason,
+    }
+    told["considered"] = [f"{near.fact_id}@{near.version}" for near in fact_changed.considered]
+    told |= {
+        "call_id": fact_changed.call.call_id if fact_changed.call else None,
+        "sources": len(fact_changed.sources),
+    }
     for name in ("replaces", "replaced_by", "retired_because"):
-        if (value := getattr(one, name)) is not None:
+        if (value := getattr(fact_changed, name)) is not None:
             told[name] = value
-    if one.command is not None:
-        told["command"] = f"{one.command.action} by {one.command.by}"
-    return Node("fact", one.key(), told, one.text)
+    if fact_changed.command is not None:
+        told["command"] = f"{fact_changed.command.action} by {fact_changed.command.by}"
+    return Node("fact", fact_changed.key(), told, fact_changed.text)
 
 
-def reflection_node(one: ReflectionFormed) -> Node:
+def reflection_node(reflection_formed: ReflectionFormed) -> Node:
     """A reflection."""
-    told: Told = {"scope": one.scope.key, "origin": one.origin, "sources": len(one.sources)}
-    told["call_id"] = one.call.call_id if one.call else None
-    return Node("reflection", one.reflection_id, told, one.text)
+    told: Told = {
+        "scope": reflection_formed.scope.key,
+        "origin": reflection_formed.origin,
+        "sources": len(reflection_formed.sources),
+    }
+    told["call_id"] = reflection_formed.call.call_id if reflection_formed.call else None
+    return Node("reflection", reflection_formed.reflection_id, told, reflection_formed.text)
 
 
-def blob_node(one: ScopeConsolidated) -> Node:
+def blob_node(scope_consolidated: ScopeConsolidated) -> Node:
     """One version of a scope's blob."""
-    told: Told = {"because": one.because, "based_on": one.based_on, "absorbed": len(one.absorbed)}
-    told |= {"words": one.words, "call_id": one.call.call_id if one.call else None}
-    return Node("blob", one.key(), told, one.text)
+    told: Told = {
+        "because": scope_consolidated.because,
+        "based_on": scope_consolidated.based_on,
+        "absorbed": len(scope_consolidated.absorbed),
+    }
+    told |= {
+        "words": scope_consolidated.words,
+        "call_id": scope_consolidated.call.call_id if scope_consolidated.call else None,
+    }
+    return Node("blob", scope_consolidated.key(), told, scope_consolidated.text)
 
 
 def context_node(row: Told, keys: Collection[str]) -> Node:
@@ -259,9 +289,9 @@ def _with_call(node: Node, stored: Stored, call: Call | None) -> Node:
 
 def _resting(node: Node, sources: Iterable[SourceMessage], message_id: str | None) -> Node:
     if message_id is not None:
-        node.told["rests_on_message"] = any(one.message_id == message_id for one in sources)
+        node.told["rests_on_message"] = any(source.message_id == message_id for source in sources)
     return node
 
 
-def _key(one: Event) -> str:
-    return one.key()
+def _key(event: Event) -> str:
+    return event.key()

@@ -78,6 +78,6 @@ class MongoChain:
     async def _by_id(
         self, document: Any, names: Iterable[str | None], fields: Row | None = None
     ) -> dict[str, Row]:
-        wanted = [one for one in dict.fromkeys(names) if one is not None]
+        wanted = [name for name in dict.fromkeys(names) if name is not None]
         rows = await self._of[document].find({"_id": {"$in": wanted}}, fields).to_list() if wanted else []
         return {row["_id"]: row for row in rows}

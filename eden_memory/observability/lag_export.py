@@ -46,7 +46,7 @@ class Census:
         for labels, usd in sums.items():
             metrics.SPENT.labels(*labels).set(usd)
         now = time.monotonic()
-        due = [(one.scope_key, one.blob_version) async for one in self.due()]
+        due = [(snapshot.scope_key, snapshot.blob_version) async for snapshot in self.due()]
         self._since = {one: self._since.get(one, now) for one in due}
         metrics.CONSOLIDATION_DUE.set(len(due))
         metrics.CONSOLIDATION_DUE_SECONDS.set(now - min(self._since.values(), default=now))
@@ -108,18 +108,18 @@ def show(reading: Reading) -> None:
         metrics.TOPIC_OFFSET.labels(tp.topic, tp.partition).set(end)
         metrics.TOPIC_OLDEST.labels(tp.topic, tp.partition).set(reading.starts[tp])
         metrics.TOPIC_PARTITIONS.labels(tp.topic).inc()
-    for one in reading.groups:
-        _show_group(one)
+    for group_lag in reading.groups:
+        _show_group(group_lag)
     for group, members in reading.members.items():
         metrics.GROUP_MEMBERS.labels(group).set(members)
     metrics.LAG_READ_AT.set(reading.at)
 
 
-def _show_group(one: GroupLag) -> None:
-    where = (one.group, one.tp.topic, one.tp.partition)
-    metrics.GROUP_LAG.labels(*where).set(one.lag)
-    metrics.GROUP_LAG_SUM.labels(one.group, one.tp.topic).inc(one.lag)
-    if one.seconds is not None:
-        metrics.GROUP_LAG_SECONDS.labels(*where).set(one.seconds)
-    if one.committed is not None:
-        metrics.GROUP_OFFSET.labels(*where).set(one.committed)
+def _show_group(group_lag: GroupLag) -> None:
+    where = (group_lag.group, group_lag.tp.topic, group_lag.tp.partition)
+    metrics.GROUP_LAG.labels(*where).set(group_lag.lag)
+    metrics.GROUP_LAG_SUM.labels(group_lag.group, group_lag.tp.topic).inc(group_lag.lag)
+    if group_lag.seconds is not None:
+        metrics.GROUP_LAG_SECONDS.labels(*where).set(group_lag.seconds)
+    if group_lag.committed is not None:
+        metrics.GROUP_OFFSET.labels(*where).set(group_lag.committed)

@@ -101,13 +101,13 @@ class Progress:
     def total(self) -> Spent:
         """Of all stages."""
         total = Spent()
-        for one in self.spent.values():
-            total.calls += one.calls
-            total.failed += one.failed
-            total.tokens_in += one.tokens_in
-            total.tokens_out += one.tokens_out
-            total.cost += one.cost
-            total.unpriced += one.unpriced
+        for spent in self.spent.values():
+            total.calls += spent.calls
+            total.failed += spent.failed
+            total.tokens_in += spent.tokens_in
+            total.tokens_out += spent.tokens_out
+            total.cost += spent.cost
+            total.unpriced += spent.unpriced
         return total
 
     def _fact(self, row: Mapping[str, Any]) -> None:

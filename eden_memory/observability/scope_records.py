@@ -33,7 +33,7 @@ async def scope_records(
     consumer: Any = AIOKafkaConsumer(**client, enable_auto_commit=False, isolation_level="read_uncommitted")
     await start(consumer)
     try:
-        return await _read(consumer, partitions, {one.encode() for one in scope_keys})
+        return await _read(consumer, partitions, {scope_key.encode() for scope_key in scope_keys})
     finally:
         await consumer.stop()
 
@@ -59,7 +59,7 @@ async def _read(consumer: Any, partitions: list[TopicPartition], keys: Collectio
     left = {tp for tp in partitions if ends[tp] > 0}
     while left:
         for tp, records in (await consumer.getmany(*left, timeout_ms=POLL_MS)).items():
-            found.update({(tp.topic, one.key): one for one in records if _ordering(one) in keys})
+            found.update({(tp.topic, record.key): record for record in records if _ordering(record) in keys})
         left = {tp for tp in left if await consumer.position(tp) < ends[tp]}
     return [_held(one) for one in found.values() if one.value is not None]
 

@@ -79,7 +79,8 @@ class Filter:
             and (self.until is None or record.time < self.until)
             and (not self.types or bool(_names(record) & set(self.types)))
             and (
-                not self.scopes or any(fnmatchcase(key, one) for key in record.scopes for one in self.scopes)
+                not self.scopes
+                or any(fnmatchcase(key, scope) for key in record.scopes for scope in self.scopes)
             )
         )
 

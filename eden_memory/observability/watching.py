@@ -60,7 +60,7 @@ async def watching(settings: Settings, progress: Progress) -> AsyncGenerator[Non
 @asynccontextmanager
 async def _running(*work: Awaitable[None]) -> AsyncGenerator[None]:
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(_of(one)) for one in work]
+        tasks = [group.create_task(_of(awaitable)) for awaitable in work]
         try:
             yield
         finally:

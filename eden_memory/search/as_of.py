@@ -40,7 +40,7 @@ def _as_of(fact: Candidate, history: Sequence[Mapping[str, Any]], as_of: datetim
 
 
 def _earlier(fact: Candidate, history: Sequence[Mapping[str, Any]], as_of: datetime) -> Candidate:
-    before = [one for one in history if one["valid_from"] <= as_of] or list(history[-1:])
+    before = [version for version in history if version["valid_from"] <= as_of] or list(history[-1:])
     if not before:
         return replace(fact, retired_at=None, replaced_by=None)
     then = before[0]

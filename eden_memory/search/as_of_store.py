@@ -52,7 +52,7 @@ class KnownThen:
         """For each vector the nearest facts of then, exact."""
         async with self._reading:
             facts = await self._with_vectors(await self._known(scope_keys, when))
-            pairs = [(one.fact_id, one.vector) for one in facts.values() if one.vector is not None]
+            pairs = [(fact.fact_id, fact.vector) for fact in facts.values() if fact.vector is not None]
             matrix = await asyncio.to_thread(matrix_of, pairs, len(vectors[0]) // 4)
             hits = await asyncio.to_thread(matrix.nearest, vectors, most, least)
             return [[Ranked(facts[hit.fact_id], hit.similarity) for hit in found] for found in hits]
@@ -90,7 +90,7 @@ class KnownThen:
 
     async def _with_vectors(self, facts: dict[str, Candidate]) -> dict[str, Candidate]:
         """With the vectors of texts that hold no longer: retired facts and earlier versions have none stored."""
-        bare = [one for one in facts.values() if one.vector is None]
+        bare = [fact for fact in facts.values() if fact.vector is None]
         newest = sorted(bare, key=lambda one: one.valid_from, reverse=True)[:MOST_EMBEDDED]
         await self._embed({one.text for one in newest if _hash(one.text) not in self._vectors})
         pairs = [(one, self._vectors.get(_hash(one.text))) for one in bare]
@@ -113,7 +113,7 @@ def _hash(text: str) -> bytes:
 
 def _index(facts: Sequence[Candidate]) -> TextIndex:
     index = TextIndex()
-    for one in facts:
-        index.put(one.fact_id, one.text)
+    for fact in facts:
+        index.put(fact.fact_id, fact.text)
     index.write(index.take())
     return index

@@ -47,7 +47,7 @@ class AtlasFactLists:
             return [[] for _ in vectors]
         if not when.is_now:
             return await self._then.semantic(keys, vectors, most, least, when)
-        asked = (atlas_pipelines.nearest(keys, one, self._model, most, least) for one in vectors)
+        asked = (atlas_pipelines.nearest(keys, vector, self._model, most, least) for vector in vectors)
         return await asyncio.gather(*(self._ranked(one, keys) for one in asked))
 
     async def textual(

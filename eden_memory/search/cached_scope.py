@@ -96,7 +96,7 @@ class HeldScope:
     async def nearest(self, vectors: Sequence[bytes], most: int, least: float) -> list[list[Hit]]:
         """For each vector the nearest facts; nothing for vectors of another length."""
         matrix = self._matrix
-        if matrix is None or any(len(one) != 4 * matrix.dimensions for one in vectors):
+        if matrix is None or any(len(vector) != 4 * matrix.dimensions for vector in vectors):
             return [[] for _ in vectors]
         if len(matrix) * matrix.dimensions * len(vectors) < THREAD_PRODUCTS:
             return matrix.nearest(vectors, most, least)

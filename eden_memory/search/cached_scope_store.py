@@ -48,9 +48,9 @@ class HeldScopes:
     def changed(self, scope_key: str | None) -> None:
         """A scope was written (None: any may have been); what is kept of it is read anew at once."""
         held = list(self._held.values()) if scope_key is None else [self._held.get(scope_key)]
-        stale = [one for one in held if one is not None]
-        for one in stale:
-            one.told += 1
+        stale = [held_scope for held_scope in held if held_scope is not None]
+        for held_scope in stale:
+            held_scope.told += 1
         if stale:
             self._follow(scope_key, stale)
 
@@ -62,43 +62,47 @@ class HeldScopes:
     async def current(self, keys: Sequence[str]) -> AsyncGenerator[list[HeldScope]]:
         """The scopes as they are in the store; they stay in memory while they are used."""
         scopes = [self._of(key) for key in keys]
-        for one in scopes:
-            one.users += 1
+        for scope in scopes:
+            scope.users += 1
         try:
             await self.refresh(scopes)
             yield scopes
         finally:
-            for one in scopes:
-                one.users -= 1
-                self._count(one)
+            for scope in scopes:
+                scope.users -= 1
+                self._count(scope)
             self._shrink()
 
     async def refresh(self, scopes: Sequence[HeldScope]) -> None:
         """Read what was written since; no query where nothing was."""
-        asked = scopes if not self.is_live else [one for one in scopes if one.stale]
+        asked = scopes if not self.is_live else [scope for scope in scopes if scope.stale]
         if not asked:
             return
         if len(asked) == 1:
             await self._refresh(asked[0])
             return
-        told = [one.told for one in asked]
-        marks = await self._marks([one.key for one in asked])
-        newest = [_is_newest(one, marks) for one in asked]
-        for one, seen, is_newest in zip(asked, told, newest, strict=True):
-            one.seen = seen if is_newest else one.seen
-        behind = [one for one, is_newest in zip(asked, newest, strict=True) if one.stale or not is_newest]
-        await asyncio.gather(*(self._refresh(one) for one in behind))
+        told = [held_scope.told for held_scope in asked]
+        marks = await self._marks([held_scope.key for held_scope in asked])
+        newest = [_is_newest(held_scope, marks) for held_scope in asked]
+        for held_scope, seen, is_newest in zip(asked, told, newest, strict=True):
+            held_scope.seen = seen if is_newest else held_scope.seen
+        behind = [
+            held_scope
+            for held_scope, is_newest in zip(asked, newest, strict=True)
+            if held_scope.stale or not is_newest
+        ]
+        await asyncio.gather(*(self._refresh(held_scope) for held_scope in behind))
 
     async def catch_up(self, scopes: Sequence[HeldScope]) -> None:
         """Before what was found is shown: what was told meanwhile."""
-        if self.is_live and any(one.stale for one in scopes):
+        if self.is_live and any(scope.stale for scope in scopes):
             await self.refresh(scopes)
 
     async def close(self) -> None:
         """End what runs in the background."""
         running = list(self._following.values())
-        for one in running:
-            one.cancel()
+        for task in running:
+            task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
 
     def _of(self, key: str) -> HeldScope:
@@ -116,9 +120,11 @@ class HeldScopes:
 
     async def _followed(self, key: str | None, scopes: Sequence[HeldScope]) -> None:
         try:
-            while behind := [one for one in scopes if self._is_behind(one)]:
-                async with self.current([one.key for one in behind]):
-                    await asyncio.gather(*(one.words_ready() for one in behind if one.has_words))
+            while behind := [scope for scope in scopes if self._is_behind(scope)]:
+                async with self.current([held_scope.key for held_scope in behind]):
+                    await asyncio.gather(
+                        *(held_scope.words_ready() for held_scope in behind if held_scope.has_words)
+                    )
                 if not self.is_live:
                     return
         except Exception as error:  # noqa: BLE001 - the next search reads them anew, or says what is wrong

@@ -102,5 +102,5 @@ class ChosenFactLists:
 async def has_search(database: Database, names: Names) -> bool:
     """Whether both search indexes answer."""
     there = await found(database[names["facts"]]) or ()
-    answering = {str(one["name"]) for one in there if one.get("queryable")}
+    answering = {str(mapping["name"]) for mapping in there if mapping.get("queryable")}
     return {VECTOR_INDEX, TEXT_INDEX} <= answering

@@ -20,7 +20,7 @@ def diverse(found: Sequence[Scored], most: int, trade: float = LAMBDA) -> list[S
     """
     if trade >= 1 or len(found) <= 1:
         return list(found[:most])
-    alike, scores = cosines(found), np.array([one.score for one in found])
+    alike, scores = cosines(found), np.array([scored.score for scored in found])
     nearest, open_ = np.zeros(len(found)), np.ones(len(found), bool)
     picked: list[Scored] = []
     while len(picked) < min(most, len(found)):
@@ -34,11 +34,11 @@ def diverse(found: Sequence[Scored], most: int, trade: float = LAMBDA) -> list[S
 
 def cosines(found: Sequence[Scored]) -> NDArray[np.float64]:
     """Of each with each, from 0 up; 0 where a vector is missing or of another length than the first."""
-    size = next((len(one.fact.vector) for one in found if one.fact.vector), 0)
+    size = next((len(scored.fact.vector) for scored in found if scored.fact.vector), 0)
     rows = np.zeros((len(found), size // 4))
-    for number, one in enumerate(found):
-        if one.fact.vector is not None and len(one.fact.vector) == size:
-            rows[number] = np.frombuffer(one.fact.vector, "<f4")
+    for number, scored in enumerate(found):
+        if scored.fact.vector is not None and len(scored.fact.vector) == size:
+            rows[number] = np.frombuffer(scored.fact.vector, "<f4")
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     unit = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
     return np.clip(unit @ unit.T, 0, 1)

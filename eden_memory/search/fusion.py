@@ -38,7 +38,7 @@ def by_rank(found: Sequence[QueryLists], k: float, text_weight: float = 0.5) -> 
             for rank, one in enumerate(ranked or (), 1):
                 known = facts.get(one.fact.fact_id) or Scored(one.fact, 0.0)
                 facts[one.fact.fact_id] = _seen(known, name, one.score, known.score + weight / (k + rank))
-    return best_first(one.now("fused", one.score) for one in facts.values())
+    return best_first(fact.now("fused", fact.score) for fact in facts.values())
 
 
 def by_score(found: Sequence[QueryLists], text_weight: float, unrelated: float) -> list[Scored]:
@@ -48,10 +48,10 @@ def by_score(found: Sequence[QueryLists], text_weight: float, unrelated: float) 
     """
     best: dict[str, Scored] = {}
     for lists in found:
-        for one in _of_query(lists, text_weight, unrelated):
-            known = best.get(one.fact.fact_id)
-            if known is None or one.score > known.score:
-                best[one.fact.fact_id] = one
+        for scored in _of_query(lists, text_weight, unrelated):
+            known = best.get(scored.fact.fact_id)
+            if known is None or scored.score > known.score:
+                best[scored.fact.fact_id] = scored
     return best_first(best.values())
 
 
@@ -76,13 +76,13 @@ def _similarities(lists: QueryLists, facts: Mapping[str, Candidate]) -> dict[str
     """(1 + cosine) / 2 of every candidate whose vector is known, also of those that only words found."""
     if lists.semantic is None:
         return {}
-    similar = {one.fact.fact_id: one.score for one in lists.semantic}
+    similar = {ranked.fact.fact_id: ranked.score for ranked in lists.semantic}
     asked = lists.vector
     if asked is None:
         return similar
-    others = [one for one in facts.values() if one.fact_id not in similar and _fits(one.vector, asked)]
+    others = [fact for fact in facts.values() if fact.fact_id not in similar and _fits(fact.vector, asked)]
     if others:
-        similar.update(zip((one.fact_id for one in others), similarity_to(asked, others), strict=True))
+        similar.update(zip((other.fact_id for other in others), similarity_to(asked, others), strict=True))
     return similar
 
 
@@ -92,7 +92,7 @@ def _fits(vector: bytes | None, asked: bytes) -> bool:
 
 def similarity_to(asked: bytes, facts: Sequence[Candidate]) -> list[float]:
     """(1 + cosine) / 2 of a vector with each fact's; all have one of the same length."""
-    rows = np.frombuffer(b"".join(one.vector or b"" for one in facts), "<f4").reshape(len(facts), -1)
+    rows = np.frombuffer(b"".join(fact.vector or b"" for fact in facts), "<f4").reshape(len(facts), -1)
     one = np.frombuffer(asked, "<f4")
     lengths = np.linalg.norm(rows, axis=1) * np.linalg.norm(one)
     cosine = np.divide(rows @ one, lengths, out=np.zeros(len(facts), np.float32), where=lengths > 0)

@@ -51,7 +51,7 @@ class Listing:
         if failed and meaning is None and words is None:
             raise failed[0]
         if kind == "hybrid" and meaning is None:
-            over = any(isinstance(one, OverBudget) for one in failed)
+            over = any(isinstance(exception, OverBudget) for exception in failed)
             search.trace.text_only = "over_budget" if over else "unavailable"
         return [
             QueryLists(
@@ -64,7 +64,9 @@ class Listing:
 
     async def _semantic(self, search: Search) -> tuple[Lists, list[bytes]]:
         begun = time.perf_counter()
-        vectors = [one.vector for one in await self._embedder.embed(search.queries, search.asking)]
+        vectors = [
+            embedding.vector for embedding in await self._embedder.embed(search.queries, search.asking)
+        ]
         search.trace.ran("embedding", begun, len(vectors))
         begun, ranking = time.perf_counter(), search.ranking
         found = await self._lists.semantic(

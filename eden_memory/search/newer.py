@@ -94,8 +94,8 @@ def _overtaking(pool: Sequence[Scored], unrelated: float) -> NDArray[np.bool_]:
     alike = (cosines(pool) - floor) / (1 - floor)
     np.fill_diagonal(alike, 0)
     places = (-alike).argsort(1, kind="stable").argsort(1)
-    stated = np.array([one.fact.valid_from.timestamp() for one in pool])
-    scores = np.array([one.score for one in pool])
+    stated = np.array([scored.fact.valid_from.timestamp() for scored in pool])
+    scores = np.array([scored.score for scored in pool])
     possible = (stated[:, None] > stated[None, :]) & (alike >= ALIKE_AND_CHANGED)
     possible &= np.minimum(places, places.T) < NEAREST
     possible &= scores[:, None] >= SHARE * scores[None, :]
@@ -136,7 +136,7 @@ def _with_falling_scores(found: Sequence[Scored]) -> list[Scored]:
     """A fact that moved up has the score of the place that it moved to."""
     highest = 0.0
     raised: list[Scored] = []
-    for one in reversed(found):
-        highest = max(highest, one.score)
-        raised.append(one if one.score == highest else one.now("newer", highest))
+    for scored in reversed(found):
+        highest = max(highest, scored.score)
+        raised.append(scored if scored.score == highest else scored.now("newer", highest))
     return raised[::-1]

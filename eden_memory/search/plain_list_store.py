@@ -90,7 +90,7 @@ class PlainFactLists:
         if not when.is_now:
             return await self._then.semantic(keys, vectors, most, least, when)
         async with self._scopes.current(keys) as scopes:
-            hits = await asyncio.gather(*(one.nearest(vectors, most, least) for one in scopes))
+            hits = await asyncio.gather(*(held_scope.nearest(vectors, most, least) for held_scope in scopes))
             lists: list[list[Scored]] = [[] for _ in vectors]
             for scope, found in zip(scopes, hits, strict=True):
                 for scored, near in zip(lists, found, strict=True):
@@ -115,10 +115,12 @@ class PlainFactLists:
     async def _words_ready(self, scopes: Sequence[HeldScope]) -> None:
         """New words of a scope that is followed are made findable beside the searches: in milliseconds."""
         waiting = [
-            one for one in scopes if one.words_waiting and not (one.has_words and self._scopes.is_live)
+            scope
+            for scope in scopes
+            if scope.words_waiting and not (scope.has_words and self._scopes.is_live)
         ]
         if waiting:
-            await asyncio.gather(*(one.words_ready() for one in waiting))
+            await asyncio.gather(*(held_scope.words_ready() for held_scope in waiting))
 
     async def _shown(
         self, scopes: Sequence[HeldScope], lists: Sequence[list[Scored]], most: int
@@ -134,8 +136,8 @@ async def _by_words(
 ) -> list[Scored]:
     if not words:
         return []
-    rarity = together([one.rarity(words) for one in scopes])
-    found = [(one, await one.by_words(words, rarity, most)) for one in scopes]
+    rarity = together([held_scope.rarity(words) for held_scope in scopes])
+    found = [(held_scope, await held_scope.by_words(words, rarity, most)) for held_scope in scopes]
     return [(-score, fact_id, scope) for scope, hits in found for fact_id, score in hits if score >= least]
 
 

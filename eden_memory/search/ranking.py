@@ -106,8 +106,8 @@ def after_reranking(
 def related(found: Sequence[Scored], share: float, unrelated: float) -> list[Scored]:
     """Those that are so far from `unrelated` (0) to the same text (1), and those whose similarity is not known."""
     least = unrelated + share * (1 - unrelated)
-    return [one for one in found if one.scores.get("semantic", least) >= least]
+    return [scored for scored in found if scored.scores.get("semantic", least) >= least]
 
 
 def _from(found: Sequence[Scored], least: float) -> list[Scored]:
-    return [one for one in found if one.score >= least]
+    return [scored for scored in found if scored.score >= least]

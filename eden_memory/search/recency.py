@@ -15,8 +15,8 @@ def blended(found: Sequence[Scored], weight: float, asked_at: datetime, days: fl
     if weight <= 0:
         return list(found)
     return best_first(
-        one.now("recency", (1 - weight) * one.score + weight * fresh, fresh)
-        for one, fresh in ((one, freshness(one.fact.valid_from, asked_at, days)) for one in found)
+        scored.now("recency", (1 - weight) * scored.score + weight * fresh, fresh)
+        for scored, fresh in ((scored, freshness(scored.fact.valid_from, asked_at, days)) for scored in found)
     )
 
 

@@ -60,10 +60,10 @@ class SearchEngine:
         ranking = _as_asked(self._ranking, request)
         search = Search(tuple(by_key), request.texts, request, ranking, asking or request.asking, trace)
         found = await self._ranked(await self._listing.of(search), search)
-        visible = [one for one in found if one.fact.scope_key in by_key]
+        visible = [scored for scored in found if scored.fact.scope_key in by_key]
         best = self._worth_it(visible, request)
-        facts = tuple(_fact(by_key[one.fact.scope_key], one) for one in best)
-        self._found([one.fact_id for one in facts])
+        facts = tuple(_fact(by_key[scored.fact.scope_key], scored) for scored in best)
+        self._found([fact.fact_id for fact in facts])
         return trace.report(request.search_type, facts)
 
     async def _ranked(self, lists: Sequence[QueryLists], search: Search) -> list[Scored]:
@@ -90,7 +90,9 @@ class SearchEngine:
             with search.trace.timed("rerank") as left:
                 pool = found[: search.ranking.rerank_pool]
                 async with asyncio.timeout(RERANK_SECONDS):
-                    best = await _relevances(self._reranker, search.queries, [one.fact.text for one in pool])
+                    best = await _relevances(
+                        self._reranker, search.queries, [scored.fact.text for scored in pool]
+                    )
                 left.extend(reranked(pool, best, search.ranking.rerank_least))
         except Exception as error:  # noqa: BLE001 - the edge where a reranker that failed becomes a warning
             search.trace.degraded("rerank", error)
@@ -123,17 +125,17 @@ def _through(stages: Sequence[Stage], found: list[Scored], trace: Trace) -> list
     return found
 
 
-def _fact(scope: Scope, one: Scored) -> FoundFact:
-    fact = one.fact
+def _fact(scope: Scope, scored: Scored) -> FoundFact:
+    fact = scored.fact
     return FoundFact(
         fact_id=fact.fact_id,
         content=fact.text,
         scope=scope,
-        score=one.score,
+        score=scored.score,
         formed_at=fact.formed_at,
         said_at=fact.said_at,
         version=fact.version,
         valid_from=fact.valid_from,
         retired_at=fact.retired_at,
-        scores=one.scores,
+        scores=scored.scores,
     )

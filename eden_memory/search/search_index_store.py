@@ -48,9 +48,9 @@ def dimensions_of(there: Sequence[Mapping[str, Any]]) -> int | None:
     """Numbers of a vector, as a vector index that is there has it; None without one."""
     fields = [
         field
-        for one in there
-        if one["name"] == VECTOR_INDEX
-        for field in one.get("latestDefinition", {}).get("fields", ())
+        for mapping in there
+        if mapping["name"] == VECTOR_INDEX
+        for field in mapping.get("latestDefinition", {}).get("fields", ())
     ]
     return next((int(one["numDimensions"]) for one in fields if "numDimensions" in one), None)
 
@@ -60,7 +60,7 @@ async def make(facts: AsyncCollection[Row], dimensions: int) -> list[str] | None
     there = await found(facts)
     if there is None:
         return None
-    known = {str(one["name"]): one for one in there}
+    known = {str(mapping["name"]): mapping for mapping in there}
     made: list[str] = []
     for name, (kind, definition) in definitions(dimensions).items():
         if name not in known:
@@ -77,7 +77,7 @@ async def wait_until_queryable(facts: AsyncCollection[Row], seconds: float, paus
     """Until both indexes answer; an EdenError if one failed or it takes too long."""
     end = time.monotonic() + seconds
     while True:
-        states = {str(one["name"]): one for one in await found(facts) or ()}
+        states = {str(mapping["name"]): mapping for mapping in await found(facts) or ()}
         waiting = [name for name in (VECTOR_INDEX, TEXT_INDEX) if not states.get(name, {}).get("queryable")]
         failed = [name for name in waiting if states.get(name, {}).get("status") == "FAILED"]
         if failed:

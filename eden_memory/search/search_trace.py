@@ -44,7 +44,7 @@ class Trace:
         """What the block puts into the list is what the stage leaves."""
         begun, left = time.perf_counter(), list[Scored]()
         yield left
-        self.ran(name, begun, len(left), ((one.fact.fact_id, one.score) for one in left[:SHOWN]))
+        self.ran(name, begun, len(left), ((scored.fact.fact_id, scored.score) for scored in left[:SHOWN]))
 
     def ran(self, name: str, begun: float, count: int, scores: Iterable[tuple[str, float]] = ()) -> None:
         """A stage that began at `begun` (time.perf_counter) has ended."""

@@ -17,31 +17,32 @@ def lifted(found: Sequence[Scored], weight: float) -> list[Scored]:
     """(score + `weight` x the best sibling's score) / (1 + `weight`); a fact is a sibling of its own."""
     if weight <= 0:
         return list(found)
-    best = {one.fact.fact_id: one.score for one in found}
+    best = {scored.fact.fact_id: scored.score for scored in found}
     for conversation in _conversations(found):
-        top = max(one.score for one in conversation)
-        for one in conversation:
-            best[one.fact.fact_id] = max(best[one.fact.fact_id], top)
+        top = max(scored.score for scored in conversation)
+        for scored in conversation:
+            best[scored.fact.fact_id] = max(best[scored.fact.fact_id], top)
     return best_first(
-        one.now("siblings", (one.score + weight * best[one.fact.fact_id]) / (1 + weight)) for one in found
+        scored.now("siblings", (scored.score + weight * best[scored.fact.fact_id]) / (1 + weight))
+        for scored in found
     )
 
 
 def _conversations(found: Iterable[Scored]) -> Iterator[list[Scored]]:
     sessions: dict[tuple[str, str], list[Scored]] = {}
-    for one in found:
-        for session_id in one.fact.session_ids:
-            sessions.setdefault((one.fact.scope_key, session_id), []).append(one)
+    for scored in found:
+        for session_id in scored.fact.session_ids:
+            sessions.setdefault((scored.fact.scope_key, session_id), []).append(scored)
     for members in sessions.values():
         yield from _without_pauses(members)
 
 
 def _without_pauses(members: list[Scored]) -> Iterator[list[Scored]]:
-    members.sort(key=lambda one: one.fact.said_at)
+    members.sort(key=lambda member: member.fact.said_at)
     run = members[:1]
-    for one in members[1:]:
-        if one.fact.said_at - run[-1].fact.said_at > APART:
+    for member in members[1:]:
+        if member.fact.said_at - run[-1].fact.said_at > APART:
             yield run
             run = []
-        run.append(one)
+        run.append(member)
     yield run

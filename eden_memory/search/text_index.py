@@ -160,13 +160,13 @@ class TextIndex:
     def rarity(self, words: Iterable[AskedWord]) -> Rarity:
         """Of this scope's facts alone; facts that were taken out may still be counted."""
         facts = self._searcher.num_docs
-        found = {one.stem: min(self._searcher.doc_freq("stems", one.stem), facts) for one in words}
+        found = {word.stem: min(self._searcher.doc_freq("stems", word.stem), facts) for word in words}
         return Rarity(facts, found)
 
     def search(self, words: Sequence[AskedWord], rarity: Rarity, most: int) -> list[tuple[str, float]]:
         """At most `most` facts by score, best first; `rarity` is of all that is searched together."""
         own = self.rarity(words)
-        parts = [part for one in words if (part := _part(one, own, rarity)) is not None]
+        parts = [part for word in words if (part := _part(word, own, rarity)) is not None]
         if not parts or not own.facts:
             return []
         asked = Query.boolean_query([(Occur.Should, part) for part in parts])
@@ -179,7 +179,7 @@ class TextIndex:
         for fact_id, score in found:
             if fact_id is not None and score > best.get(fact_id, 0):
                 best[fact_id] = score
-        return sorted(best.items(), key=lambda one: (-one[1], one[0]))[:most]
+        return sorted(best.items(), key=lambda item: (-item[1], item[0]))[:most]
 
 
 def asked_words(query: str) -> list[AskedWord]:
@@ -192,23 +192,27 @@ def asked_words(query: str) -> list[AskedWord]:
 def together(rarities: Sequence[Rarity]) -> Rarity:
     """Of all of them."""
     having: dict[str, int] = {}
-    for one in rarities:
-        for stem, count in one.having.items():
+    for rarity in rarities:
+        for stem, count in rarity.having.items():
             having[stem] = having.get(stem, 0) + count
-    return Rarity(sum(one.facts for one in rarities), having)
+    return Rarity(sum(rarity.facts for rarity in rarities), having)
 
 
-def _part(one: AskedWord, own: Rarity, rarity: Rarity) -> Query | None:
-    here = own.having.get(one.stem, 0)
+def _part(asked_word: AskedWord, own: Rarity, rarity: Rarity) -> Query | None:
+    here = own.having.get(asked_word.stem, 0)
     if here:
-        factor = rarity.weight(one.stem) / own.weight(one.stem)
-        return Query.boost_query(Query.term_query(_schema(), "stems", one.stem, "freq"), factor)
-    if rarity.having.get(one.stem, 0) or len(one.word) < ONE_TYPO or not spaced(one.word):
+        factor = rarity.weight(asked_word.stem) / own.weight(asked_word.stem)
+        return Query.boost_query(Query.term_query(_schema(), "stems", asked_word.stem, "freq"), factor)
+    if (
+        rarity.having.get(asked_word.stem, 0)
+        or len(asked_word.word) < ONE_TYPO
+        or not spaced(asked_word.word)
+    ):
         return None
     rare = _rarity(max(rarity.facts, 1), 1)
-    meant = [Query.boost_query(_fuzzy(one.word, 1), ONE_WEIGHT * rare)]
-    if len(one.word) >= TWO_TYPOS:
-        meant.append(Query.boost_query(_fuzzy(one.word, 2), TWO_WEIGHT * rare))
+    meant = [Query.boost_query(_fuzzy(asked_word.word, 1), ONE_WEIGHT * rare)]
+    if len(asked_word.word) >= TWO_TYPOS:
+        meant.append(Query.boost_query(_fuzzy(asked_word.word, 2), TWO_WEIGHT * rare))
     return Query.disjunction_max_query(meant)
 
 

@@ -73,13 +73,13 @@ def favoured(found: Sequence[Scored], spans: Sequence[Span], weight: float) -> l
     if not spans or weight <= 0:
         return list(found)
     return best_first(
-        one.now("times", (one.score + weight * close) / (1 + weight), close)
-        for one, close in ((one, _closeness(one, spans)) for one in found)
+        scored.now("times", (scored.score + weight * close) / (1 + weight), close)
+        for scored, close in ((scored, _closeness(scored, spans)) for scored in found)
     )
 
 
-def _closeness(one: Scored, spans: Sequence[Span]) -> float:
-    stated = (one.fact.said_at, one.fact.valid_from)
+def _closeness(scored: Scored, spans: Sequence[Span]) -> float:
+    stated = (scored.fact.said_at, scored.fact.valid_from)
     return max(span.closeness(moment) for span in spans for moment in stated)
 
 

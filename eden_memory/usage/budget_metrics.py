@@ -18,14 +18,14 @@ MOST_BUDGETS = 50
 """Budgets that have a label of their own; the others, and all of single users, stand together."""
 
 
-def _budget_label(one: Spending, own: Set[str]) -> str:
-    if one.user_id is not None:
+def _budget_label(spending: Spending, own: Set[str]) -> str:
+    if spending.user_id is not None:
         return "users"
-    return one.agent_id or "all" if one.id in own else "others"
+    return spending.agent_id or "all" if spending.id in own else "others"
 
 
-def _limit(one: Spending) -> float:
-    return float(one.limit)
+def _limit(spending: Spending) -> float:
+    return float(spending.limit)
 
 
 class BudgetMetrics:
@@ -49,11 +49,11 @@ class BudgetMetrics:
         BUDGET_WAITING.set(waiting)
         for gauge in (BUDGET_LIMIT, BUDGET_SPENT, BUDGET_RESERVED, BUDGET_REACHED):
             gauge.clear()
-        largest = sorted((one for one in budgets if one.user_id is None), key=_limit, reverse=True)
-        own = {one.id for one in largest[:MOST_BUDGETS]}
-        for one in budgets:
-            labels = _budget_label(one, own), one.per
-            BUDGET_LIMIT.labels(*labels).inc(float(one.limit))
-            BUDGET_SPENT.labels(*labels).inc(float(one.spent))
-            BUDGET_RESERVED.labels(*labels).inc(float(one.reserved))
-            BUDGET_REACHED.labels(*labels).inc(one.full)
+        largest = sorted((budget for budget in budgets if budget.user_id is None), key=_limit, reverse=True)
+        own = {spending.id for spending in largest[:MOST_BUDGETS]}
+        for budget in budgets:
+            labels = _budget_label(budget, own), budget.per
+            BUDGET_LIMIT.labels(*labels).inc(float(budget.limit))
+            BUDGET_SPENT.labels(*labels).inc(float(budget.spent))
+            BUDGET_RESERVED.labels(*labels).inc(float(budget.reserved))
+            BUDGET_REACHED.labels(*labels).inc(budget.full)

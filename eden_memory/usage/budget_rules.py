@@ -123,16 +123,18 @@ class Admission:
         if not concerned or window.formation_id in self.reserved:
             return Admitted(estimate if concerned else None)
         usd = estimate.reserved
-        for one in concerned:
-            if one.spent + one.reserved + usd > one.limit or one.room <= 0:
-                return self._held.setdefault(window.session_id, Held(one.id, one))
-        for one in concerned:
-            self.budgets[one.id] = replace(one, reserved=one.reserved + usd)
-        return Admitted(estimate, tuple(one.id for one in concerned))
+        for spending in concerned:
+            if spending.spent + spending.reserved + usd > spending.limit or spending.room <= 0:
+                return self._held.setdefault(window.session_id, Held(spending.id, spending))
+        for spending in concerned:
+            self.budgets[spending.id] = replace(spending, reserved=spending.reserved + usd)
+        return Admitted(estimate, tuple(spending.id for spending in concerned))
 
     def concerned(self, window: AskedWindow) -> list[Spending]:
         """The budgets that a window counts in."""
-        return [one for one in self.budgets.values() if one.concerns(window.agent_id, window.user_id)]
+        return [
+            budget for budget in self.budgets.values() if budget.concerns(window.agent_id, window.user_id)
+        ]
 
 
 def users_alone(participants: Iterable[str]) -> str | None:

@@ -94,17 +94,24 @@ class MongoBudgets:
         """Admit windows in order as long as there is room, and keep back what they may cost."""
 
         async def put(session: AsyncClientSession) -> Mapping[str, Admitted | Held]:
-            ids = [one.formation_id for one in windows]
+            ids = [window.formation_id for window in windows]
             known = await self._reservations.find({"_id": {"$in": ids}}, session=session).to_list()
-            budgets = {one.id: one for one in await self._spendings(session, windows)}
+            budgets = {spending.id: spending for spending in await self._spendings(session, windows)}
             admission = Admission(dict(budgets), {row["_id"] for row in known})
-            for one in windows:
-                admission.ask(one, estimates[one.formation_id])
+            for window in windows:
+                admission.ask(window, estimates[window.formation_id])
             await self._asked_again(session, [row["_id"] for row in known])
             await self._keep(session, windows, admission)
-            changed = [one for one in admission.budgets.values() if one.reserved != budgets[one.id].reserved]
+            changed = [
+                budget
+                for budget in admission.budgets.values()
+                if budget.reserved != budgets[budget.id].reserved
+            ]
             if changed:
-                updates = [_add_reserved(one.id, one.reserved - budgets[one.id].reserved) for one in changed]
+                updates = [
+                    _add_reserved(spending.id, spending.reserved - budgets[spending.id].reserved)
+                    for spending in changed
+                ]
                 await self._budgets.bulk_write(updates, session=session)
             return admission.results
 
@@ -157,20 +164,20 @@ class MongoBudgets:
         self, session: AsyncClientSession, windows: Sequence[AskedWindow], admission: Admission
     ) -> None:
         rows = [
-            _reservation(one, result, self._clock())
-            for one in windows
-            if isinstance(result := admission.results[one.formation_id], Admitted) and result.budgets
+            _reservation(window, result, self._clock())
+            for window in windows
+            if isinstance(result := admission.results[window.formation_id], Admitted) and result.budgets
         ]
         if rows:
             await self._reservations.insert_many(rows, session=session)
 
     async def _spendings(self, session: AsyncClientSession, windows: Sequence[AskedWindow]) -> list[Spending]:
         """The budgets that concern any of these; one whose period has begun is added up anew."""
-        pairs = {(one.agent_id, one.user_id) for one in windows}
+        pairs = {(window.agent_id, window.user_id) for window in windows}
         agents, users = {one for one, _ in pairs}, {one for _, one in pairs}
         concerned: Row = {
             "agent_id": {"$in": [None, *agents]},
-            "user_id": {"$in": [None, *(one for one in users if one is not None)]},
+            "user_id": {"$in": [None, *(user for user in users if user is not None)]},
         }
         rows = await self._budgets.find(concerned, sort=[("_id", 1)], session=session).to_list()
         found: list[Spending] = []

@@ -73,6 +73,6 @@ def tokens_of(expected: Expected, characters: int) -> tuple[int, int]:
 def start_value(forming: Sequence[Decimal | None], consolidation: Decimal | None) -> Estimate:
     """From the prices of the expected calls; unknown where one of them is, but for those that are known."""
     calls = (*forming, consolidation)
-    usd = sum((one for one in calls if one is not None), Decimal(0)).quantize(PLACES)
+    usd = sum((call for call in calls if call is not None), Decimal(0)).quantize(PLACES)
     after = (consolidation or Decimal(0)).quantize(PLACES)
     return Estimate(None, after, usd) if None in calls else Estimate(usd, after)

@@ -44,5 +44,5 @@ def named(headers: Headers) -> tuple[str, str]:
 
 def _follow(outcome: Outcome) -> list[tuple[str, str]]:
     """(stage, event id) of what reads the events of a fact extraction."""
-    events = [named(one.headers) for one in outcome.records]
+    events = [named(record.headers) for record in outcome.records]
     return [(READ_BY[name], event_id) for name, event_id in events if name in READ_BY]

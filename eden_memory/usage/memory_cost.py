@@ -44,8 +44,11 @@ class Share:
 
 def total(shares: Iterable[Share]) -> tuple[Decimal | None, int]:
     """US dollars (None where no price is known), and how many shares have no known price."""
-    amounts = [one.usd for one in shares]
-    known, unknown = [one for one in amounts if one is not None], sum(one is None for one in amounts)
+    amounts = [share.usd for share in shares]
+    known, unknown = (
+        [amount for amount in amounts if amount is not None],
+        sum(amount is None for amount in amounts),
+    )
     return sum(known, Decimal(0)) if known or not unknown else None, unknown
 
 
@@ -53,35 +56,42 @@ def of_fact(versions: Sequence[FactChanged], embedded: Mapping[str, Embedded]) -
     """All versions of one fact: what stated it, what decided, its vectors."""
     shares: list[Share] = []
     seen: set[tuple[str, str]] = set()
-    for one in sorted(versions, key=_version):
-        for of, call in (("extraction", one.statement and one.statement.call), ("decision", one.call)):
+    for version in sorted(versions, key=_version):
+        for of, call in (
+            ("extraction", version.statement and version.statement.call),
+            ("decision", version.call),
+        ):
             if call is not None:
-                shares.append(_share(of, one.key(), call))
-        vector = one.embedding.call_id if one.embedding is not None else None
+                shares.append(_share(of, version.key(), call))
+        vector = version.embedding.call_id if version.embedding is not None else None
         if vector is not None and vector in embedded and ("vector", vector) not in seen:
             seen.add(("vector", vector))
             known = embedded[vector]
             shares.append(
-                Share("vector", one.key(), vector, known.model, None, known.cost, max(1, known.items))
+                Share("vector", version.key(), vector, known.model, None, known.cost, max(1, known.items))
             )
     return shares
 
 
 def of_blob(versions: Sequence[ScopeConsolidated], reflections: Iterable[ReflectionFormed]) -> list[Share]:
     """Versions of one blob up to the one asked for, and the reflections that went into them."""
-    absorbed = {name for one in versions for name in one.absorbed}
+    absorbed = {name for version in versions for name in version.absorbed}
     shares = [
-        _share("reflection", one.reflection_id, one.call)
-        for one in reflections
-        if one.reflection_id in absorbed and one.call is not None
+        _share("reflection", reflection.reflection_id, reflection.call)
+        for reflection in reflections
+        if reflection.reflection_id in absorbed and reflection.call is not None
     ]
     ordered = sorted(versions, key=_version)
-    return shares + [_share("consolidation", one.key(), one.call) for one in ordered if one.call is not None]
+    return shares + [
+        _share("consolidation", scope_consolidated.key(), scope_consolidated.call)
+        for scope_consolidated in ordered
+        if scope_consolidated.call is not None
+    ]
 
 
 def _share(of: str, memory: str, call: Call) -> Share:
     return Share(of, memory, call.call_id, call.model, call.prompt, call.cost_usd, call.items)
 
 
-def _version(one: FactChanged | ScopeConsolidated) -> int:
-    return one.version
+def _version(fact_changed: FactChanged | ScopeConsolidated) -> int:
+    return fact_changed.version

@@ -150,7 +150,7 @@ class BudgetKeeping:
         ended = [name for name, named in calls.items() if named <= costs.keys()]
         for row in rows:
             if row["_id"] in ended and row["estimated_usd"]:
-                paid = sum(costs[one] or 0.0 for one in calls[row["_id"]])
+                paid = sum(costs[call] or 0.0 for call in calls[row["_id"]])
                 self._watch.cost(float(str(row["estimated_usd"])) - float(str(row["after_usd"])), paid)
         old = [row["_id"] for row in rows if now - row["reserved_at"] > NEVER_ASKED]
         asked = await self._formations.asked_for(old) if old else set[str]()
@@ -159,5 +159,7 @@ class BudgetKeeping:
 
 def _calls(outcomes: Iterable[Outcome]) -> set[str]:
     """The calls that led to these; where records are removed already, they were counted long ago."""
-    records = [one for outcome in outcomes for one in outcome.records]
-    return {(one.key or b"").decode() for one in records if named(one.headers)[0] == ModelCalled.NAME}
+    records = [record for outcome in outcomes for record in outcome.records]
+    return {
+        (record.key or b"").decode() for record in records if named(record.headers)[0] == ModelCalled.NAME
+    }

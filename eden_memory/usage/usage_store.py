@@ -62,7 +62,9 @@ class MongoUsage:
             return ()
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                return await self._transactions.run(lambda one: self._count(one, calls))
+                return await self._transactions.run(
+                    lambda async_client_session: self._count(async_client_session, calls)
+                )
             except (DuplicateKeyError, BulkWriteError) as error:
                 if attempt == ATTEMPTS or not _duplicate(error):
                     raise
@@ -82,10 +84,15 @@ class MongoUsage:
         there = {row["_id"] for row in known}
         new = [call for call in calls if call.call_id not in there]
         if new:
-            moved = {"$inc": {"calls": len(new)}, "$max": {"counted_to": max(one.started_at for one in new)}}
+            moved = {
+                "$inc": {"calls": len(new)},
+                "$max": {"counted_to": max(model_called.started_at for model_called in new)},
+            }
             await self._state.update_one(STATE, moved, upsert=True, session=session)
             erase_at = datetime.now(UTC) + self._kept
-            await self._calls.insert_many([_row(one, erase_at) for one in new], session=session)
+            await self._calls.insert_many(
+                [_row(model_called, erase_at) for model_called in new], session=session
+            )
             await self._totals.bulk_write(_totals(new), ordered=False, session=session)
             await self._spend(session, new)
         return new
@@ -93,7 +100,7 @@ class MongoUsage:
     async def _spend(self, session: AsyncClientSession, calls: Sequence[ModelCalled]) -> None:
         """What counts in a budget's period is added to it; another period is added up when it begins."""
         for row in await self._budgets.find({}, session=session).to_list():
-            spent = sum((one.cost_usd for one in calls if one.cost_usd and _in(row, one)), Decimal(0))
+            spent = sum((call.cost_usd for call in calls if call.cost_usd and _in(row, call)), Decimal(0))
             if spent:
                 change = {"$inc": {"spent_usd": stored(spent)}}
                 await self._budgets.update_one({"_id": row["_id"]}, change, session=session)
@@ -118,9 +125,9 @@ def _in(budget: Row, call: ModelCalled) -> bool:
 def _totals(calls: Sequence[ModelCalled]) -> list[UpdateOne]:
     """One update for each day, agent, user, stage and model."""
     groups: defaultdict[tuple[Any, ...], list[ModelCalled]] = defaultdict(list)
-    for one in calls:
-        day = period_of("day", one.started_at)
-        groups[day, one.namespace, one.agent_id, one.user_id, one.stage, one.model].append(one)
+    for call in calls:
+        day = period_of("day", call.started_at)
+        groups[day, call.namespace, call.agent_id, call.user_id, call.stage, call.model].append(call)
     return [_total(group, members) for group, members in groups.items()]
 
 
@@ -128,13 +135,13 @@ def _total(group: tuple[Any, ...], calls: Sequence[ModelCalled]) -> UpdateOne:
     names = ("day", "namespace", "agent_id", "user_id", "stage", "model")
     identity = "/".join(str(one if one is not None else "-") for one in group)
     added = {
-        "calls": sum(one.requests for one in calls),
-        "failed_calls": sum(one.requests for one in calls if one.outcome != "answered"),
-        "input_tokens": sum(one.input_tokens for one in calls),
-        "cached_tokens": sum(one.cached_tokens for one in calls),
-        "output_tokens": sum(one.output_tokens for one in calls),
-        "cost_usd": stored(sum((one.cost_usd or Decimal(0) for one in calls), Decimal(0))),
-        "unpriced_calls": sum(one.requests for one in calls if unpriced(one)),
+        "calls": sum(call.requests for call in calls),
+        "failed_calls": sum(call.requests for call in calls if call.outcome != "answered"),
+        "input_tokens": sum(call.input_tokens for call in calls),
+        "cached_tokens": sum(call.cached_tokens for call in calls),
+        "output_tokens": sum(call.output_tokens for call in calls),
+        "cost_usd": stored(sum((call.cost_usd or Decimal(0) for call in calls), Decimal(0))),
+        "unpriced_calls": sum(call.requests for call in calls if unpriced(call)),
     }
     change = {"$setOnInsert": dict(zip(names, group, strict=True)), "$inc": added}
     return UpdateOne({"_id": identity}, change, upsert=True)

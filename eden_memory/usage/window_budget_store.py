@@ -64,16 +64,18 @@ class MongoWindowBudgets:
     async def any(self) -> bool:
         """Whether there is a budget at all; read anew every two seconds."""
         if self._read_at is None or time.monotonic() - self._read_at > self._fresh_seconds:
-            self._known = {one.id: one for one in await self._budgets.all()}
+            self._known = {spending.id: spending for spending in await self._budgets.all()}
             self._read_at = time.monotonic()
         return bool(self._known)
 
     async def admit(self, windows: Sequence[AskedWindow]) -> Mapping[str, Admitted | Held]:
         """Reserve what each window may cost, in order."""
-        concerned = [one for one in windows if self._concerned(one)]
-        results: dict[str, Admitted | Held] = {one.formation_id: Admitted() for one in windows}
+        concerned = [window for window in windows if self._concerned(window)]
+        results: dict[str, Admitted | Held] = {window.formation_id: Admitted() for window in windows}
         if concerned:
-            estimates = {one.formation_id: await self._estimate(one) for one in concerned}
+            estimates = {
+                asked_window.formation_id: await self._estimate(asked_window) for asked_window in concerned
+            }
             results |= await self._budgets.reserve(concerned, estimates)
             self._remember(concerned, results)
             self._note(results)
@@ -81,7 +83,7 @@ class MongoWindowBudgets:
         return results
 
     def _concerned(self, window: AskedWindow) -> bool:
-        return any(one.concerns(window.agent_id, window.user_id) for one in self._known.values())
+        return any(spending.concerns(window.agent_id, window.user_id) for spending in self._known.values())
 
     async def _estimate(self, window: AskedWindow) -> Estimate:
         kept = self._costs.get(window.agent_id)
@@ -93,12 +95,12 @@ class MongoWindowBudgets:
     def _remember(self, windows: Sequence[AskedWindow], results: Mapping[str, Admitted | Held]) -> None:
         if len(self._refused) > MOST_REFUSED:
             self._refused.clear()
-        for one in windows:
-            result = results[one.formation_id]
+        for window in windows:
+            result = results[window.formation_id]
             if isinstance(result, Held) and result.seen is not None:
-                self._refused[one.session_id] = result.seen
+                self._refused[window.session_id] = result.seen
             else:
-                self._refused.pop(one.session_id, None)
+                self._refused.pop(window.session_id, None)
 
     def _note(self, results: Mapping[str, Admitted | Held]) -> None:
         held = {name: one for name, one in results.items() if isinstance(one, Held)}
@@ -108,8 +110,11 @@ class MongoWindowBudgets:
                 log.warning("budget holds windows back", budget=budget, windows=len(new))
         unpriced = [
             name
-            for name, one in results.items()
-            if isinstance(one, Admitted) and one.budgets and one.estimate and one.estimate.usd is None
+            for name, admitted in results.items()
+            if isinstance(admitted, Admitted)
+            and admitted.budgets
+            and admitted.estimate
+            and admitted.estimate.usd is None
         ]
         if unpriced:
             self._watch.unpriced(len(unpriced))

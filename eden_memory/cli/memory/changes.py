@@ -52,7 +52,7 @@ def add(
 
     eden add "We ship on Fridays." --user ada --scope agent
     """
-    given = [sys.stdin.read() if one == "-" else one for one in texts]
+    given = [sys.stdin.read() if text == "-" else text for text in texts]
 
     async def work(who: Who) -> Added:
         messages = [{"role": "user", "content": one} for one in given]
@@ -78,8 +78,8 @@ def _say_what_rules_leave(texts: Sequence[str]) -> None:
     """On standard error, where rules form memory: how many of the texts they find nothing in."""
     if chat_providers(Settings()):
         return
-    lines = [Line("User", "user", datetime.now(UTC), one) for one in texts]
-    left = sum(not statements([one], STANDARD.fact_words) for one in lines)
+    lines = [Line("User", "user", datetime.now(UTC), text) for text in texts]
+    left = sum(not statements([line], STANDARD.fact_words) for line in lines)
     if left:
         of = "it" if len(texts) == 1 else f"{left} of them"
         typer.echo(

@@ -78,13 +78,13 @@ def facts(
         return
     rows = (
         (
-            terminal.scope_name(one.scope),
-            terminal.line(one.content),
-            terminal.moment(one.valid_from),
-            f"v{one.version}" + ("" if one.active else f" retired: {one.retired_because or 'asked'}"),
-            one.fact_id,
+            terminal.scope_name(item.scope),
+            terminal.line(item.content),
+            terminal.moment(item.valid_from),
+            f"v{item.version}" + ("" if item.active else f" retired: {item.retired_because or 'asked'}"),
+            item.fact_id,
         )
-        for one in page.items
+        for item in page.items
     )
     terminal.show_table(
         ("scope", "fact", "since", "version", "id"), rows, nothing("no facts that could be shown here", user)
@@ -130,13 +130,13 @@ def reflections(
         return
     rows = (
         (
-            terminal.scope_name(one.scope),
-            terminal.line(one.content),
-            terminal.moment(one.said_at),
-            f"in blob v{one.absorbed_into}" if one.absorbed else "buffered",
-            one.reflection_id,
+            terminal.scope_name(item.scope),
+            terminal.line(item.content),
+            terminal.moment(item.said_at),
+            f"in blob v{item.absorbed_into}" if item.absorbed else "buffered",
+            item.reflection_id,
         )
-        for one in page.items
+        for item in page.items
     )
     terminal.show_table(
         ("scope", "reflection", "said", "absorbed", "id"),
@@ -171,14 +171,12 @@ def blobs(
         return
     if not found:
         typer.echo(nothing("no blobs that could be shown here", user), err=True)
-    for one in found:
-        head = (
-            f"{terminal.scope_name(one.scope)}, version {one.version}, {one.words} of {one.word_limit} words"
-        )
+    for blob in found:
+        head = f"{terminal.scope_name(blob.scope)}, version {blob.version}, {blob.words} of {blob.word_limit} words"
         terminal.console().print(
-            f"{terminal.plain(head)}, {terminal.moment(one.consolidated_at)}", style="bold"
+            f"{terminal.plain(head)}, {terminal.moment(blob.consolidated_at)}", style="bold"
         )
-        terminal.console().print(terminal.plain(one.content) + "\n", soft_wrap=True)
+        terminal.console().print(terminal.plain(blob.content) + "\n", soft_wrap=True)
 
 
 def history(
@@ -204,35 +202,39 @@ def history(
         return
     rows = (
         (
-            f"v{one.version}",
-            terminal.moment(one.valid_from),
-            _why(one),
-            terminal.line(one.content),
-            _cost(one),
+            f"v{version.version}",
+            terminal.moment(version.valid_from),
+            _why(version),
+            terminal.line(version.content),
+            _cost(version),
         )
-        for one in found.versions
+        for version in found.versions
     )
     terminal.show_table(("", "since", "why", "text", "USD"), rows, "")
     for name, value in _rest(found).items():
         terminal.console().print(f"{name}: {terminal.plain(value)}", soft_wrap=True)
 
 
-def _why(one: VersionView) -> str:
-    by = f" ({one.action} by {one.asked_by or one.by})" if one.action else ""
-    return f"{one.decision}{by}" + (f": {one.reason}" if one.reason else "")
+def _why(version_view: VersionView) -> str:
+    by = (
+        f" ({version_view.action} by {version_view.asked_by or version_view.by})"
+        if version_view.action
+        else ""
+    )
+    return f"{version_view.decision}{by}" + (f": {version_view.reason}" if version_view.reason else "")
 
 
-def _cost(one: VersionView) -> str:
-    if one.cost_usd is None:
-        return "" if one.model is None else "unknown"
-    return f"{one.cost_usd:.6f}"
+def _cost(version_view: VersionView) -> str:
+    if version_view.cost_usd is None:
+        return "" if version_view.model is None else "unknown"
+    return f"{version_view.cost_usd:.6f}"
 
 
 def _rest(found: FactHistory) -> dict[str, str]:
     fact = found.fact
     said = {
         "scope": terminal.scope_name(fact.scope),
-        "rests on": ", ".join(one.message_id for one in fact.sources),
+        "rests on": ", ".join(source.message_id for source in fact.sources),
         "replaces": fact.replaces or "",
         "replaced by": fact.replaced_by or "",
         "retired": f"{terminal.moment(fact.retired_at)} ({fact.retired_because})" if fact.retired_at else "",
@@ -247,4 +249,4 @@ def _more(page: Page[Any]) -> None:
 
 
 def _kinds(names: list[ScopeName] | None) -> list[ScopeKind] | None:
-    return [one.value for one in names] if names else None
+    return [name.value for name in names] if names else None

@@ -27,15 +27,15 @@ def stats(agent: Agent = None, session: Session = None, user: User = None, as_js
     rows = (
         (
             name,
-            one.words,
-            one.blob_version or "",
-            one.reflections,
-            one.buffered,
-            one.facts,
-            terminal.moment(one.consolidated_at),
-            terminal.moment(one.changed_at),
+            scope_stats.words,
+            scope_stats.blob_version or "",
+            scope_stats.reflections,
+            scope_stats.buffered,
+            scope_stats.facts,
+            terminal.moment(scope_stats.consolidated_at),
+            terminal.moment(scope_stats.changed_at),
         )
-        for name, one in found.items()
+        for name, scope_stats in found.items()
     )
     columns = (
         "scope",
@@ -64,11 +64,11 @@ def show_consolidation(found: Mapping[str, ConsolidationStatus]) -> None:
     rows = (
         (
             name,
-            f"{one.buffered} of {one.threshold}",
-            "yes" if one.due else "",
-            terminal.moment(one.consolidated_at),
+            f"{consolidation_status.buffered} of {consolidation_status.threshold}",
+            "yes" if consolidation_status.due else "",
+            terminal.moment(consolidation_status.consolidated_at),
         )
-        for name, one in found.items()
+        for name, consolidation_status in found.items()
     )
     terminal.show_table(
         ("scope", "buffered", "due", "consolidated"), rows, "nothing is remembered that could be shown here"

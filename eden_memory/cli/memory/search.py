@@ -69,14 +69,14 @@ def search(
 def _show(report: SearchReport, empty: str, *, debug: bool) -> None:
     rows = (
         (
-            f"{one.score:.3f}",
-            terminal.scope_name(one.scope),
-            terminal.line(one.content),
-            terminal.moment(one.valid_from),
-            one.fact_id,
-            *([_scores(one.scores)] if debug else []),
+            f"{fact.score:.3f}",
+            terminal.scope_name(fact.scope),
+            terminal.line(fact.content),
+            terminal.moment(fact.valid_from),
+            fact.fact_id,
+            *([_scores(fact.scores)] if debug else []),
         )
-        for one in report.facts
+        for fact in report.facts
     )
     columns = ["score", "scope", "fact", "since", "id", *(["scores"] if debug else [])]
     terminal.show_table(columns, rows, empty)
@@ -85,7 +85,7 @@ def _show(report: SearchReport, empty: str, *, debug: bool) -> None:
     for warning in report.warnings:
         typer.echo(f"done without {terminal.plain(warning)}", err=True)
     if debug:
-        stages = ((one.name, f"{one.milliseconds:.1f}", one.candidates) for one in report.stages)
+        stages = ((stage.name, f"{stage.milliseconds:.1f}", stage.candidates) for stage in report.stages)
         terminal.console().print()
         terminal.show_table(("stage", "ms", "candidates"), stages, "no stage ran")
         terminal.console().print(f"{report.milliseconds:.1f} ms in all")

@@ -88,7 +88,7 @@ def show_table(
         widths[at] = max(widths[at], *(len(row[at]) for row in cells))
     for at in (names.index(name) for name in words):
         widths[at] = max(widths[at], *(len(word) for row in cells for word in row[at].plain.split()), 0)
-    for name in (one for one in UNBROKEN_COLUMNS if one in names):
+    for name in (column for column in UNBROKEN_COLUMNS if column in names):
         at = names.index(name)
         widths[at] = max(len(row[at]) for row in cells)
         if out.width < NARROW and (name == "id" or sum(widths) > _room(out, names)):

@@ -223,5 +223,5 @@ def _call(kept: KeptAnswer) -> Call:
 
 def _items(value: Answer) -> int:
     """Facts, reflections or decisions in an answer."""
-    lists = [cast("list[object]", one) for one in vars(value).values() if isinstance(one, list)]
+    lists = [cast("list[object]", field) for field in vars(value).values() if isinstance(field, list)]
     return len(lists[0]) if lists else 1

@@ -69,12 +69,12 @@ class Chat:
             )
         finally:
             TRIALS.reset(told)
-            for one in trials:
-                self._tried(route, request, one)
+            for trial in trials:
+                self._tried(route, request, trial)
         self._budget.charge(request.unit, "answered")
         if self._log_prompts:
             _log(request, completion)
-        own = replace(completion, tokens=reduce(less, (one.tokens for one in trials), completion.tokens))
+        own = replace(completion, tokens=reduce(less, (trial.tokens for trial in trials), completion.tokens))
         return self._kept(route, request, _without(trials, watch), own)
 
     def _tried(self, route: Route, request: Request, trial: Trial) -> None:
@@ -143,7 +143,7 @@ class Chat:
 
 def _without(trials: Sequence[Trial], watch: Stopwatch) -> Stopwatch:
     """The time of the request that counts alone: it came last."""
-    before = sum(one.seconds for one in trials)
+    before = sum(trial.seconds for trial in trials)
     if not before:
         return watch
     seconds = max(LEAST, watch.seconds - before)

@@ -34,7 +34,7 @@ def parsed(text: str, answer: type[A]) -> A | str:
 
 def _named(error: ValidationError) -> str:
     errors = error.errors(include_url=False, include_input=False, include_context=False)
-    lines = [f"{_place(one)}: {one['msg']}" for one in errors[:ERRORS_NAMED]]
+    lines = [f"{_place(error_details)}: {error_details['msg']}" for error_details in errors[:ERRORS_NAMED]]
     return "; ".join([*lines, *(["and more"] if len(errors) > ERRORS_NAMED else [])])
 
 

@@ -25,7 +25,7 @@ class CountedReuse(Forwarding):
         if (
             answer_id is not None
             and answer_id in found
-            and not any(one.unit == unit for one in found.values())
+            and not any(answer.unit == unit for answer in found.values())
         ):
             self._count([found[answer_id]])
         return found
@@ -37,10 +37,10 @@ class CountedReuse(Forwarding):
         return found
 
     def _count(self, answers: Iterable[Answer]) -> None:
-        for one in answers:
-            others = one.operation == "chat" and not (one.unit or "").startswith(self._units)
-            if others and one.id not in self._seen:
+        for answer in answers:
+            others = answer.operation == "chat" and not (answer.unit or "").startswith(self._units)
+            if others and answer.id not in self._seen:
                 if len(self._seen) >= MOST_REMEMBERED:
                     self._seen.clear()
-                self._seen[one.id] = None
+                self._seen[answer.id] = None
                 self.reused += 1

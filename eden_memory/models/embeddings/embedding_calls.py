@@ -218,7 +218,7 @@ class EmbeddingCalls:
             self._document(line, vector, calls[id(line.wish)], share, watch)
             for line, vector, share in zip(lines, vectors, shares, strict=True)
         ]
-        return [_counted_by(documents[0].call_id, one) for one in documents]
+        return [_counted_by(documents[0].call_id, document) for document in documents]
 
     def _document(
         self, line: Line, vector: bytes, call: str, share: tuple[int, Decimal | None], watch: Stopwatch

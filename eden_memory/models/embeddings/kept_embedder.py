@@ -93,7 +93,7 @@ class KeptEmbedder:
 
 def _sum(share: Sequence[Answer]) -> Ended:
     """The call of one request's texts."""
-    costs = [one.cost_usd for one in share if one.cost_usd is not None]
-    tokens = Tokens(input=sum(one.input_tokens for one in share))
+    costs = [answer.cost_usd for answer in share if answer.cost_usd is not None]
+    tokens = Tokens(input=sum(answer.input_tokens for answer in share))
     call = of_kept(share[0], "answered", 0, len(share))
     return replace(call, tokens=tokens, cost=sum(costs, Decimal(0)) if costs else None)

@@ -194,10 +194,10 @@ def _fits(text: str, answer: type[Answer]) -> bool:
     return True
 
 
-def _sum(one: Tokens, other: Tokens) -> Tokens:
+def _sum(tokens: Tokens, other: Tokens) -> Tokens:
     return Tokens(
-        one.input + other.input,
-        one.cached + other.cached,
-        one.output + other.output,
-        one.reasoning + other.reasoning,
+        tokens.input + other.input,
+        tokens.cached + other.cached,
+        tokens.output + other.output,
+        tokens.reasoning + other.reasoning,
     )

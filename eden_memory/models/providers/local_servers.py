@@ -97,7 +97,7 @@ def loaded_context(server: LocalServer, model: str) -> int | None:
 
 def sensible_model(server: LocalServer, wanted: str | None = None) -> str:
     """`wanted` if it is there; else one that is loaded, the largest of moderate size, the smallest of all."""
-    names = [one.name for one in server.models]
+    names = [model.name for model in server.models]
     if wanted is not None:
         if wanted in names:
             return wanted
@@ -106,13 +106,13 @@ def sensible_model(server: LocalServer, wanted: str | None = None) -> str:
             f"{server.kind} at {provider_name(server.url)} has no model {wanted}",
             f"EDEN_MODELS_FAST may name one of these: {have}.",
         )
-    for one in server.models:
-        if one.loaded:
-            return one.name
-    moderate = [one for one in server.models if (one.size or 0) <= LARGEST]
+    for model in server.models:
+        if model.loaded:
+            return model.name
+    moderate = [model for model in server.models if (model.size or 0) <= LARGEST]
     if moderate:
-        return max(moderate, key=lambda one: one.size or 0).name
-    return min(server.models, key=lambda one: one.size or 0).name
+        return max(moderate, key=lambda listed_model: listed_model.size or 0).name
+    return min(server.models, key=lambda model: model.size or 0).name
 
 
 def _root(url: str) -> str:

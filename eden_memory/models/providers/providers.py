@@ -57,9 +57,9 @@ class Providers:
 
     async def close(self) -> None:
         """Let go of the connections."""
-        for one in (*self._chats.values(), self.embeddings):
-            if one is not None:
-                await one.close()
+        for chat in (*self._chats.values(), self.embeddings):
+            if chat is not None:
+                await chat.close()
 
     def _chat(self, provider: str) -> ChatProvider:
         models = self._settings.models

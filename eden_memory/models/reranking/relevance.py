@@ -16,4 +16,4 @@ def relevance(score: float) -> float:
 def reranked(found: Sequence[Scored], relevances: Sequence[float], least: float = LEAST) -> list[Scored]:
     """By relevance, 0 to 1, in the order of `found`; what is below `least` is dropped."""
     judged = zip(found, relevances, strict=True)
-    return best_first(one.now("rerank", relevant) for one, relevant in judged if relevant >= least)
+    return best_first(scored.now("rerank", relevant) for scored, relevant in judged if relevant >= least)

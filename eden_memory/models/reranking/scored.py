@@ -21,4 +21,6 @@ class Scored:
 
 def best_first(found: Iterable[Scored]) -> list[Scored]:
     """By score; of equals the newer first, then by id, so that an order never depends on the store's."""
-    return sorted(found, key=lambda one: (-one.score, -one.fact.valid_from.timestamp(), one.fact.fact_id))
+    return sorted(
+        found, key=lambda scored: (-scored.score, -scored.fact.valid_from.timestamp(), scored.fact.fact_id)
+    )
