@@ -97,6 +97,9 @@ bench-comparing: setup ## two memories of 100,000 facts in one scope compared by
 bench-lanes: setup ## the lanes against their bound, and what the runtime costs per record
 	@$(BIN)/python -m tests.bench.lanes
 
+walks: setup ## how many functions of ours lie between an entry and a driver's call: NAMES=1 lists them
+	@$(BIN)/python -W ignore -m tests.bench.walks $(if $(NAMES),--names)
+
 .eden/peers/.installed: tests/bench/peers.requirements.txt | setup
 	@$(BIN)/uv venv -q --allow-existing --python $(BIN)/python .eden/peers
 	@VIRTUAL_ENV=.eden/peers $(BIN)/uv pip sync -q --require-hashes $<
