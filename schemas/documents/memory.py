@@ -10,7 +10,7 @@ from eden_memory.schemas.events.facts import CommandRef, Decision
 from eden_memory.schemas.fields import Count, KeyText, Moment, Ordinal, Part, Vector
 from eden_memory.schemas.ids import EntityId
 from eden_memory.schemas.provenance import Call, SourceMessage
-from eden_memory.schemas.scopes import ScopeKey, ScopeKind, Sharing
+from eden_memory.schemas.scopes import Audience, ScopeKey, ScopeKind, Sharing
 
 HISTORY = 20
 """Versions that a fact or blob keeps."""
@@ -229,8 +229,8 @@ class Snapshot(_Scoped):
 
     id: ScopeKey = Field(alias="_id")
     session_id: EntityId | None = None
-    audience: tuple[EntityId, ...] = ()
-    """Session scopes: the users who may see it."""
+    audience: Audience = ()
+    """Session scopes: the users who may see it; of more than 100 their number and hash."""
     revision: Count
     """Grows with every commit that changed something."""
     blob: str | None = None

@@ -1,6 +1,6 @@
 """A namespace compared with another by meaning: settings and names in, a report out."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +9,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from eden_memory.assembly.handlers import Account, models_of
 from eden_memory.cli.replay.live import settings_of
 from eden_memory.cli.replay.reform_settings import overridden
+from eden_memory.directory.audience_store import MongoAudiences
 from eden_memory.errors import EdenError
 from eden_memory.kafka.topics import load_topics
 from eden_memory.placement import ORIGINAL, Placement
@@ -66,12 +67,20 @@ async def compared(settings: Settings, database: Database, name: str, wanted: Wa
     )
     telling = [MongoTelling(database, one.names(settings.mongodb.prefix)) for one in (live, shadow)]
     comparing = Comparing(telling[0], telling[1], most=wanted.most, least=wanted.least)
-    await comparing.into(report, wanted.beginnings, formed_by(asked))
+    await comparing.into(
+        report, wanted.beginnings, formed_by(asked, await _heard(settings, database, live, asked))
+    )
     if reform is not None:
         report.spent = await _spent(settings, database, live, shadow, asked)
         report.reused = reform.reused
         report.own = await _own(settings, database, live, shadow, reform) if wanted.own else None
     return report
+
+
+async def _heard(
+    settings: Settings, database: Database, live: Placement, asked: ReformAsked
+) -> Collection[str]:
+    return await MongoAudiences(database, live.names(settings.mongodb.prefix)).heard_by(asked.user_id)
 
 
 async def _complete(settings: Settings, database: Database, shadow: Placement) -> bool:
@@ -122,6 +131,7 @@ async def _own(
     """What of people's own changes a switch would apply."""
     theirs = overridden(settings, reform.asked.overrides).placed(shadow)
     topics = load_topics(theirs.kafka, shadow)
+    heard = await _heard(settings, database, live, reform.asked)
     models = await models_of(theirs, database.client, Account(reform.id))
     try:
         sides = [
@@ -129,7 +139,7 @@ async def _own(
             for one in (live, shadow)
         ]
         return await apply_own_changes(
-            sides[0], sides[1], models.embedder, None, topics.topic_of, wanted=formed_by(reform.asked)
+            sides[0], sides[1], models.embedder, None, topics.topic_of, wanted=formed_by(reform.asked, heard)
         )
     finally:
         await models.close()

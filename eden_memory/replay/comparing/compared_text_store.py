@@ -14,6 +14,7 @@ from eden_memory.names import Names
 from eden_memory.replay.comparing.compared_texts import ScopeSeen, Texts
 from eden_memory.replay.comparing.differing import Told
 from eden_memory.schemas.documents import Consolidated, Fact, Reflection, Snapshot
+from eden_memory.schemas.scopes import LargeAudience
 
 Row = dict[str, Any]
 AT_ONCE = 1_000
@@ -36,7 +37,8 @@ class MongoTelling:
             {"$or": [{"_id": {"$regex": f"^{escape(one)}"}} for one in beginnings]} if beginnings else {}
         )
         async for row in self._snapshots.find(query, OF_A_SCOPE, batch_size=AT_ONCE).sort("_id"):
-            audience = tuple(row.get("audience", ()))
+            told = row.get("audience", ())
+            audience = LargeAudience.model_validate(told) if isinstance(told, dict) else tuple(told)
             yield ScopeSeen(row["_id"], row["agent_id"], audience, row.get("active_facts", 0))
 
     async def facts(self, scope_keys: Sequence[str]) -> Mapping[str, Texts]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from eden_memory.replay.comparing.differing import Told
-from eden_memory.schemas.scopes import Scope
+from eden_memory.schemas.scopes import Audience, Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +14,7 @@ class ScopeSeen:
 
     key: str
     agent_id: str
-    audience: tuple[str, ...] = ()
+    audience: Audience = ()
     facts: int = 0
     """Active ones."""
 

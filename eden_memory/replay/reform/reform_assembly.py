@@ -13,6 +13,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.assembly.handlers import Account, MongoClient, models_of, stage_handlers, window_limits
 from eden_memory.assembly.mongo_setup import dimensions_of, set_up
+from eden_memory.directory.audience_store import MongoAudiences
 from eden_memory.directory.directory_store import MongoDirectory
 from eden_memory.directory.stream_store import MongoStreams, Streams, streams_in
 from eden_memory.formation.consolidation_wakeups import Waking
@@ -134,8 +135,10 @@ async def restore(
     topics = load_topics(live.kafka, live.placement)
     directory = MongoDirectory(client[own.source_database], database[own.names[STREAMS]], own)
 
+    heard = await MongoAudiences(database, live.names).heard_by(reform.asked.user_id)
+
     def selected(asked: FormationRequested, *_: object) -> bool:
-        return takes(reform.asked, asked)
+        return takes(reform.asked, asked, heard)
 
     restoring = Restoring(
         client=client_kwargs(own.kafka, endpoints(own).kafka),
@@ -202,6 +205,7 @@ async def reforming(
             reform.at_once,
             formed.until_quiet,
             room=lambda: giving_way.windows,
+            heard=await MongoAudiences(database, live.names).heard_by(reform.asked.user_id),
         )
         keeping.offer = feeding.offer
         if reform.asked.streams is not None:
@@ -248,7 +252,8 @@ async def _own_changes(
     try:
         model = models.embedder.model
         before, anew = side(database, live.names, model), side(database, own.names, model)
-        wanted = formed_by(work.reform.asked)
+        heard = await MongoAudiences(database, live.names).heard_by(work.reform.asked.user_id)
+        wanted = formed_by(work.reform.asked, heard)
         found = await apply_own_changes(
             before, anew, models.embedder, publisher, topics.topic_of, wanted=wanted
         )

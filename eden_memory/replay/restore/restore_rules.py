@@ -12,6 +12,7 @@ from typing import NamedTuple
 from eden_memory.directory.participants import Audiences, SessionFacts
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FormationRequested, MessageRecorded
+from eden_memory.schemas.scopes import LISTED_USERS
 from eden_memory.windows.session_state import (
     Messages,
     Session,
@@ -70,8 +71,12 @@ class Selection:
         return (
             self.agent_id in (None, asked.agent_id)
             and self.session_id in (None, asked.session_id)
-            and (self.user_id is None or self.user_id in asked.participants)
+            and (self.user_id is None or self.user_id in asked.participants or self._joins(asked))
         )
+
+    def _joins(self, asked: FormationRequested) -> bool:
+        """Whether the user joins a session with the window, whose users are too many to be listed."""
+        return asked.audience_change is not None and self.user_id in asked.audience_change.joined
 
 
 def after_record(
@@ -204,9 +209,10 @@ def session_before(recorded: Recorded, limits: Limits, *, described: bool) -> Se
     windows = recorded.windows
     session = Session(recorded.session_id, recorded.partition, limits)
     session.seq = max((one.seq for one in windows), default=0)
-    session.audiences = _audiences(windows)
+    session.audiences = Audiences.of_windows(windows)
     known = () if described or not windows else windows[-1].users  # where nothing else says so: the authors
-    session.users = tuple(dict.fromkeys((*known, *recorded.authors)))
+    others = session.audiences.newest if len(known) == LISTED_USERS else ()
+    session.users = tuple(dict.fromkeys((*known, *recorded.authors, *sorted(others))))
     session.changed = bool(windows or session.users)
     return session
 
@@ -246,17 +252,6 @@ def _closed(session: Session) -> Iterator[StoredWindow]:
         if members or closed.because == "ended":
             session.waits_for = RESTORED
             yield stored_window(session, closed, members)
-
-
-def _audiences(windows: Sequence[FormationRequested]) -> Audiences:
-    """Of each generation of the session's memory, who may see it."""
-    found = {
-        scope.generation: scope.audience
-        for one in windows
-        for scope in one.scopes
-        if scope.generation is not None
-    }
-    return Audiences.of_lists(found.get(number, ()) for number in range(1, max(found, default=0) + 1))
 
 
 def ask_anew(window: StoredWindow, session: Session, facts: SessionFacts, authors: Collection[str]) -> None:
