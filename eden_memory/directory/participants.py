@@ -121,8 +121,10 @@ class Audiences:
         told: dict[int, tuple[Audience, Change | None]] = {}
         for window in windows:
             for scope in window.scopes:
-                if scope.generation is not None:
-                    told.setdefault(scope.generation, (scope.audience, window.audience_change))
+                if scope.generation is None:
+                    continue
+                audience, change = told.get(scope.generation, (scope.audience, None))
+                told[scope.generation] = audience, change or window.audience_change
         found = cls()
         for generation in range(1, max(told, default=0) + 1):
             found = found._followed_as_told(*told.get(generation, ((), None)))

@@ -144,11 +144,13 @@ def request(
     if len(window.closed.users) == LISTED_USERS:  # as stored, it names no more: all seen so far count
         window.closed = replace(window.closed, users=_distinct(*window.closed.users, *session.users))
     users, participants = _taking_part(window, facts)
-    generation, change = session.audiences.generation_of(users), None
+    generation = session.audiences.generation_of(users)
+    begins = generation is None or (
+        window.requested is not None and window.requested.audience_change is not None
+    )
     if generation is None:
         session.audiences = session.audiences.followed_by(users)
         generation = len(session.audiences.changes)
-        change = session.audiences.change_of(generation)
     audience = session.audiences.audience_of(generation)
     times = [one.time for one in window.messages]
     heard = whose(window.session_id) is None and any(one.role == "user" for one in window.messages)
@@ -191,7 +193,7 @@ def request(
         control_id=window.closed.control_id,
         asked_by=window.closed.asked_by,
         settings_version=settings_version,
-        audience_change=change,
+        audience_change=session.audiences.change_of(generation) if begins else None,
         estimated_usd=estimate.usd if estimate is not None else None,
     )
     window.value, window.settled = window.requested.json_bytes(), True

@@ -12,6 +12,7 @@ from eden_memory.schemas.events import FormationRequested, decode
 from eden_memory.schemas.scopes import LISTED_USERS, LargeAudience, Scope
 from eden_memory.stages.stage import Delivery
 from eden_memory.windows.trigger_documents import session_row, window_row
+from eden_memory.windows.window_request import request
 from eden_memory.windows.window_rule import Limits
 from tests.unit.replay.test_restored_trigger import Topics, restored
 from tests.unit.windows.memory_store import MemoryStore
@@ -152,6 +153,20 @@ async def test_a_lost_first_window_leaves_its_audience_and_those_built_on_it_unk
     assert audiences.generation_of([user(n) for n in range(1, 6 * WINDOW + 1)]) == 6, "the very same users"
     assert audiences.generation_of([user(n) for n in range(1, 5 * WINDOW + 2)]) is None
     assert audiences.generation_of([user(1), user(2)]) == 4
+
+
+async def test_a_window_that_is_asked_for_again_says_again_who_joined() -> None:
+    store, _, windows = await formed(5 * WINDOW)
+    session, facts = store.stored_sessions[S], SessionFacts("s.default", None)
+    for told in windows:
+        window = store.stored_windows[told.formation_id]
+        assert window.requested == told
+        request(window, session, facts, told.settings_version)
+        assert window.requested is not None
+        assert window.requested is not told
+        assert (own(window.requested), window.requested.audience_change) == (own(told), told.audience_change)
+    plain = windows[3].model_copy(update={"audience_change": None})
+    assert Audiences.of_windows([*windows[:3], plain, *windows[3:]]) == session.audiences
 
 
 async def test_what_formation_reads_of_many_users_is_bounded_and_says_whom_it_needs() -> None:
