@@ -78,6 +78,8 @@ class VersionAnswer(_Answer):
     prompt: str | None
     cost_usd: Decimal | None
     """This version's share of its call."""
+    undone: bool
+    """A later version holds since before it: this one never held."""
 
 
 class HistoryAnswer(_Answer):

@@ -221,7 +221,9 @@ def _why(version_view: VersionView) -> str:
         if version_view.action
         else ""
     )
-    return f"{version_view.decision}{by}" + (f": {version_view.reason}" if version_view.reason else "")
+    undone = ", undone" if version_view.undone else ""
+    because = f": {version_view.reason}" if version_view.reason else ""
+    return f"{version_view.decision}{by}{undone}{because}"
 
 
 def _cost(version_view: VersionView) -> str:
