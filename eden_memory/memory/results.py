@@ -107,7 +107,7 @@ class ReflectionView:
     scope: Scope
     content: str
     formed_at: datetime
-    """The end of the window that it was formed from: lists and their filters go by it."""
+    """The end of the window that it was formed from: lists are in its order."""
     said_at: datetime
     """When it was said: the newest of its messages, which decides what is newer."""
     absorbed: bool

@@ -26,11 +26,17 @@ class ScopeName(StrEnum):
 Scopes = Annotated[
     list[ScopeName] | None, typer.Option("--scope", help="only of this scope (again: several)")
 ]
-Since = Annotated[
-    datetime | None, typer.Option(parser=moment, metavar="TIME", help="formed then or later (UTC)")
+HoldsSince = Annotated[
+    datetime | None, typer.Option("--since", parser=moment, metavar="TIME", help="since then or later (UTC)")
 ]
-Until = Annotated[
-    datetime | None, typer.Option(parser=moment, metavar="TIME", help="formed before then (UTC)")
+HoldsUntil = Annotated[
+    datetime | None, typer.Option("--until", parser=moment, metavar="TIME", help="since before then (UTC)")
+]
+SaidSince = Annotated[
+    datetime | None, typer.Option("--since", parser=moment, metavar="TIME", help="said then or later (UTC)")
+]
+SaidUntil = Annotated[
+    datetime | None, typer.Option("--until", parser=moment, metavar="TIME", help="said before then (UTC)")
 ]
 Limit = Annotated[int, typer.Option(min=1, max=200, help="a page's length")]
 Cursor = Annotated[str | None, typer.Option(help="of the page before this one")]
@@ -43,13 +49,15 @@ def facts(
     scopes: Scopes = None,
     retired: Annotated[bool, typer.Option("--retired", help="retired ones alone")] = False,
     everything: Annotated[bool, typer.Option("--all", help="retired ones too")] = False,
-    since: Since = None,
-    until: Until = None,
+    since: HoldsSince = None,
+    until: HoldsUntil = None,
     limit: Limit = 50,
     cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
     """List the facts that a user may see, newest first.
+
+    --since and --until go by the time in the column "since": from when a fact holds.
 
     Examples:
 
@@ -98,8 +106,8 @@ def reflections(
     user: User = None,
     scopes: Scopes = None,
     buffered: Annotated[bool, typer.Option("--buffered", help="those that no blob has absorbed")] = False,
-    since: Since = None,
-    until: Until = None,
+    since: SaidSince = None,
+    until: SaidUntil = None,
     limit: Limit = 50,
     cursor: Cursor = None,
     as_json: AsJson = False,

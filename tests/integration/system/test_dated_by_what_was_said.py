@@ -48,6 +48,9 @@ async def test_what_was_said_last_holds_though_it_was_written_first(shared: Syst
     (older,) = (await service.list_facts(user="ida", active=False)).items
     assert (older.retired_because, older.replaced_by) == ("contradicted", found[0].fact_id)
     assert (older.said_at, older.retired_at) == (JANUARY, MAY)
+    for since, before, code in ((MAY, NOW, "7776"), (JANUARY, MAY, "6687")):
+        listed = await service.list_facts(user="ida", active=None, since=since, until=before)
+        assert [one.content.split()[7] for one in listed.items] == [code]
     history = await service.history(older.fact_id, user="ida")
     assert [(one.version, one.valid_from) for one in history.versions] == [(1, JANUARY)]
 
