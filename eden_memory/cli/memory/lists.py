@@ -244,7 +244,7 @@ def _rest(found: FactHistory) -> dict[str, str]:
     fact = found.fact
     said = {
         "scope": terminal.scope_name(fact.scope),
-        "rests on": ", ".join(source.message_id for source in fact.sources),
+        "rests on": ", ".join(terminal.as_written(source.message_id) for source in fact.sources),
         "replaces": fact.replaces or "",
         "replaced by": fact.replaced_by or "",
         "retired": f"{terminal.moment(fact.retired_at)} ({fact.retired_because})" if fact.retired_at else "",
