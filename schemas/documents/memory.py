@@ -184,7 +184,7 @@ class Stream(Document):
     extraction_model: str | None = None
     consolidation_model: str | None = None
     fifo_limit: Ordinal | None = None
-    """Active facts beyond it are retired, oldest first."""
+    """Active facts beyond it are retired, those said first before the others."""
     max_entries: Ordinal | None = None
     """The same for the facts that rest on one conversation alone."""
     retention_days: Ordinal | None = None
