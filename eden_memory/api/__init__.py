@@ -4,12 +4,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from eden_memory.api.memory import Memory
-    from eden_memory.api.service import MemoryService
+    from eden_memory.api.service import Memory, MemoryService
     from eden_memory.api.sync import SyncMemory, SyncMemoryService
 
 PLACES = {
-    "Memory": "memory",
+    "Memory": "service",
     "MemoryService": "service",
     "SyncMemory": "sync",
     "SyncMemoryService": "sync",

@@ -7,8 +7,7 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from eden_memory.api.memory import Memory
-from eden_memory.api.service import MemoryService
+from eden_memory.api.service import Memory, MemoryService
 from eden_memory.errors import EdenError
 from eden_memory.memory.results import MemoryChange
 from eden_memory.settings import Settings

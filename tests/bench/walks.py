@@ -33,9 +33,9 @@ from pymongo.asynchronous.pool import AsyncConnection
 from typer.testing import CliRunner
 
 from eden_memory.access.admission import Admission
-from eden_memory.access.callers import ApiKeys
-from eden_memory.api.http.app import create_app
-from eden_memory.api.memory import Memory
+from eden_memory.access.api_key_store import ApiKeys
+from eden_memory.api.http.serving import create_app
+from eden_memory.api.service import Memory
 from eden_memory.cli.main import app as commands
 from eden_memory.settings import KafkaSettings, LocalSettings, MongoSettings, Settings
 from tests.conftest import _drop_databases, _drop_kafka  # pyright: ignore[reportPrivateUsage]

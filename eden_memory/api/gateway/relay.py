@@ -10,10 +10,9 @@ import httpx2
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from eden_memory.api.gateway.answers import Announced, StreamedAnswer, answer_of
-from eden_memory.api.gateway.headers import to_caller
 from eden_memory.api.gateway.problems import problem
-from eden_memory.api.gateway.upstream import Away
+from eden_memory.api.gateway.response_text import Announced, StreamedAnswer, answer_of
+from eden_memory.api.gateway.upstream import Away, to_caller
 from eden_memory.metrics import GATEWAY_ADDED, GATEWAY_CHATS
 
 NOTICE = b"x-eden-notice"

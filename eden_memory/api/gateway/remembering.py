@@ -1,28 +1,69 @@
 """What a chat is given of memory: its context and what a search finds, side by side, within a time."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import orjson
 
+from eden_memory.api.gateway.chat_access import Who
 from eden_memory.api.gateway.chat_request import Asked
-from eden_memory.api.gateway.memory_text import MemoryText, in_one, memory_text
-from eden_memory.api.gateway.who import Who
-from eden_memory.context.context_xml import FactLine
+from eden_memory.context.context_xml import FactLine, Showing, context_xml, one_line
 from eden_memory.context.recall import query_of
 from eden_memory.logs import LibraryLogger
 from eden_memory.metrics import GATEWAY_DEGRADED, GATEWAY_HITS
 from eden_memory.scope_limits import label_of
 from eden_memory.settings import Settings
 
+FACTS, END = "\n  <Facts>\n", "\n  </Facts>"
+OPENING, CLOSING = "<MemoryContext>\n", "\n</MemoryContext>"
 log = LibraryLogger()
 
 
+class MemoryText(NamedTuple):
+    """`stable`: blobs and reflections. `changing`: facts with their ages, and what was found for this turn."""
+
+    stable: str
+    changing: str
+
+
+def memory_text(context: str, found: Sequence[FactLine], now: datetime) -> MemoryText:
+    """Of a context without recalled facts; `found` that it shows already are not said twice."""
+    lines = [one for one in found if f"] {one_line(one.content)} (" not in context]
+    stable, facts = parted(context)
+    retrieved = context_xml((), now, Showing(), lines)
+    if not facts or not retrieved:
+        return MemoryText(stable, facts or retrieved)
+    return MemoryText(stable, facts.removesuffix(CLOSING) + _inside(retrieved) + CLOSING)
+
+
+def parted(context: str) -> tuple[str, str]:
+    """(a context without its facts, its facts alone); markup inside memories is escaped, so the marks are its own."""
+    start = context.find(FACTS)
+    if start < 0:
+        return context, ""
+    end = context.index(END, start) + len(END)
+    notice = context[: context.find("\n", len(OPENING))]
+    rest = context[:start] + context[end:]
+    return ("" if rest == notice + CLOSING else rest), notice + context[start:end] + CLOSING
+
+
+def in_one(text: MemoryText) -> str:
+    """Both in one, what is stable first."""
+    if not text.stable or not text.changing:
+        return text.stable or text.changing
+    return text.stable.removesuffix(CLOSING) + _inside(text.changing) + CLOSING
+
+
+def _inside(context: str) -> str:
+    """The elements behind the first line, with the line break before them."""
+    return context[context.index("\n", len(OPENING)) :].removesuffix(CLOSING)
+
+
 class Agents(Protocol):
-    """eden_memory.api.memory.Memory, as far as the gateway needs it."""
+    """eden_memory.api.service.Memory, as far as the gateway needs it."""
 
     def agent(self, agent_id: Any = "default") -> Any:
         """An agent's MemoryService."""

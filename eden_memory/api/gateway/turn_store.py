@@ -11,6 +11,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
+from eden_memory.api.gateway.chat_access import Who
 from eden_memory.api.gateway.turn_shape import (
     Row,
     TurnShape,
@@ -21,7 +22,6 @@ from eden_memory.api.gateway.turn_shape import (
     plain_shape,
 )
 from eden_memory.api.gateway.turns import Lost, Turn
-from eden_memory.api.gateway.who import Who
 from eden_memory.assembly.tailer import inbox_name, message_mapping
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.bson_ids import encode_id

@@ -12,14 +12,12 @@ from fastapi.routing import APIRoute
 
 from eden_memory.access.admission import Admission, TooMany, secret_of
 from eden_memory.access.callers import Caller, Refused, Right
-from eden_memory.api.http.asks import Where
-from eden_memory.api.memory import Memory
+from eden_memory.api.http.http_requests import Where
 from eden_memory.api.reach import SessionReach
-from eden_memory.api.service import MemoryService
-from eden_memory.api.typed_text import id_of
+from eden_memory.api.service import Memory, MemoryService
 from eden_memory.errors import Invalid
 from eden_memory.metrics import HTTP_STREAMS
-from eden_memory.mongo.application_ids import typed
+from eden_memory.mongo.application_ids import id_of, typed
 
 AGENT_WORDS = "The agent's id: plain text, or typed (`s.TEXT`, `i.5`, `u.UUID`, `o.OBJECTID`)."
 AgentId = Annotated[str, Path(min_length=1, max_length=1_024, description=AGENT_WORDS, examples=["default"])]

@@ -18,7 +18,7 @@ from mcp.shared.uri_template import UriTemplate
 from mcp_types import INVALID_PARAMS, SubscriptionsListenRequestParams
 from pymongo.errors import PyMongoError
 
-from eden_memory.api.mcp.connection import Door, Opened
+from eden_memory.api.mcp.mcp_connection import Door, Opened
 from eden_memory.errors import EdenError, NotFound
 from eden_memory.logs import LibraryLogger
 

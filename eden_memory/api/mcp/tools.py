@@ -11,7 +11,8 @@ from mcp_types import ToolAnnotations
 from pydantic import Field, ValidationError
 from pymongo.errors import PyMongoError
 
-from eden_memory.api.mcp.answers import (
+from eden_memory.api.mcp.mcp_connection import Door, Opened
+from eden_memory.api.mcp.tool_answers import (
     AddedAnswer,
     ContextAnswer,
     ForgetAnswer,
@@ -20,10 +21,9 @@ from eden_memory.api.mcp.answers import (
     ListedMemory,
     SearchAnswer,
 )
-from eden_memory.api.mcp.connection import Door, Opened
-from eden_memory.api.typed_text import id_of
 from eden_memory.errors import EdenError, Invalid
 from eden_memory.logs import LibraryLogger
+from eden_memory.mongo.application_ids import id_of
 
 log = LibraryLogger("eden.mcp")
 P = ParamSpec("P")

@@ -10,13 +10,12 @@ import typer
 
 from eden_memory.access.presence_store import MongoPresence
 from eden_memory.access.visible import Asked
-from eden_memory.api.memory import Memory
-from eden_memory.api.service import MemoryService
-from eden_memory.api.typed_text import TYPED, id_of
+from eden_memory.api.service import Memory, MemoryService
 from eden_memory.directory.own_sessions import whose
 from eden_memory.directory.participants import DEFAULT_AGENT
 from eden_memory.errors import EdenError
 from eden_memory.logs import warnings_only
+from eden_memory.mongo.application_ids import TYPED, id_of
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.document_fields import getter
 from eden_memory.settings import Settings

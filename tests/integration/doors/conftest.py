@@ -13,9 +13,9 @@ import uvicorn
 from pydantic import SecretStr
 
 from eden_memory.access.admission import Admission
-from eden_memory.access.callers import ApiKeys
-from eden_memory.api.http.app import create_app
-from eden_memory.api.memory import Memory
+from eden_memory.access.api_key_store import ApiKeys
+from eden_memory.api.http.serving import create_app
+from eden_memory.api.service import Memory
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.settings import GatewaySettings, MongoSettings, Settings
 from tests.integration.context.harness import Kit, kit_for, mapped

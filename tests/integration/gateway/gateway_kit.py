@@ -8,10 +8,9 @@ import httpx2
 from fastapi import FastAPI
 from openai import AsyncOpenAI
 
-from eden_memory.access.callers import ApiKeys
-from eden_memory.api.gateway.gateway import Gateway
-from eden_memory.api.gateway.router import routed
-from eden_memory.api.memory import Memory
+from eden_memory.access.api_key_store import ApiKeys
+from eden_memory.api.gateway.gateway import Gateway, routed
+from eden_memory.api.service import Memory
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.client import connect
 from eden_memory.schemas.scopes import Scope

@@ -9,10 +9,16 @@ from typing import Any
 import orjson
 from prometheus_client import REGISTRY
 
+from eden_memory.api.gateway.chat_access import Who
 from eden_memory.api.gateway.chat_request import Asked
-from eden_memory.api.gateway.memory_text import MemoryText, in_one, memory_text, parted
-from eden_memory.api.gateway.remembering import Remembered, Remembering
-from eden_memory.api.gateway.who import Who
+from eden_memory.api.gateway.remembering import (
+    MemoryText,
+    Remembered,
+    Remembering,
+    in_one,
+    memory_text,
+    parted,
+)
 from eden_memory.context.context_xml import FactLine
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import GatewaySettings, Settings

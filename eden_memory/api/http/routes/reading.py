@@ -5,19 +5,27 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from eden_memory.api.http.answers import (
+from eden_memory.api.http.doors import AdmittedRoute, AgentId, doors_of
+from eden_memory.api.http.http_answers import (
     BlobAnswer,
     ConsolidationAnswer,
     FactAnswer,
     HistoryAnswer,
     PageAnswer,
     ReflectionAnswer,
+    SearchAnswer,
     StatsAnswer,
     page_of,
 )
-from eden_memory.api.http.asks import BlobListing, ContextWhere, FactListing, ReflectionListing, Where
-from eden_memory.api.http.doors import AdmittedRoute, AgentId, doors_of
-from eden_memory.api.http.fact_ids import FactId
+from eden_memory.api.http.http_requests import (
+    BlobListing,
+    ContextWhere,
+    FactId,
+    FactListing,
+    ReflectionListing,
+    Search,
+    Where,
+)
 
 router = APIRouter(prefix="/v1/agents/{agent}", route_class=AdmittedRoute)
 ACTIVE = {"true": True, "false": False, "all": None}
@@ -127,3 +135,15 @@ def tag_is_known(tag: str, asked: str | None) -> bool:
         return False
     named = [one.strip().removeprefix("W/") for one in asked.split(",")]
     return tag in named or named == ["*"]
+
+
+@router.post("/search", tags=["facts"], summary="Search facts", response_model_exclude_none=False)
+async def search(
+    request: Request, agent: AgentId, where: Annotated[Where, Query()], body: Search
+) -> SearchAnswer:
+    """The facts nearest to any of up to three queries, best first. Reads only, so the right `read` is enough."""
+    inside = await doors_of(request).enter(request, "read", agent, where)
+    wanted = body.model_dump(exclude={"debug", "queries"})
+    report = await inside.service.explain_search(body.queries, **inside.where, **wanted)
+    found = SearchAnswer.model_validate(report)
+    return found if body.debug else found.model_copy(update={"stages": None})

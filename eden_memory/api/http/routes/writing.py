@@ -5,12 +5,20 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request
 
 from eden_memory.access.callers import Refused
-from eden_memory.api.http.answers import AddedAnswer, AskedAnswer, StartedAnswer
-from eden_memory.api.http.asks import Addition, Edit, Forgetting, Forming, Retirement, Where, Who
 from eden_memory.api.http.doors import AdmittedRoute, AgentId, Doors, Inside, doors_of
-from eden_memory.api.http.fact_ids import FactId
-from eden_memory.api.typed_text import id_of
+from eden_memory.api.http.http_answers import AddedAnswer, AskedAnswer, StartedAnswer
+from eden_memory.api.http.http_requests import (
+    Addition,
+    Edit,
+    FactId,
+    Forgetting,
+    Forming,
+    Retirement,
+    Where,
+    Who,
+)
 from eden_memory.errors import Invalid
+from eden_memory.mongo.application_ids import id_of
 
 router = APIRouter(prefix="/v1/agents/{agent}", route_class=AdmittedRoute)
 SessionId = Annotated[

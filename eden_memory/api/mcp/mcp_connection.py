@@ -7,13 +7,11 @@ from typing import Any
 from mcp.server.context import ServerRequestContext
 
 from eden_memory.access.callers import Caller, Right
-from eden_memory.api.memory import Memory
 from eden_memory.api.reach import SessionReach
-from eden_memory.api.service import MemoryService
-from eden_memory.api.typed_text import id_of, typed_id_of
+from eden_memory.api.service import Memory, MemoryService
 from eden_memory.directory.participants import DEFAULT_AGENT
 from eden_memory.errors import Invalid
-from eden_memory.mongo.application_ids import typed_or_none
+from eden_memory.mongo.application_ids import id_of, typed_id_of, typed_or_none
 from eden_memory.mongo.bson_ids import decode_id
 
 HEADERS = {"agent": "x-eden-agent", "user": "x-eden-user", "session": "x-eden-session"}

@@ -2,6 +2,7 @@
 
 from typing import Annotated, Literal
 
+from fastapi import Path
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
 from eden_memory.schemas.events.forgetting import Forgettable
@@ -11,6 +12,15 @@ IdText = Annotated[str, Field(min_length=1, max_length=1_024, examples=["s.ada"]
 Text = Annotated[str, Field(min_length=1, max_length=100_000)]
 Reason = Annotated[str | None, Field(max_length=1_000)]
 Cursor = Annotated[str | None, Field(max_length=4_096)]
+FactId = Annotated[
+    str,
+    Path(
+        pattern=r"^[A-Za-z0-9_.~%:/-]+$",
+        max_length=4_096,
+        description="As lists and searches give it; percent-encoded in the path.",
+        examples=["0b4e9c1d2f"],
+    ),
+]
 
 
 class _Said(BaseModel):

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from eden_memory.access.visible import View
-from eden_memory.api.calls.base import Calls
+from eden_memory.api.list_calls import Calls
 from eden_memory.app.readers import Readers
 from eden_memory.context.context_xml import FactLine, one_line
 from eden_memory.context.recall import asks_for_past, query_of

@@ -19,12 +19,13 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from eden_memory.access.admission import Admission, Turned, is_own_origin, secret_of
-from eden_memory.access.callers import LOCAL, ApiKeys
+from eden_memory.access.api_key_store import ApiKeys
+from eden_memory.access.callers import LOCAL
 from eden_memory.api.http.problem import problem, problem_of
-from eden_memory.api.mcp.connection import HEADERS, Connection, Door, Who
+from eden_memory.api.mcp.mcp_connection import HEADERS, Connection, Door, Who
 from eden_memory.api.mcp.resources import Contexts
 from eden_memory.api.mcp.tools import Tools, wrong_arguments
-from eden_memory.api.memory import Memory
+from eden_memory.api.service import Memory
 from eden_memory.errors import EdenError
 from eden_memory.settings import Settings
 
