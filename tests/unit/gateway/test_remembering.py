@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import orjson
 from prometheus_client import REGISTRY
@@ -19,6 +19,7 @@ from eden_memory.api.gateway.remembering import (
     memory_text,
     parted,
 )
+from eden_memory.api.service import Memory
 from eden_memory.context.context_xml import FactLine
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import GatewaySettings, Settings
@@ -46,7 +47,7 @@ class Service:
         return await _said(self.context)
 
     async def search_facts(self, queries: list[str], **given: Any) -> Any:
-        self.given = given
+        self.given = {name: value for name, value in given.items() if value is not None}
         return await _said(self.found)
 
 
@@ -64,7 +65,7 @@ def hit(content: str) -> Any:
 async def remembered(service: Service, asked: Asked | None = None, **gateway: Any) -> Remembered:
     seconds = 0.5 if None in (service.context, service.found) else 60
     settings = Settings(gateway=GatewaySettings.model_validate({"memory_seconds": seconds, **gateway}))
-    remembering = Remembering(service, settings, lambda: NOW)
+    remembering = Remembering(cast("Memory", service), settings, lambda: NOW)
     return await remembering.of(Who("a", "s", "u"), asked or Asked(), "What pets?")
 
 
