@@ -72,7 +72,7 @@ class TooMany(Turned):
         self.seconds = seconds
 
 
-class Admission:
+class RequestAdmission:
     """The same for every door of a process, so that a caller's limit is one for all of them."""
 
     def __init__(self, keys: ApiKeys, settings: ServeSettings, rates: Rates | None = None) -> None:

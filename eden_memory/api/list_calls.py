@@ -24,7 +24,7 @@ from eden_memory.mongo.application_ids import typed, typed_or_none
 from eden_memory.schemas.scopes import ScopeKind
 
 
-class Calls:
+class AgentCalls:
     """Ids are given as the application has them; NotAnId for anything else."""
 
     def __init__(self, memory: SharedMemory, agent_id: Any, asked_by: str) -> None:
@@ -42,7 +42,7 @@ class Calls:
         return asked, await readers.contexts.view(asked), readers
 
 
-class ListCalls(Calls):
+class ListCalls(AgentCalls):
     """Each is about what the user may see in the session, or outside of any; without a user, what nobody's is."""
 
     def _browsing(self, readers: Readers) -> Browsing:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from eden_memory.access.visible import View
-from eden_memory.api.list_calls import Calls
+from eden_memory.api.list_calls import AgentCalls
 from eden_memory.app.readers import Readers
 from eden_memory.context.context_xml import FactLine, one_line
 from eden_memory.context.recall import asks_for_past, query_of
@@ -25,7 +25,7 @@ STAGE = "search"
 """What the calls of searches are counted as."""
 
 
-class SearchCalls(Calls):
+class SearchCalls(AgentCalls):
     """Nothing but the visible scopes is ever searched."""
 
     async def get_memory_context(self, session: Any, user: Any = None, message: str | None = None) -> str:

@@ -124,7 +124,7 @@ class AskCalls(ListCalls):
         that asks for its agent. A user is forgotten with all agents.
         """
         asked, view, readers = await self._seen(session, user)
-        scope = await Forgetting(self.memory, readers.settings, self._browsing(readers)).demand(
+        scope = await ForgetPermission(self.memory, readers.settings, self._browsing(readers)).demand(
             what, target, asked, view
         )
         if scope is not None:
@@ -180,7 +180,7 @@ def _seen_by_others(kind: str) -> Refused:
     )
 
 
-class Forgetting:
+class ForgetPermission:
     """`target` is the application's id of a message, session or user, and the text id of what is ours."""
 
     def __init__(self, memory: SharedMemory, settings: Settings, browsing: Browsing) -> None:

@@ -19,7 +19,7 @@ Lists = Sequence[Sequence[Ranked]]
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class SearchRun:
     """One search under way."""
 
     keys: tuple[str, ...]
@@ -42,7 +42,7 @@ class Listing:
     def __init__(self, lists: FactLists, embedder: Embedder) -> None:
         self._lists, self._embedder = lists, embedder
 
-    async def of(self, search: Search) -> list[QueryLists]:
+    async def of(self, search: SearchRun) -> list[QueryLists]:
         """Return what each query found; raises a part's error only if no other part was asked, or answered."""
         kind = search.request.search_type
         meaning, words = await asyncio.gather(
@@ -68,7 +68,7 @@ class Listing:
             search.trace.text_only = "over_budget" if over else "unavailable"
         return _by_query(len(search.queries), by_meaning, by_words)
 
-    async def _semantic(self, search: Search) -> tuple[Lists, list[bytes]]:
+    async def _semantic(self, search: SearchRun) -> tuple[Lists, list[bytes]]:
         begun = time.perf_counter()
         vectors = [
             embedding.vector for embedding in await self._embedder.embed(search.queries, search.asking)
@@ -82,7 +82,7 @@ class Listing:
         search.trace.ran("semantic", begun, sum(map(len, lists)), _shown(lists))
         return lists, vectors
 
-    async def _textual(self, search: Search) -> Lists:
+    async def _textual(self, search: SearchRun) -> Lists:
         begun, ranking = time.perf_counter(), search.ranking
         found = await self._lists.textual(
             search.keys, search.queries, ranking.most, ranking.text_least, search.when
@@ -109,7 +109,7 @@ def _by_query(
     ]
 
 
-def _visible(lists: Lists, search: Search) -> Lists:
+def _visible(lists: Lists, search: SearchRun) -> Lists:
     """Only facts of the scopes that were asked for, and none that is hidden or has expired."""
     when, private = search.request.when, search.request.private
     now = when.as_of or search.request.asked_at

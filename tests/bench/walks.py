@@ -32,7 +32,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.pool import AsyncConnection
 from typer.testing import CliRunner
 
-from eden_memory.access.admission import Admission
+from eden_memory.access.admission import RequestAdmission
 from eden_memory.access.api_key_store import ApiKeys
 from eden_memory.api.http.serving import create_app
 from eden_memory.api.service import Memory
@@ -201,7 +201,7 @@ async def _search(stacks: Stacks, running: System) -> list[str]:
 async def _http(settings: Settings) -> AsyncGenerator[httpx2.AsyncClient]:
     async with Memory(settings) as memory:
         keys = ApiKeys(memory.database, settings.names)
-        app = create_app(memory, keys, Admission(keys, settings.serve))
+        app = create_app(memory, keys, RequestAdmission(keys, settings.serve))
         server = Quiet(uvicorn.Config(app, log_level="critical", lifespan="on", ws="none"))
         with bound_socket() as bound:
             task = asyncio.create_task(server.serve([bound]))

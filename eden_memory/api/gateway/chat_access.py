@@ -8,7 +8,7 @@ from bson import ObjectId
 from bson.errors import InvalidId
 
 from eden_memory.access.callers import LOCAL, Caller
-from eden_memory.api.gateway.chat_request import Asked
+from eden_memory.api.gateway.chat_request import MemoryOptions
 from eden_memory.api.reach import SessionReach
 from eden_memory.errors import NotAnId
 from eden_memory.mongo.application_ids import raw, typed, typed_or_none
@@ -16,7 +16,7 @@ from eden_memory.settings import GatewaySettings, IdForm
 
 
 @dataclass(frozen=True, slots=True)
-class Who:
+class ChatAccess:
     """Ids as the application has them; None: not named."""
 
     agent: Any
@@ -28,13 +28,13 @@ class Who:
     """Its turns become messages."""
 
 
-class Whose:
+class ChatAccessRules:
     """`reach` also asks the messages themselves: of a session that began a moment ago nothing else is known."""
 
     def __init__(self, settings: GatewaySettings, reach: SessionReach) -> None:
         self._settings, self._reach = settings, reach
 
-    async def of(self, caller: Caller, asked: Asked) -> Who | None:
+    async def of(self, caller: Caller, asked: MemoryOptions) -> ChatAccess | None:
         """None for a chat that names neither session nor user: it has no memory. Refused, NotAnId."""
         session = _id(asked.memory_id, self._settings.session_ids, "session")
         user = self._user(caller, asked)
@@ -43,13 +43,13 @@ class Whose:
         agent = self._agent(caller)
         await self._demand(caller, agent, session, user)
         keeps = self._settings.store and session is not None and caller.may("write")
-        return Who(agent, session, user, shows=caller.may("read"), keeps=keeps)
+        return ChatAccess(agent, session, user, shows=caller.may("read"), keeps=keeps)
 
     def _agent(self, caller: Caller) -> Any:
         only = _only(caller.agents)
         return self._settings.agent_id if only is None else raw(only, "agent")
 
-    def _user(self, caller: Caller, asked: Asked) -> Any:
+    def _user(self, caller: Caller, asked: MemoryOptions) -> Any:
         named = _id(asked.user, self._settings.user_ids, "user")
         if named is not None:
             return named

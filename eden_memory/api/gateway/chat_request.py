@@ -22,7 +22,7 @@ INSTRUCTIONS = frozenset({"system", "developer"})
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class JsonSpan:
     """A value, and where its text is."""
 
     value: Any
@@ -31,23 +31,23 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class JsonMember:
     """A member of an object: `start` is that of its name, `items` are those of an array."""
 
     name: str
     value: Any
     start: int
     end: int
-    items: tuple[Span, ...] = ()
+    items: tuple[JsonSpan, ...] = ()
 
 
-def members_of(text: str, array: str) -> list[Member]:
+def members_of(text: str, array: str) -> list[JsonMember]:
     """The members of the object that the text is, in order; the items of the member named `array` one by one.
 
     A ValueError if the text is no JSON object.
     """
     at = _expect(text, _space(text, 0), "{")
-    members: list[Member] = []
+    members: list[JsonMember] = []
     if text[at : at + 1] == "}":
         return _ended(text, at + 1, members)
     while True:
@@ -63,7 +63,7 @@ def members_of(text: str, array: str) -> list[Member]:
         at = _expect(text, at, ",")
 
 
-def without(text: str, members: Iterable[Member], gone: frozenset[str]) -> str:
+def without(text: str, members: Iterable[JsonMember], gone: frozenset[str]) -> str:
     """The object without the members of these names."""
     return joined(text[one.start : one.end] for one in members if one.name not in gone)
 
@@ -73,7 +73,7 @@ def joined(members: Iterable[str]) -> str:
     return "{" + ",".join(members) + "}"
 
 
-def with_items(text: str, member: Member, added: Iterable[tuple[int, str]]) -> str:
+def with_items(text: str, member: JsonMember, added: Iterable[tuple[int, str]]) -> str:
     """The text of a member that is an array, further items before the given places."""
     before: dict[int, list[str]] = {}
     for place, item in added:
@@ -85,22 +85,22 @@ def with_items(text: str, member: Member, added: Iterable[tuple[int, str]]) -> s
     return f"{json.dumps(member.name)}:[{','.join(items)}]"
 
 
-def _member(text: str, name: str, start: int, at: int, array: str) -> Member:
+def _member(text: str, name: str, start: int, at: int, array: str) -> JsonMember:
     if name == array and text[at : at + 1] == "[":
         items, end = _items(text, at)
-        return Member(name, [one.value for one in items], start, end, tuple(items))
+        return JsonMember(name, [one.value for one in items], start, end, tuple(items))
     value, _, end = _value(text, at)
-    return Member(name, value, start, end)
+    return JsonMember(name, value, start, end)
 
 
-def _items(text: str, at: int) -> tuple[list[Span], int]:
+def _items(text: str, at: int) -> tuple[list[JsonSpan], int]:
     at = _expect(text, at, "[")
-    items: list[Span] = []
+    items: list[JsonSpan] = []
     if text[at : at + 1] == "]":
         return items, at + 1
     while True:
         value, start, end = _value(text, at)
-        items.append(Span(value, start, end))
+        items.append(JsonSpan(value, start, end))
         at = _space(text, end)
         if text[at : at + 1] == "]":
             return items, at + 1
@@ -128,14 +128,14 @@ def _space(text: str, at: int) -> int:
     return found.end() if found else at
 
 
-def _ended(text: str, at: int, members: list[Member]) -> list[Member]:
+def _ended(text: str, at: int, members: list[JsonMember]) -> list[JsonMember]:
     if _space(text, at) != len(text):
         raise ValueError(f"more behind the object, at character {at}")
     return members
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class MemoryOptions:
     """What a request says of memory; None: nothing."""
 
     memory_id: str | int | None = None
@@ -192,7 +192,7 @@ class ChatRequest:
             return without(self._text, self._members, MEMORY_FIELDS).encode()
         return joined(self._kept(messages, added)).encode()
 
-    def _kept(self, messages: Member, added: list[tuple[int, str]]) -> list[str]:
+    def _kept(self, messages: JsonMember, added: list[tuple[int, str]]) -> list[str]:
         """The members that go on; of several lists of messages the last one counts, as JSON readers have it."""
         return [
             with_items(self._text, one, added) if one is messages else self._text[one.start : one.end]
@@ -224,8 +224,8 @@ def _message(role: str, text: str) -> str:
     return json.dumps({"role": role, "content": text}, ensure_ascii=False)
 
 
-def _asked(fields: dict[str, Any]) -> Asked:
-    return Asked(
+def _asked(fields: dict[str, Any]) -> MemoryOptions:
+    return MemoryOptions(
         memory_id=_id(fields, "memory_id"),
         user=_id(fields, "user"),
         top_k=_top_k(fields.get("memory_top_k")),

@@ -7,7 +7,7 @@ from typing import Any
 
 from pymongo.errors import PyMongoError
 
-from eden_memory.api.gateway.chat_access import Who
+from eden_memory.api.gateway.chat_access import ChatAccess
 from eden_memory.api.gateway.chat_request import ChatRequest
 from eden_memory.api.gateway.remembering import Remembering
 from eden_memory.api.gateway.turn_store import TurnStore
@@ -26,14 +26,14 @@ NO_HITS = b"[]"
 NO_USER = "no user named: no user's own memory is shown or formed; send `user`"
 
 
-class Keeping:
+class TurnWriter:
     """Of one gateway; `close` waits for what is under way."""
 
     def __init__(self, store: TurnStore, clock: Callable[[], datetime]) -> None:
         self._store, self._clock = store, clock
         self._under_way: set[asyncio.Task[None]] = set()
 
-    def asked(self, who: Who, turns: Turns) -> "asyncio.Task[None] | None":
+    def asked(self, who: ChatAccess, turns: Turns) -> "asyncio.Task[None] | None":
         """Store what is new in a request; to be handed to :meth:`answered`, which comes behind it."""
         at = self._clock()
 
@@ -44,7 +44,7 @@ class Keeping:
 
         return self._start(self._tried(write, len(turns.new)))
 
-    def answered(self, who: Who, turns: Turns, text: str, before: "asyncio.Task[None] | None") -> None:
+    def answered(self, who: ChatAccess, turns: Turns, text: str, before: "asyncio.Task[None] | None") -> None:
         """Store what the assistant has said, all or so far, behind what it was said to."""
         answer, at = turns.answer(text), self._clock()
         if answer is None:
@@ -102,9 +102,9 @@ class Exchange:
     def __init__(
         self,
         chat: ChatRequest,
-        who: Who | None,
+        who: ChatAccess | None,
         remembering: Remembering,
-        keeping: Keeping,
+        keeping: TurnWriter,
         settings: GatewaySettings,
     ) -> None:
         self._chat, self._who, self._settings = chat, who, settings
@@ -123,7 +123,7 @@ class Exchange:
             if self._turns is not None:
                 self._asked = self._keeping.asked(who, self._turns)
 
-    async def _with_memory(self, who: Who) -> tuple[bytes, bytes]:
+    async def _with_memory(self, who: ChatAccess) -> tuple[bytes, bytes]:
         if not who.shows:
             return self._chat.forwarded(), NO_HITS
         found = await self._remembering.of(who, self._chat.asked, last_user_text(self._chat.messages))

@@ -12,12 +12,12 @@ from fastapi import APIRouter, FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from eden_memory.access.admission import Admission, Unknown, secret_of
+from eden_memory.access.admission import RequestAdmission, Unknown, secret_of
 from eden_memory.access.api_key_store import ApiKeys
 from eden_memory.access.callers import SECRET, Caller
-from eden_memory.api.gateway.chat_access import Whose
+from eden_memory.api.gateway.chat_access import ChatAccessRules
 from eden_memory.api.gateway.chat_request import ChatRequest
-from eden_memory.api.gateway.exchange import Exchange, Keeping
+from eden_memory.api.gateway.exchange import Exchange, TurnWriter
 from eden_memory.api.gateway.problems import problem, problem_of
 from eden_memory.api.gateway.relay import Call, Passed, Relay
 from eden_memory.api.gateway.remembering import Remembering
@@ -51,15 +51,15 @@ class Gateway:
     """One for each process and event loop; nothing is connected before the first chat."""
 
     def __init__(
-        self, memory: Memory, keys: ApiKeys, settings: Settings, admission: Admission | None = None
+        self, memory: Memory, keys: ApiKeys, settings: Settings, admission: RequestAdmission | None = None
     ) -> None:
         self._settings = settings
-        self._admission = admission or Admission(keys, settings.serve)
+        self._admission = admission or RequestAdmission(keys, settings.serve)
         turns = TurnStore(memory.source, memory.database, settings)
         reach = SessionReach(memory)
-        self._whose = Whose(settings.gateway, reach)
+        self._whose = ChatAccessRules(settings.gateway, reach)
         self._remembering = Remembering(memory, settings, memory.clock)
-        self.keeping = Keeping(turns, memory.clock)
+        self.keeping = TurnWriter(turns, memory.clock)
         self._upstream: Upstream | None = None
 
     async def chat(self, request: Request) -> Response:
@@ -141,7 +141,7 @@ async def _body(request: Request, most: float) -> bytes | None:
 
 
 def gateway_router(
-    memory: Memory, keys: ApiKeys, settings: Settings, admission: Admission | None = None
+    memory: Memory, keys: ApiKeys, settings: Settings, admission: RequestAdmission | None = None
 ) -> APIRouter:
     """`POST /v1/chat/completions` and `GET /v1/models` (`/ID`); their form is OpenAI's: OpenAPI does not list them.
 

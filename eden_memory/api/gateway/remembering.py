@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
-from eden_memory.api.gateway.chat_access import Who
-from eden_memory.api.gateway.chat_request import Asked
+from eden_memory.api.gateway.chat_access import ChatAccess
+from eden_memory.api.gateway.chat_request import MemoryOptions
 from eden_memory.api.service import Memory, MemoryService
 from eden_memory.context.context_xml import FactLine, Showing, context_xml, one_line
 from eden_memory.context.recall import query_of
@@ -80,7 +80,7 @@ class Remembering:
         self._agents, self._clock = memory, clock
         self._gateway, self._memory = settings.gateway, settings.memory
 
-    async def of(self, who: Who, asked: Asked, message: str) -> Remembered:
+    async def of(self, who: ChatAccess, asked: MemoryOptions, message: str) -> Remembered:
         """Return the memory for a turn whose last message of the user is `message`."""
         service = self._agents.agent(who.agent)
         context = asyncio.ensure_future(service.get_memory_context(who.session, who.user))
@@ -93,7 +93,7 @@ class Remembering:
             found.cancel()
 
     async def _search(
-        self, service: MemoryService, who: Who, asked: Asked, message: str
+        self, service: MemoryService, who: ChatAccess, asked: MemoryOptions, message: str
     ) -> Sequence[FoundFact]:
         """Facts that are hardly related are left out, unless the caller says which score is enough."""
         most = self._gateway.top_k if asked.top_k is None else asked.top_k

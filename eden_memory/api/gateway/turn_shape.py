@@ -14,7 +14,7 @@ from uuid import UUID
 
 from bson import ObjectId
 
-from eden_memory.api.gateway.turns import PREFIX, Turn
+from eden_memory.api.gateway.turns import PREFIX, ChatTurn
 from eden_memory.errors import EdenError
 from eden_memory.mongo.document_fields import (
     MILLISECONDS_FROM,
@@ -32,10 +32,10 @@ SLOT_BYTES = {12: 8, 16: 10}
 """Of an id of so many bytes: how many name the slot, so that the ids of a slot are a range."""
 
 
-class Written(NamedTuple):
+class TurnToWrite(NamedTuple):
     """What a turn is written from; ids as the application has them."""
 
-    turn: Turn
+    turn: ChatTurn
     session: Any
     user: Any
     """Of the chat: the author, if the turn is the user's."""
@@ -68,7 +68,7 @@ class TurnShape:
     roles: Mapping[str, str] = field(default_factory=dict[str, str])
     """Our role → theirs."""
 
-    def id_of(self, turn: Turn) -> Any:
+    def id_of(self, turn: ChatTurn) -> Any:
         """The turn's `_id`: the same however often it is said."""
         return self._named(turn.slot, turn.name)
 
@@ -86,7 +86,7 @@ class TurnShape:
         rest = size - len(first)
         return {"$gte": made(first + bytes(rest)), "$lte": made(first + b"\xff" * rest)}
 
-    def row(self, one: Written, fields: MessagesSettings, extra: Mapping[str, Any]) -> Row:
+    def row(self, one: TurnToWrite, fields: MessagesSettings, extra: Mapping[str, Any]) -> Row:
         """The message, as the application would have written it."""
         turn = one.turn
         role = self.roles.get(turn.role, turn.role)

@@ -11,17 +11,17 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
-from eden_memory.api.gateway.chat_access import Who
+from eden_memory.api.gateway.chat_access import ChatAccess
 from eden_memory.api.gateway.turn_shape import (
     Row,
     TurnShape,
+    TurnToWrite,
     UnknownShape,
-    Written,
     checked_fields,
     learned_shape,
     plain_shape,
 )
-from eden_memory.api.gateway.turns import Lost, Turn
+from eden_memory.api.gateway.turns import ChatTurn, Lost
 from eden_memory.assembly.tailer import inbox_name, message_mapping
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.bson_ids import encode_id
@@ -56,12 +56,12 @@ class TurnStore:
         self._shape: TurnShape | UnknownShape | None = None
         self._until = 0.0
 
-    async def put(self, who: Who, turns: Sequence[Turn], at: datetime) -> int:
+    async def put(self, who: ChatAccess, turns: Sequence[ChatTurn], at: datetime) -> int:
         """Insert those that are not there yet, in order; how many. The same at every repeat."""
         if not turns:
             return 0
         said = [
-            Written(one, who.session, who.user, who.agent, at + timedelta(milliseconds=n))
+            TurnToWrite(one, who.session, who.user, who.agent, at + timedelta(milliseconds=n))
             for n, one in enumerate(turns)
         ]
         shape = await self._current()
@@ -70,7 +70,7 @@ class TurnStore:
         rows = [shape.row(one, self._fields, self._extra) for one in said]
         return await _insert(self._messages, rows)
 
-    async def put_lost(self, who: Who, lost: Lost, before: datetime) -> int:
+    async def put_lost(self, who: ChatAccess, lost: Lost, before: datetime) -> int:
         """Insert an answer that the history shows and that is not stored (yet), as said before a time; 0 or 1."""
         shape = await self._current()
         if isinstance(shape, UnknownShape):
@@ -105,7 +105,7 @@ class TurnStore:
                 log.info("turns of chats go to memory through the inbox", reason=self._shape.reason)
         return self._shape
 
-    async def _ask(self, said: Sequence[Written]) -> int:
+    async def _ask(self, said: Sequence[TurnToWrite]) -> int:
         """As texts to remember: each is the message of its name, however often it is asked for."""
         names = [one.turn.name for one in said]
         known = await self._recorded.distinct("_id", {"_id": {"$in": [encode_id(one) for one in names]}})
@@ -147,8 +147,8 @@ def _reads_back(
 ) -> bool:
     """Whether a turn of each side, written so, becomes the record that it should."""
     for role in ("user", "assistant"):
-        turn = Turn("gw-a-b-c", "gw-a-b-", role, "Said.")
-        row = shape.row(Written(turn, "s", "u", "a", ANY_TIME), settings.messages, extra)
+        turn = ChatTurn("gw-a-b-c", "gw-a-b-", role, "Said.")
+        row = shape.row(TurnToWrite(turn, "s", "u", "a", ANY_TIME), settings.messages, extra)
         try:
             event = orjson.loads(mapping.record(row, ANY_VERSION, b"", "stream").value or b"")
         except Unusable:
@@ -181,7 +181,7 @@ async def _insert(collection: AsyncCollection[Row], rows: list[Row]) -> int:
         return int(error.details["nInserted"])
 
 
-def _asked(one: Written) -> Row:
+def _asked(one: TurnToWrite) -> Row:
     turn = one.turn
     author = one.user if turn.role == "user" else None
     return {

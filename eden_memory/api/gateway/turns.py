@@ -25,7 +25,7 @@ START = "start"
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ChatTurn:
     """One turn under its name; `slot` begins the names of all that may stand in its place."""
 
     name: str
@@ -38,7 +38,7 @@ class Turn:
 class Lost:
     """An answer of the history: to be stored if the turn before it is known and nothing stands in its place."""
 
-    answer: Turn
+    answer: ChatTurn
     behind: str
 
 
@@ -66,25 +66,25 @@ class Turns:
             self.new = [*self._instructions(messages), *self.new]
         self.lost = _lost(named[:first_new])
 
-    def answer(self, text: str) -> Turn | None:
+    def answer(self, text: str) -> ChatTurn | None:
         """The turn that answers the request."""
         said = _Said("assistant", _storable(text), _mark("assistant", text.strip()))
         return self._turn(said, self._seen[self._last, said.mark]) if said.text else None
 
-    def _named(self, said: _Said) -> Turn:
+    def _named(self, said: _Said) -> ChatTurn:
         turn = self._turn(said, self._seen[self._last, said.mark])
         self._seen[self._last, said.mark] += 1
         self._last = said.mark
         return turn
 
-    def _turn(self, said: _Said, nth: int) -> Turn:
+    def _turn(self, said: _Said, nth: int) -> ChatTurn:
         slot = f"{self.session}{_digest(self._last)}-"
-        return Turn(slot + _digest(said.mark, str(nth)), slot, said.role, said.text)
+        return ChatTurn(slot + _digest(said.mark, str(nth)), slot, said.role, said.text)
 
-    def _instructions(self, messages: Iterable[Any]) -> list[Turn]:
+    def _instructions(self, messages: Iterable[Any]) -> list[ChatTurn]:
         texts = [_text(one) for one in messages if role_of(one) in INSTRUCTIONS]
         slot = f"{self.session}{_digest('instructions')}-"
-        return [Turn(slot + _digest(one), slot, "system", _storable(one)) for one in texts if one]
+        return [ChatTurn(slot + _digest(one), slot, "system", _storable(one)) for one in texts if one]
 
 
 def session_prefix(session_id: str) -> str:
@@ -97,7 +97,7 @@ def last_user_text(messages: Sequence[Any]) -> str:
     return next((_text(one) for one in reversed(messages) if role_of(one) == "user"), "")
 
 
-def _lost(history: Sequence[Turn]) -> Lost | None:
+def _lost(history: Sequence[ChatTurn]) -> Lost | None:
     """The history ends with its last answer."""
     if len(history) < 2 or not history[-1].text:
         return None

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from fastapi import Path, Request, Response
 from fastapi.routing import APIRoute
 
-from eden_memory.access.admission import Admission, TooMany, secret_of
+from eden_memory.access.admission import RequestAdmission, TooMany, secret_of
 from eden_memory.access.callers import Caller, Refused, Right
 from eden_memory.api.http.http_requests import Where
 from eden_memory.api.reach import SessionReach
@@ -43,7 +43,7 @@ class Inside:
 class Doors:
     """What the requests of one app share."""
 
-    def __init__(self, memory: Memory, admission: Admission) -> None:
+    def __init__(self, memory: Memory, admission: RequestAdmission) -> None:
         self.memory, self.admission = memory, admission
         self.settings = memory.settings.serve
         self.reach = SessionReach(memory)

@@ -36,14 +36,14 @@ class Where(_Said):
     """The user's id, plain or typed. A key that is bound to users has to name one of them."""
 
 
-class Who(_Said):
+class UserQuery(_Said):
     """Who acts in the session that the path names."""
 
     user: IdText | None = None
     """As of all other requests."""
 
 
-class Forming(Who):
+class Forming(UserQuery):
     """Who asks, and when."""
 
     if_due: bool = False
@@ -57,7 +57,7 @@ class ContextWhere(Where):
     """The user's message: what it asks of the past is searched for, and added."""
 
 
-class Listing(Where):
+class ListQuery(Where):
     """A page of a list, what was formed last first."""
 
     scope: list[ScopeKind] | None = None
@@ -71,14 +71,14 @@ class Listing(Where):
     """Of the page before."""
 
 
-class FactListing(Listing):
+class FactListing(ListQuery):
     """A page of facts."""
 
     active: Literal["true", "false", "all"] = "true"
     """false: only those that were retired."""
 
 
-class ReflectionListing(Listing):
+class ReflectionListing(ListQuery):
     """A page of reflections."""
 
     absorbed: bool | None = None

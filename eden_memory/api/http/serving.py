@@ -12,7 +12,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from eden_memory.access.admission import Admission, Turned, is_loopback, secret_of
+from eden_memory.access.admission import RequestAdmission, Turned, is_loopback, secret_of
 from eden_memory.access.api_key_store import ApiKeys
 from eden_memory.access.callers import Refused
 from eden_memory.api.gateway.gateway import gateway_router
@@ -40,13 +40,13 @@ ACCOUNT_SECONDS = 2.0
 def create_app(
     memory: Memory,
     keys: ApiKeys | None = None,
-    admission: Admission | None = None,
+    admission: RequestAdmission | None = None,
     parts: Callable[[], Sequence[Part]] = lambda: (),
 ) -> FastAPI:
     """All doors over one memory; `parts` tell /readyz how they stand. Nothing is connected here."""
     serve = memory.settings.serve
     keys = keys or ApiKeys(memory.database, memory.settings.names, memory.clock)
-    admission = admission or Admission(keys, serve)
+    admission = admission or RequestAdmission(keys, serve)
     doors = Doors(memory, admission)
     mcp = mcp_app(memory, keys, memory.settings, admission, doors.stopping)
     app = FastAPI(
@@ -95,7 +95,7 @@ def _body_limits(settings: Settings) -> dict[str, int]:
 
 
 def _health(
-    app: FastAPI, admission: Admission, settings: Settings, parts: Callable[[], Sequence[Part]]
+    app: FastAPI, admission: RequestAdmission, settings: Settings, parts: Callable[[], Sequence[Part]]
 ) -> None:
     """`/livez` and `/readyz` for whoever asks, `/metrics` for those who may know of all agents."""
     for route in health_app(parts, namespace_of(settings)).routes:
@@ -109,7 +109,7 @@ def _health(
 class LetIn:
     """An app for callers that are bound to no agent and no user: what it shows is of all of them."""
 
-    def __init__(self, app: Any, admission: Admission) -> None:
+    def __init__(self, app: Any, admission: RequestAdmission) -> None:
         self._app: ASGIApp = app
         self._admission = admission
 
@@ -182,7 +182,7 @@ async def serving(settings: Settings, **options: Any) -> AsyncGenerator[list[Par
         await demand_account(keys)
         await demand_key(settings, keys)
         parts: list[Part] = []
-        app = create_app(memory, keys, Admission(keys, settings.serve), lambda: parts)
+        app = create_app(memory, keys, RequestAdmission(keys, settings.serve), lambda: parts)
         parts.append(DoorsServer(app, memory))
         if settings.http.port is not None:
             doors = tuple(parts)

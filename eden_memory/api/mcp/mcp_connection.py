@@ -46,14 +46,14 @@ class Connection:
         return _settled("session", self.session, session), _settled("user", self.user, user)
 
 
-Who = Callable[[ServerRequestContext[Any, Any]], Awaitable[Connection]]
+ConnectionOf = Callable[[ServerRequestContext[Any, Any]], Awaitable[Connection]]
 """Whose request this is; an EdenError where nobody is let in."""
 
 
 class Door:
     """What a connection may reach: its agent's memory, for the sessions and users that its key allows."""
 
-    def __init__(self, memory: Memory, who: Who) -> None:
+    def __init__(self, memory: Memory, who: ConnectionOf) -> None:
         self._memory, self._who = memory, who
         self._reach = SessionReach(memory)
 

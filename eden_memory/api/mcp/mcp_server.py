@@ -18,13 +18,13 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from eden_memory.access.admission import Admission, Turned, is_own_origin, secret_of
+from eden_memory.access.admission import RequestAdmission, Turned, is_own_origin, secret_of
 from eden_memory.access.api_key_store import ApiKeys
 from eden_memory.access.callers import LOCAL
 from eden_memory.api.http.problem import problem, problem_of
-from eden_memory.api.mcp.mcp_connection import HEADERS, Connection, Door, Who
-from eden_memory.api.mcp.resources import Contexts
-from eden_memory.api.mcp.tools import Tools, wrong_arguments
+from eden_memory.api.mcp.mcp_connection import HEADERS, Connection, ConnectionOf, Door
+from eden_memory.api.mcp.resources import ContextResources
+from eden_memory.api.mcp.tools import MemoryTools, wrong_arguments
 from eden_memory.api.service import Memory
 from eden_memory.errors import EdenError
 from eden_memory.settings import Settings
@@ -71,11 +71,13 @@ async def declaring_no_prompts(ctx: ServerRequestContext[Any, Any], call_next: C
     return result
 
 
-def mcp_server(memory: Memory, who: Who, stopping: asyncio.Event | None = None) -> MCPServer[Any]:
+def mcp_server(memory: Memory, who: ConnectionOf, stopping: asyncio.Event | None = None) -> MCPServer[Any]:
     """Tools and resources over `memory`, for whoever `who` says; `stopping` ends the streams of listeners."""
     door = Door(memory, who)
     serve = memory.settings.serve
-    contexts = Contexts(door, serve.subscriptions, stopping or asyncio.Event(), serve.heartbeat_seconds)
+    contexts = ContextResources(
+        door, serve.subscriptions, stopping or asyncio.Event(), serve.heartbeat_seconds
+    )
     server = MemoryServer(
         "eden-memory",
         title="Eden Memory",
@@ -85,7 +87,7 @@ def mcp_server(memory: Memory, who: Who, stopping: asyncio.Event | None = None) 
         cache_hints={"resources/read": CacheHint(0, "private")},
         middleware=[contexts.around, declaring_no_prompts],
     )
-    Tools(door).register(server)
+    MemoryTools(door).register(server)
     contexts.register(server)
     return server
 
@@ -94,7 +96,7 @@ async def serve_stdio(memory: Memory, key: str | None, fixed: Mapping[str, str])
     """Until the host closes standard input. With a key it is checked anew for every call; an EdenError if it is
     not valid. `fixed`: agent, user and session that the host's configuration names."""
     keys = ApiKeys(memory.database, memory.settings.names)
-    admission = Admission(keys, memory.settings.serve)
+    admission = RequestAdmission(keys, memory.settings.serve)
 
     async def who(request: ServerRequestContext[Any, Any] | None = None) -> Connection:
         del request
@@ -110,7 +112,7 @@ class McpApp:
     requests: each shows its own key, and any copy of the program can answer it."""
 
     def __init__(
-        self, memory: Memory, admission: Admission, settings: Settings, stopping: asyncio.Event | None
+        self, memory: Memory, admission: RequestAdmission, settings: Settings, stopping: asyncio.Event | None
     ) -> None:
         self._admission, self._origins = admission, frozenset(settings.serve.cors_origins)
         self._running = False
@@ -172,8 +174,8 @@ def mcp_app(
     memory: Memory,
     keys: ApiKeys,
     settings: Settings,
-    admission: Admission | None = None,
+    admission: RequestAdmission | None = None,
     stopping: asyncio.Event | None = None,
 ) -> McpApp:
     """The door at /mcp: route it with `Route("/mcp", endpoint=app)`, and keep `app.running()` entered."""
-    return McpApp(memory, admission or Admission(keys, settings.serve), settings, stopping)
+    return McpApp(memory, admission or RequestAdmission(keys, settings.serve), settings, stopping)

@@ -37,7 +37,7 @@ _TEMPLATES = tuple(UriTemplate.parse(one) for one in (OF_USER, OF_SESSION))
 _request: ContextVar[ServerRequestContext[Any, Any]] = ContextVar("the request being answered")
 
 
-class Contexts:
+class ContextResources:
     """Contexts as resources; `most`: streams that one caller may hold open, all of which `stopping` ends. Every
     `heartbeat_seconds` it is asked anew whether their callers may still read.
     """

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from eden_memory.memory.results import BlobView, FactView, ReflectionView
 from eden_memory.schemas.scopes import ScopeKind
@@ -26,8 +26,10 @@ class FoundMemory(BaseModel):
     retired_at: datetime | None = Field(default=None, description="set: no longer held true since then")
 
 
-class SearchAnswer(BaseModel):
+class FoundMemories(BaseModel):
     """Facts, best first."""
+
+    model_config = ConfigDict(title="SearchAnswer")
 
     note: str = Note
     facts: list[FoundMemory]
@@ -43,8 +45,10 @@ class ContextAnswer(BaseModel):
     context: str = Field(description='XML for the prompt; "" where nothing is known yet')
 
 
-class AddedAnswer(BaseModel):
+class AcceptedText(BaseModel):
     """A text that is on its way into memory."""
+
+    model_config = ConfigDict(title="AddedAnswer")
 
     request_ids: list[str]
     session: str = Field(description="typed id of the session that it is formed in")

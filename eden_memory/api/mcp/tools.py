@@ -13,13 +13,13 @@ from pymongo.errors import PyMongoError
 
 from eden_memory.api.mcp.mcp_connection import Door, Opened
 from eden_memory.api.mcp.tool_answers import (
-    AddedAnswer,
+    AcceptedText,
     ContextAnswer,
     ForgetAnswer,
+    FoundMemories,
     FoundMemory,
     ListAnswer,
     ListedMemory,
-    SearchAnswer,
 )
 from eden_memory.errors import EdenError, Invalid
 from eden_memory.logs import LibraryLogger
@@ -64,7 +64,7 @@ ERASES = ToolAnnotations(
 )
 
 
-class Tools:
+class MemoryTools:
     """The tools of one server; docstrings are what models read."""
 
     def __init__(self, door: Door) -> None:
@@ -89,7 +89,7 @@ class Tools:
         include_retired: bool = False,
         session: Session = "",
         user: User = "",
-    ) -> SearchAnswer:
+    ) -> FoundMemories:
         """Search long-term memory for facts: names, numbers, dates, decisions, things people said earlier.
 
         Use it whenever the answer may depend on earlier conversations. Facts come back best first, each with
@@ -118,7 +118,7 @@ class Tools:
             )
             for one in report.facts
         ]
-        return SearchAnswer(facts=facts, text_only=report.text_only)
+        return FoundMemories(facts=facts, text_only=report.text_only)
 
     async def get_memory_context(
         self,
@@ -180,7 +180,7 @@ class Tools:
         ] = None,
         session: Session = "",
         user: User = "",
-    ) -> AddedAnswer:
+    ) -> AcceptedText:
         """Remember a text that is worth knowing in later conversations: only what the user wants remembered.
 
         Facts and reflections are formed from it in the background, compared with what is known; it is not
@@ -190,7 +190,7 @@ class Tools:
         added = await memory.service.add(
             text, session=memory.session, user=memory.user, scope=scope or None, at=_utc(at)
         )
-        return AddedAnswer(request_ids=list(added.request_ids), session=added.session)
+        return AcceptedText(request_ids=list(added.request_ids), session=added.session)
 
     async def forget(
         self,

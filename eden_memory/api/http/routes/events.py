@@ -34,7 +34,7 @@ LastEventId = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class ServerSentEvent:
     """One event; `data` of one line."""
 
     id: str
@@ -48,7 +48,7 @@ class Event:
 
 async def server_sent(
     changes: AsyncGenerator[T],
-    event_of: Callable[[T], Event],
+    event_of: Callable[[T], ServerSentEvent],
     heartbeat_seconds: float,
     stopping: asyncio.Event,
     still: Callable[[], Awaitable[None]],
@@ -132,5 +132,5 @@ async def _stream(doors: Doors, request: Request, inside: Inside, after: str | N
             yield chunk
 
 
-def _event(change: MemoryChange) -> Event:
-    return Event(change.id, change.what, ChangeAnswer.model_validate(change).model_dump_json())
+def _event(change: MemoryChange) -> ServerSentEvent:
+    return ServerSentEvent(change.id, change.what, ChangeAnswer.model_validate(change).model_dump_json())

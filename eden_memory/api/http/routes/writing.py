@@ -14,8 +14,8 @@ from eden_memory.api.http.http_requests import (
     Forgetting,
     Forming,
     Retirement,
+    UserQuery,
     Where,
-    Who,
 )
 from eden_memory.errors import Invalid
 from eden_memory.mongo.application_ids import id_of
@@ -80,7 +80,7 @@ async def forget(
 
 @router.post("/sessions/{session}/start", tags=["sessions"], summary="A session begins")
 async def start(
-    request: Request, agent: AgentId, session: SessionId, where: Annotated[Who, Query()]
+    request: Request, agent: AgentId, session: SessionId, where: Annotated[UserQuery, Query()]
 ) -> StartedAnswer:
     """Has the context at hand before the first turn, and answers it."""
     inside = await doors_of(request).enter(request, "read", agent, Where(session=session, user=where.user))
@@ -89,7 +89,7 @@ async def start(
 
 @router.post("/sessions/{session}/end", tags=["sessions"], summary="A session is over", status_code=202)
 async def end(
-    request: Request, agent: AgentId, session: SessionId, where: Annotated[Who, Query()]
+    request: Request, agent: AgentId, session: SessionId, where: Annotated[UserQuery, Query()]
 ) -> AskedAnswer:
     """Its last window is formed, and its memory consolidated."""
     inside = await doors_of(request).enter(request, "write", agent, Where(session=session, user=where.user))
