@@ -78,7 +78,7 @@ class RequestAdmission:
     def __init__(self, keys: ApiKeys, settings: ServeSettings, rates: Rates | None = None) -> None:
         self._keys, self._settings = keys, settings
         self._rates = Rates(settings.requests_per_minute) if rates is None else rates
-        self._names = LOOPBACK | {one.lower() for one in settings.hosts}
+        self._names = LOOPBACK | {host.lower() for host in settings.hosts}
 
     async def admit(self, secret: str | None, host: str | None, origin: str | None) -> Caller:
         """Who asks, by the key shown (None: none) and the headers Host and Origin; counted. Turned if not let in."""

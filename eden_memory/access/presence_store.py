@@ -34,12 +34,16 @@ class MongoPresence:
         mapped = self._settings
         seen, agents, users = await asyncio.gather(
             self._sessions(asked),
-            self._read(mapped.agents.collection, (one.agent_id for one in asked)),
-            self._read(mapped.users.collection, (one.user_id for one in asked if one.user_id is not None)),
+            self._read(mapped.agents.collection, (asker.agent_id for asker in asked)),
+            self._read(
+                mapped.users.collection, (asker.user_id for asker in asked if asker.user_id is not None)
+            ),
         )
         named = (self._group_id(row) for row in seen.rows.values())
-        groups = await self._read(mapped.groups.collection, (one for one in named if one is not None))
-        return {one: self._present(one, seen, agents, users, groups) for one in asked}
+        groups = await self._read(
+            mapped.groups.collection, (group_id for group_id in named if group_id is not None)
+        )
+        return {asker: self._present(asker, seen, agents, users, groups) for asker in asked}
 
     def _group_id(self, session: Row) -> str | None:
         return _id(getter(self._settings.sessions.group_id)(session))
@@ -47,14 +51,18 @@ class MongoPresence:
     async def users(self, asked: Sequence[Asked]) -> dict[Asked, frozenset[str] | None]:
         """Who is in each session at this moment; None: it cannot be known."""
         seen = await self._sessions(asked)
-        return {one: self._now(one, seen)[0] for one in asked}
+        return {asker: self._now(asker, seen)[0] for asker in asked}
 
     async def _sessions(self, asked: Sequence[Asked]) -> "_Seen":
         """The sessions' documents, and the authors of those whose document lists no users."""
         collection = self._settings.sessions.collection
-        names = [one.session_id for one in asked if one.session_id is not None and not whose(one.session_id)]
+        names = [
+            asker.session_id
+            for asker in asked
+            if asker.session_id is not None and not whose(asker.session_id)
+        ]
         rows = await self._read(collection, names)
-        unlisted = [one for one in names if self._by_authors(one, rows)]
+        unlisted = [name for name in names if self._by_authors(name, rows)]
         lists = {name: self._users(row) for name, row in rows.items()}
         listed = {
             name: _ids(cast("list[Any]", users)) for name, users in lists.items() if isinstance(users, list)
@@ -71,7 +79,7 @@ class MongoPresence:
         wanted = list(dict.fromkeys(typed_ids))
         if collection is None or not wanted:
             return {}
-        rows = self._source[collection].find({"_id": {"$in": [decode_id(one) for one in wanted]}})
+        rows = self._source[collection].find({"_id": {"$in": [decode_id(typed_id) for typed_id in wanted]}})
         return {encode_id(row["_id"]): row for row in await rows.to_list()}
 
     async def _authors(self, sessions: Iterable[str]) -> Authors:

@@ -33,7 +33,7 @@ def sharing_of(scope: Scope, streams: Mapping[str, Stream], store: Sharing) -> S
 def private_keys(scopes: Iterable[Scope], streams: Mapping[str, Stream], store: Sharing) -> frozenset[str]:
     """The keys of those scopes in which nothing may be shown that rests on what users said."""
     return frozenset(
-        one.key for one in scopes if one.kind in WIDE and sharing_of(one, streams, store) == "private"
+        scope.key for scope in scopes if scope.kind in WIDE and sharing_of(scope, streams, store) == "private"
     )
 
 
@@ -45,7 +45,7 @@ def rests_on_users(scope_key: str, sources: Iterable[Mapping[str, Any]]) -> bool
     purpose never counts.
     """
     kind = scope_key.partition(":")[0]
-    return kind in WIDE and any(_kept_from(kind, one) for one in sources)
+    return kind in WIDE and any(_kept_from(kind, source) for source in sources)
 
 
 def _kept_from(kind: str, source: Mapping[str, Any]) -> bool:

@@ -73,12 +73,12 @@ class View:
     @property
     def revisions(self) -> dict[str, int]:
         """Scope key → revision of what is shown of it."""
-        return {one.scope.key: one.snapshot.revision for one in self.shown}
+        return {shown.scope.key: shown.snapshot.revision for shown in self.shown}
 
     @property
     def personal(self) -> bool:
         """Whether it shows memory that depends on who is in the session."""
-        return any(one.scope.kind in ("user", "session", "group") for one in self.shown)
+        return any(shown.scope.kind in ("user", "session", "group") for shown in self.shown)
 
 
 def view_of(
@@ -98,16 +98,16 @@ def view_of(
     scopes = broad_scopes(asked, present, streams)
     shown = [
         Shown(
-            one,
-            limits_of(one, streams, limits),
-            stored[one.key],
-            present.group_name if one.kind == "group" else None,
+            scope,
+            limits_of(scope, streams, limits),
+            stored[scope.key],
+            present.group_name if scope.kind == "group" else None,
         )
-        for one in scopes
-        if one.key in stored
+        for scope in scopes
+        if scope.key in stored
     ]
     own = session_memory(asked, present, stored.values(), audiences)
-    keys = [one.key for one in scopes]
+    keys = [scope.key for scope in scopes]
     if own is not None:
         scope = Scope.of_key(own.scope_key, own.agent_id, own.audience)
         shown.append(Shown(scope, limits_of(scope, streams, limits), own, present.title))
@@ -129,14 +129,16 @@ def broad_scopes(asked: Asked, present: Present, streams: Mapping[str, Stream]) 
     users = present.users
     if present.agent_memory:
         scopes.append(Scope.of_agent(agent))
-        shards = sorted(one.shard for one in streams.values() if one.shard is not None and one.active)
+        shards = sorted(
+            stream.shard for stream in streams.values() if stream.shard is not None and stream.active
+        )
         scopes += [Scope.of_shard(agent, name) for name in shards]
         if present.group_id is not None and _is_among_members(asked, present):
             scopes.append(Scope.of_group(agent, present.group_id))
     alone = asked.user_id if asked.user_id is not None and users == frozenset((asked.user_id,)) else None
     if alone is not None and present.user_memory and not present.off:
         scopes.append(Scope.of_user(agent, alone))
-    return tuple(one for one in scopes if limits_of(one, streams).active)
+    return tuple(scope for scope in scopes if limits_of(scope, streams).active)
 
 
 def _is_among_members(asked: Asked, present: Present) -> bool:
@@ -185,11 +187,11 @@ def with_unlisted(
         if isinstance(shot.audience, LargeAudience):
             largest[shot.session_id] = max(shot.audience.users, largest.get(shot.session_id, 0))
     return {
-        one.session_id
-        for one in asked
-        if one.session_id is not None
-        and (now := _everybody(one, present[one]))
-        and len(now) < largest.get(one.session_id, 0)
+        asker.session_id
+        for asker in asked
+        if asker.session_id is not None
+        and (now := _everybody(asker, present[asker]))
+        and len(now) < largest.get(asker.session_id, 0)
     }
 
 

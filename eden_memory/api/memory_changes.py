@@ -70,7 +70,7 @@ class _Following:
         """From what was seen; from what there is, where nothing is said of that."""
         self._seen = _revisions(view) if seen is None else seen
         self._keys = frozenset(view.scope_keys)
-        self._scopes = {one.scope.key: one.scope for one in view.shown}
+        self._scopes = {shown.scope.key: shown.scope for shown in view.shown}
 
     def moved(self) -> None:
         """Revisions are another namespace's from now on."""
@@ -79,31 +79,31 @@ class _Following:
     def differences(self, view: View) -> list[MemoryChange]:
         """What is not as it was seen; seen with that."""
         found: list[MemoryChange] = []
-        shown = {one.scope.key: one for one in view.shown}
-        for key, one in shown.items():
-            if self._seen.get(_short(key)) != one.snapshot.revision:
-                self._seen[_short(key)] = one.snapshot.revision
-                found.append(_changed(one, _id(self._seen)))
+        shown = {visible.scope.key: visible for visible in view.shown}
+        for key, visible in shown.items():
+            if self._seen.get(_short(key)) != visible.snapshot.revision:
+                self._seen[_short(key)] = visible.snapshot.revision
+                found.append(_changed(visible, _id(self._seen)))
         for key, scope in (self._named(view) | self._scopes).items():
             if key not in shown and self._seen.pop(_short(key), None) is not None:
                 found.append(MemoryChange(_id(self._seen), "gone", scope, 0, None))
-        self._seen = {one: self._seen[one] for one in _revisions(view)}
+        self._seen = {key: self._seen[key] for key in _revisions(view)}
         self._keys = frozenset(view.scope_keys)
-        self._scopes = {key: one.scope for key, one in shown.items()}
+        self._scopes = {key: visible.scope for key, visible in shown.items()}
         return found
 
     def _named(self, view: View) -> dict[str, Scope]:
         """The visible scopes of which nothing is stored: something may have been, when the reader last looked."""
-        stored = {one.scope.key for one in view.shown}
+        stored = {shown.scope.key for shown in view.shown}
         return {key: Scope.of_key(key, self._asked.agent_id) for key in view.scope_keys if key not in stored}
 
 
-def _changed(one: Shown, seen: str) -> MemoryChange:
-    snapshot = one.snapshot
+def _changed(shown: Shown, seen: str) -> MemoryChange:
+    snapshot = shown.snapshot
     return MemoryChange(
         id=seen,
         what="changed",
-        scope=one.scope,
+        scope=shown.scope,
         revision=snapshot.revision,
         changed_at=snapshot.changed_at,
         facts=snapshot.active_facts,
@@ -131,7 +131,7 @@ def seen_by(after: Any) -> Revisions:
     except (ValueError, TypeError, RecursionError):
         found = None
     if not isinstance(found, dict) or any(
-        type(one) is not int for one in cast("dict[str, Any]", found).values()
+        type(revision) is not int for revision in cast("dict[str, Any]", found).values()
     ):
         raise Invalid("this is no id of a change", "Give the id of the last change that was seen.")
     return cast("Revisions", found)

@@ -106,7 +106,7 @@ def _refused() -> Refused:
 
 def _ids(values: list[Any]) -> frozenset[str] | None:
     found = [_id(value) for value in values]
-    return None if None in found else frozenset(one for one in found if one is not None) or None
+    return None if None in found else frozenset(user_id for user_id in found if user_id is not None) or None
 
 
 def _id(value: Any) -> str | None:

@@ -140,9 +140,9 @@ class SearchCalls(AgentCalls):
             log.warning("nothing recalled", reason=describe(error))
             return xml
         lines = [
-            FactLine(one.scope, one.content, one.valid_from)
-            for one in report.facts
-            if f"] {one_line(one.content)} (" not in xml
+            FactLine(fact.scope, fact.content, fact.valid_from)
+            for fact in report.facts
+            if f"] {one_line(fact.content)} (" not in xml
         ]
         return readers.contexts.render(view, recalled=lines) if lines else xml
 
@@ -150,7 +150,7 @@ class SearchCalls(AgentCalls):
 def _texts(queries: Any) -> tuple[str, ...]:
     given: Any = (queries,) if isinstance(queries, str) else queries
     if not isinstance(given, Sequence) or not all(
-        isinstance(one, str) for one in cast("Sequence[Any]", given)
+        isinstance(query, str) for query in cast("Sequence[Any]", given)
     ):
         raise Invalid("a query is no text", "Give a text, or up to three.")
     return tuple(cast("Sequence[str]", given))
@@ -158,4 +158,4 @@ def _texts(queries: Any) -> tuple[str, ...]:
 
 def _searched(view: View, when: When) -> list[Scope]:
     """Scopes that hold facts; of the past, all: those retired since are no longer counted."""
-    return [one.scope for one in view.shown if one.snapshot.active_facts or not when.is_now]
+    return [shown.scope for shown in view.shown if shown.snapshot.active_facts or not when.is_now]

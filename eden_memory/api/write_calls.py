@@ -166,7 +166,7 @@ class AskCalls(ListCalls):
             return
         if self.changes_shared is False:
             raise _seen_by_others(scope.kind)
-        if user_id is not None and {one.user_id for one in sources} != {user_id}:
+        if user_id is not None and {source.user_id for source in sources} != {user_id}:
             raise Refused(
                 f"this memory of the {scope.kind} does not rest on this user alone",
                 "Name no user to change it as the operator.",
@@ -264,7 +264,7 @@ def _blob(target: Any, asked: Asked, view: View) -> Scope:
     if parsed is None:
         raise _nothing("blob")
     key, version = parsed
-    shown = next((one.snapshot for one in view.shown if one.scope.key == key), None)
+    shown = next((visible.snapshot for visible in view.shown if visible.scope.key == key), None)
     given = 0 if shown is None else max(shown.highest_blob_version, shown.blob_version)
     if version > given:
         raise _nothing("blob")

@@ -65,7 +65,7 @@ def members_of(text: str, array: str) -> list[JsonMember]:
 
 def without(text: str, members: Iterable[JsonMember], gone: frozenset[str]) -> str:
     """The object without the members of these names."""
-    return joined(text[one.start : one.end] for one in members if one.name not in gone)
+    return joined(text[member.start : member.end] for member in members if member.name not in gone)
 
 
 def joined(members: Iterable[str]) -> str:
@@ -88,7 +88,7 @@ def with_items(text: str, member: JsonMember, added: Iterable[tuple[int, str]]) 
 def _member(text: str, name: str, start: int, at: int, array: str) -> JsonMember:
     if name == array and text[at : at + 1] == "[":
         items, end = _items(text, at)
-        return JsonMember(name, [one.value for one in items], start, end, tuple(items))
+        return JsonMember(name, [item.value for item in items], start, end, tuple(items))
     value, _, end = _value(text, at)
     return JsonMember(name, value, start, end)
 
@@ -157,14 +157,14 @@ class ChatRequest:
             raise Invalid(
                 f"the body is no JSON object: {describe(error)}", "Send a chat completion request."
             ) from None
-        self._fields = {one.name: one for one in self._members}
-        self.asked = _asked({name: one.value for name, one in self._fields.items()})
+        self._fields = {member.name: member for member in self._members}
+        self.asked = _asked({name: member.value for name, member in self._fields.items()})
 
     @property
     def messages(self) -> list[Any]:
         """As they came, [] where there is no list of them."""
         member = self._fields.get(MESSAGES)
-        return [one.value for one in member.items] if member is not None else []
+        return [item.value for item in member.items] if member is not None else []
 
     @property
     def choices(self) -> int:
@@ -186,7 +186,7 @@ class ChatRequest:
         messages = self._fields.get(MESSAGES)
         if messages is None or not messages.items:
             added = []
-        if not added and not any(one.name in MEMORY_FIELDS for one in self._members):
+        if not added and not any(member.name in MEMORY_FIELDS for member in self._members):
             return self._body
         if messages is None or not added:
             return without(self._text, self._members, MEMORY_FIELDS).encode()
@@ -195,9 +195,11 @@ class ChatRequest:
     def _kept(self, messages: JsonMember, added: list[tuple[int, str]]) -> list[str]:
         """The members that go on; of several lists of messages the last one counts, as JSON readers have it."""
         return [
-            with_items(self._text, one, added) if one is messages else self._text[one.start : one.end]
-            for one in self._members
-            if one.name not in MEMORY_FIELDS and (one.name != MESSAGES or one is messages)
+            with_items(self._text, member, added)
+            if member is messages
+            else self._text[member.start : member.end]
+            for member in self._members
+            if member.name not in MEMORY_FIELDS and (member.name != MESSAGES or member is messages)
         ]
 
     def _behind_instructions(self) -> int:

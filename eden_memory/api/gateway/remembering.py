@@ -34,7 +34,7 @@ class MemoryText(NamedTuple):
 
 def memory_text(context: str, found: Sequence[FactLine], now: datetime) -> MemoryText:
     """Of a context without recalled facts; `found` that it shows already are not said twice."""
-    lines = [one for one in found if f"] {one_line(one.content)} (" not in context]
+    lines = [line for line in found if f"] {one_line(line.content)} (" not in context]
     stable, facts = parted(context)
     retrieved = context_xml((), now, Showing(), lines)
     if not facts or not retrieved:
@@ -111,11 +111,11 @@ class Remembering:
 
     def _put_together(self, context: str, found: Sequence[FoundFact]) -> Remembered:
         GATEWAY_HITS.inc(len(found))
-        lines = [FactLine(one.scope, one.content, one.valid_from) for one in found]
+        lines = [FactLine(fact.scope, fact.content, fact.valid_from) for fact in found]
         text = memory_text(context, lines, self._clock())
         if self._gateway.placement == "start":
             text = MemoryText(in_one(text), "")
-        return Remembered(text, orjson.dumps([_hit(one) for one in found]))
+        return Remembered(text, orjson.dumps([_hit(fact) for fact in found]))
 
 
 def _came(part: str, task: asyncio.Future[T]) -> T | None:

@@ -101,7 +101,7 @@ def _content(data: bytes, part: str) -> str:
     """The content of the first choice."""
     try:
         choices = cast("list[dict[str, Any]]", orjson.loads(data)["choices"])
-        first = next(one for one in choices if one.get("index", 0) == 0)
+        first = next(choice for choice in choices if choice.get("index", 0) == 0)
         content: Any = first[part].get("content")
     except (ValueError, KeyError, TypeError, AttributeError, StopIteration):
         return ""

@@ -61,13 +61,13 @@ class TurnStore:
         if not turns:
             return 0
         said = [
-            TurnToWrite(one, who.session, who.user, who.agent, at + timedelta(milliseconds=n))
-            for n, one in enumerate(turns)
+            TurnToWrite(turn, who.session, who.user, who.agent, at + timedelta(milliseconds=n))
+            for n, turn in enumerate(turns)
         ]
         shape = await self._current()
         if isinstance(shape, UnknownShape):
             return await self._ask(said)
-        rows = [shape.row(one, self._fields, self._extra) for one in said]
+        rows = [shape.row(written, self._fields, self._extra) for written in said]
         return await _insert(self._messages, rows)
 
     async def put_lost(self, who: ChatAccess, lost: Lost, before: datetime) -> int:
@@ -107,9 +107,9 @@ class TurnStore:
 
     async def _ask(self, said: Sequence[TurnToWrite]) -> int:
         """As texts to remember: each is the message of its name, however often it is asked for."""
-        names = [one.turn.name for one in said]
-        known = await self._recorded.distinct("_id", {"_id": {"$in": [encode_id(one) for one in names]}})
-        rows = [_asked(one) for one in said if encode_id(one.turn.name) not in known]
+        names = [written.turn.name for written in said]
+        known = await self._recorded.distinct("_id", {"_id": {"$in": [encode_id(name) for name in names]}})
+        rows = [_asked(written) for written in said if encode_id(written.turn.name) not in known]
         return await _insert(self._inbox, rows) if rows else 0
 
     async def _known(self, typed: Any, name: Any) -> bool:
@@ -176,22 +176,22 @@ async def _insert(collection: AsyncCollection[Row], rows: list[Row]) -> int:
             raise
         return 0
     except BulkWriteError as error:
-        if not all(_is_known(one) for one in error.details["writeErrors"]):
+        if not all(_is_known(detail) for detail in error.details["writeErrors"]):
             raise
         return int(error.details["nInserted"])
 
 
-def _asked(one: TurnToWrite) -> Row:
-    turn = one.turn
-    author = one.user if turn.role == "user" else None
+def _asked(written: TurnToWrite) -> Row:
+    turn = written.turn
+    author = written.user if turn.role == "user" else None
     return {
         "_id": turn.name,
         "kind": "added_text",
-        "session_id": one.session,
+        "session_id": written.session,
         "user_id": author,
         "role": turn.role,
         "text": turn.text,
-        "created_at": one.at,
+        "created_at": written.at,
         "asked_by": "gateway",
     }
 

@@ -54,14 +54,14 @@ class Turns:
 
     def __init__(self, session_id: str, messages: Sequence[Any], *, instructions: bool = False) -> None:
         self.session = session_prefix(session_id)
-        said = [_said(one) for one in messages if role_of(one) not in {None, *INSTRUCTIONS}]
+        said = [_said(message) for message in messages if role_of(message) not in {None, *INSTRUCTIONS}]
         while said and said[-1].role == "assistant":  # the beginning of the answer that is asked for
             said.pop()
         self._seen: Counter[tuple[str, str]] = Counter()
         self._last = START
-        named = [self._named(one) for one in said]
-        first_new = 1 + max((n for n, one in enumerate(said) if one.role == "assistant"), default=-1)
-        self.new = [one for one in named[first_new:] if one.text]
+        named = [self._named(turn) for turn in said]
+        first_new = 1 + max((n for n, turn in enumerate(said) if turn.role == "assistant"), default=-1)
+        self.new = [turn for turn in named[first_new:] if turn.text]
         if instructions:
             self.new = [*self._instructions(messages), *self.new]
         self.lost = _lost(named[:first_new])
@@ -82,9 +82,9 @@ class Turns:
         return ChatTurn(slot + _digest(said.mark, str(nth)), slot, said.role, said.text)
 
     def _instructions(self, messages: Iterable[Any]) -> list[ChatTurn]:
-        texts = [_text(one) for one in messages if role_of(one) in INSTRUCTIONS]
+        texts = [_text(message) for message in messages if role_of(message) in INSTRUCTIONS]
         slot = f"{self.session}{_digest('instructions')}-"
-        return [ChatTurn(slot + _digest(one), slot, "system", _storable(one)) for one in texts if one]
+        return [ChatTurn(slot + _digest(text), slot, "system", _storable(text)) for text in texts if text]
 
 
 def session_prefix(session_id: str) -> str:
@@ -94,7 +94,7 @@ def session_prefix(session_id: str) -> str:
 
 def last_user_text(messages: Sequence[Any]) -> str:
     """What the user said last, "" for nothing that is text."""
-    return next((_text(one) for one in reversed(messages) if role_of(one) == "user"), "")
+    return next((_text(message) for message in reversed(messages) if role_of(message) == "user"), "")
 
 
 def _lost(history: Sequence[ChatTurn]) -> Lost | None:
@@ -125,7 +125,7 @@ def _beside(role: Role, message: dict[str, Any]) -> list[str]:
     if role != "user" or not isinstance(content, list):
         return []
     parts = cast("list[Any]", content)
-    return [json.dumps(one, sort_keys=True) for one in parts if not _is_text(one)]
+    return [json.dumps(part, sort_keys=True) for part in parts if not _is_text(part)]
 
 
 def _is_text(part: Any) -> bool:

@@ -62,9 +62,12 @@ def _ours(name: bytes) -> bool:
 def _of_connection(headers: Headers) -> frozenset[bytes]:
     """Names that `Connection` lists; what authenticates the caller is not its to take away."""
     listed = [
-        one.strip().lower() for name, value in headers if name == b"connection" for one in value.split(b",")
+        header.strip().lower()
+        for name, value in headers
+        if name == b"connection"
+        for header in value.split(b",")
     ]
-    return frozenset(one for one in listed if one != b"authorization")
+    return frozenset(header for header in listed if header != b"authorization")
 
 
 class Away(EdenError):  # noqa: N818 - a state of the provider

@@ -88,7 +88,7 @@ def document_of(app: FastAPI) -> Schema:
     document["security"] = [{"bearer": []}, {"header": []}, {}]
     for path, operation in _operations(document):
         if path.startswith(("/v1/agents", "/v1/users")):
-            operation["responses"] |= {str(one): _ref(one) for one in ERRORS}
+            operation["responses"] |= {str(status): _ref(status) for status in ERRORS}
     _context(document["paths"][CONTEXT]["get"]["responses"])
     _content(document, "/v1/agents/{agent}/events", "text/event-stream", {"type": "string"})
     _content(document, "/v1/users/{user}/export", "application/json", EXPORT)

@@ -123,9 +123,11 @@ async def _not_valid(request: Request, error: Exception) -> JSONResponse:
     del request
     assert isinstance(error, RequestValidationError)
     found = error.errors()
-    if any(one["type"] == "json_invalid" for one in found):
+    if any(fault["type"] == "json_invalid" for fault in found):
         return problem(400, "not-json", "the body is not valid JSON")
-    faults = [Fault(where=".".join(map(str, one["loc"])), what=one["msg"]) for one in found[:MOST_FAULTS]]
+    faults = [
+        Fault(where=".".join(map(str, fault["loc"])), what=fault["msg"]) for fault in found[:MOST_FAULTS]
+    ]
     return problem(422, "invalid", "the request is not valid", errors=faults)
 
 

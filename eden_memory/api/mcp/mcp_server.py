@@ -160,7 +160,7 @@ class McpApp:
         if origin is not None and origin not in self._origins and not is_own_origin(origin, host or ""):
             raise Turned("this Origin is not let in", "EDEN_SERVE_CORS_ORIGINS names those that are.")
         return Connection.of(
-            caller, {name: headers[one] for name, one in HEADERS.items() if headers.get(one)}
+            caller, {name: headers[header] for name, header in HEADERS.items() if headers.get(header)}
         )
 
     async def _who(self, request: ServerRequestContext[Any, Any]) -> Connection:

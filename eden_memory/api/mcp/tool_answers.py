@@ -73,43 +73,43 @@ class ListedMemory(BaseModel):
     )
 
     @classmethod
-    def of_fact(cls, one: FactView) -> "ListedMemory":
+    def of_fact(cls, fact: FactView) -> "ListedMemory":
         """A fact."""
         return cls(
             kind="fact",
-            id=one.fact_id,
-            text=one.content,
-            scope=one.scope.kind,
-            formed_at=one.formed_at,
-            said_at=one.valid_from,
-            version=one.version,
-            active=one.active,
+            id=fact.fact_id,
+            text=fact.content,
+            scope=fact.scope.kind,
+            formed_at=fact.formed_at,
+            said_at=fact.valid_from,
+            version=fact.version,
+            active=fact.active,
         )
 
     @classmethod
-    def of_reflection(cls, one: ReflectionView) -> "ListedMemory":
+    def of_reflection(cls, reflection: ReflectionView) -> "ListedMemory":
         """A reflection."""
         return cls(
             kind="reflection",
-            id=one.reflection_id,
-            text=one.content,
-            scope=one.scope.kind,
-            formed_at=one.formed_at,
-            said_at=one.said_at,
-            active=not one.absorbed,
+            id=reflection.reflection_id,
+            text=reflection.content,
+            scope=reflection.scope.kind,
+            formed_at=reflection.formed_at,
+            said_at=reflection.said_at,
+            active=not reflection.absorbed,
         )
 
     @classmethod
-    def of_blob(cls, one: BlobView) -> "ListedMemory":
+    def of_blob(cls, blob: BlobView) -> "ListedMemory":
         """A consolidated text."""
         return cls(
             kind="blob",
-            id=f"{one.scope.key}@{one.version}",
-            text=one.content,
-            scope=one.scope.kind,
-            formed_at=one.consolidated_at,
-            said_at=one.said_at,
-            version=one.version,
+            id=f"{blob.scope.key}@{blob.version}",
+            text=blob.content,
+            scope=blob.scope.kind,
+            formed_at=blob.consolidated_at,
+            said_at=blob.said_at,
+            version=blob.version,
         )
 
 

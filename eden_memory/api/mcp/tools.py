@@ -107,16 +107,16 @@ class MemoryTools:
         )
         facts = [
             FoundMemory(
-                id=one.fact_id,
-                text=one.content,
-                scope=one.scope.kind,
-                score=one.score,
-                formed_at=one.formed_at,
-                said_at=one.valid_from,
-                version=one.version,
-                retired_at=one.retired_at,
+                id=fact.fact_id,
+                text=fact.content,
+                scope=fact.scope.kind,
+                score=fact.score,
+                formed_at=fact.formed_at,
+                said_at=fact.valid_from,
+                version=fact.version,
+                retired_at=fact.retired_at,
             )
-            for one in report.facts
+            for fact in report.facts
         ]
         return FoundMemories(facts=facts, text_only=report.text_only)
 
@@ -220,15 +220,15 @@ async def _listed(memory: Opened, kind: str, inactive: bool, limit: int, cursor:
         facts = await service.list_facts(
             **about, active=None if inactive else True, limit=limit, cursor=cursor
         )
-        return ListAnswer(memories=[ListedMemory.of_fact(one) for one in facts.items], cursor=facts.cursor)
+        return ListAnswer(memories=[ListedMemory.of_fact(item) for item in facts.items], cursor=facts.cursor)
     if kind == "reflections":
         absorbed = None if inactive else False
         page = await service.list_reflections(**about, absorbed=absorbed, limit=limit, cursor=cursor)
         return ListAnswer(
-            memories=[ListedMemory.of_reflection(one) for one in page.items], cursor=page.cursor
+            memories=[ListedMemory.of_reflection(item) for item in page.items], cursor=page.cursor
         )
     blobs = await service.list_blobs(**about)
-    return ListAnswer(memories=[ListedMemory.of_blob(one) for one in blobs])
+    return ListAnswer(memories=[ListedMemory.of_blob(blob) for blob in blobs])
 
 
 def _demand_owner(memory: Opened) -> None:
@@ -260,7 +260,10 @@ def told(tool: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
 def wrong_arguments(error: ValidationError) -> str:
     """One sentence about arguments that a tool does not take; what was given is not repeated."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
-    wrong = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in found[:MOST_WRONG]]
+    wrong = [
+        f"{'.'.join(map(str, error_details['loc']))}: {error_details['msg']}"
+        for error_details in found[:MOST_WRONG]
+    ]
     return f"The arguments do not fit the tool's schema: {'; '.join(wrong)}."
 
 

@@ -106,7 +106,7 @@ async def list_blobs(
     """From broad to narrow."""
     inside = await doors_of(request).enter(request, "read", agent, where)
     blobs = await inside.service.list_blobs(**inside.where, scopes=where.scope)
-    return [BlobAnswer.model_validate(one) for one in blobs]
+    return [BlobAnswer.model_validate(blob) for blob in blobs]
 
 
 @router.get("/stats", tags=["numbers"], summary="The visible scopes in numbers")
@@ -116,7 +116,7 @@ async def get_stats(
     """By label: `agent`, `user`, `shard:<name>`, …"""
     inside = await doors_of(request).enter(request, "read", agent, where)
     stats = await inside.service.get_memory_stats(**inside.where)
-    return {label: StatsAnswer.model_validate(one) for label, one in stats.items()}
+    return {label: StatsAnswer.model_validate(numbers) for label, numbers in stats.items()}
 
 
 @router.get("/consolidation", tags=["numbers"], summary="Buffers and thresholds of the visible scopes")
@@ -126,14 +126,14 @@ async def get_consolidation(
     """By label."""
     inside = await doors_of(request).enter(request, "read", agent, where)
     status = await inside.service.get_consolidation_status(**inside.where)
-    return {label: ConsolidationAnswer.model_validate(one) for label, one in status.items()}
+    return {label: ConsolidationAnswer.model_validate(scope) for label, scope in status.items()}
 
 
 def tag_is_known(tag: str, asked: str | None) -> bool:
     """Whether If-None-Match names it (RFC 9110, 13.1.2: compared weakly)."""
     if asked is None:
         return False
-    named = [one.strip().removeprefix("W/") for one in asked.split(",")]
+    named = [name.strip().removeprefix("W/") for name in asked.split(",")]
     return tag in named or named == ["*"]
 
 

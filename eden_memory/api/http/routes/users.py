@@ -43,8 +43,8 @@ async def _json(user: str, first: Item | None, rest: AsyncIterator[Item]) -> Asy
     yield b'{"user": ' + json.dumps(user).encode() + b', "items": ['
     if first is not None:
         yield _item(first)
-        async for one in rest:
-            yield b",\n" + _item(one)
+        async for item in rest:
+            yield b",\n" + _item(item)
     yield b"]}\n"
 
 

@@ -37,7 +37,7 @@ async def add(
     inside = await doors_of(request).enter(request, "write", agent, where)
     given: Any = body.text
     if body.messages is not None:
-        given = [one.model_dump(exclude_none=True) for one in body.messages]
+        given = [message.model_dump(exclude_none=True) for message in body.messages]
     added = await inside.service.add(given, **inside.where, scope=body.scope, at=body.at)
     return AddedAnswer.model_validate(added)
 
