@@ -1,4 +1,4 @@
-"""Who is let in at a door of a server: whoever shows a key, and without one only this machine itself."""
+"""Admission of requests to a server: with a valid key, or without a key from this machine only."""
 
 import time
 from collections import OrderedDict
@@ -73,7 +73,7 @@ class TooMany(Turned):
 
 
 class RequestAdmission:
-    """The same for every door of a process, so that a caller's limit is one for all of them."""
+    """One for all doors of a process, so that a caller has one limit for all of them."""
 
     def __init__(self, keys: ApiKeys, settings: ServeSettings, rates: Rates | None = None) -> None:
         self._keys, self._settings = keys, settings
@@ -81,7 +81,7 @@ class RequestAdmission:
         self._names = LOOPBACK | {host.lower() for host in settings.hosts}
 
     async def admit(self, secret: str | None, host: str | None, origin: str | None) -> Caller:
-        """Who asks, by the key shown (None: none) and the headers Host and Origin; counted. Turned if not let in."""
+        """Return the caller, by its key (None: none), Host and Origin; counts the request. Raises Turned."""
         caller = await self._caller(secret, host, origin)
         if wait := self._rates.wait_of(caller):
             raise TooMany(wait)

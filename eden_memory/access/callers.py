@@ -18,7 +18,7 @@ class Refused(EdenError):  # noqa: N818 - a decision, no fault
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks; ids typed (schemas.ids), None: all of them. `admin` includes reading and writing."""
+    """A caller; ids typed (schemas.ids), None: all of them. `admin` includes reading and writing."""
 
     name: str
     agents: frozenset[str] | None
@@ -58,6 +58,11 @@ class Caller:
             raise Refused("this key is bound to users, and none is named", "Name one of them as the user.")
         if user_id not in self.users:
             raise Refused("this key is not for this user", "Name a user that it is bound to.")
+
+
+def only_id(ids: frozenset[str] | None) -> str | None:
+    """Return the id that a caller is bound to, if it is exactly one."""
+    return next(iter(ids)) if ids is not None and len(ids) == 1 else None
 
 
 LOCAL = Caller("local", agents=None, users=None, rights=frozenset(RIGHTS))

@@ -1,4 +1,4 @@
-"""Who is in a session now, and what is switched off: as the application's documents say, else the authors seen."""
+"""The users of a session now, and what is switched off: from the application's documents, or the authors seen."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ class MongoPresence:
         self._written = MessageAuthors(source, memory, settings)
 
     async def look_up(self, asked: Sequence[Asked]) -> dict[Asked, Present]:
-        """For each who is asked about; all collections are read side by side."""
+        """Return who is present, for each asker; reads all collections concurrently."""
         mapped = self._settings
         seen, agents, users = await asyncio.gather(
             self._sessions(asked),
@@ -49,7 +49,7 @@ class MongoPresence:
         return _id(getter(self._settings.sessions.group_id)(session))
 
     async def users(self, asked: Sequence[Asked]) -> dict[Asked, frozenset[str] | None]:
-        """Who is in each session at this moment; None: it cannot be known."""
+        """Return the users of each session at this moment; None: they cannot be known."""
         seen = await self._sessions(asked)
         return {asker: self._now(asker, seen)[0] for asker in asked}
 
@@ -83,7 +83,7 @@ class MongoPresence:
         return {encode_id(row["_id"]): row for row in await rows.to_list()}
 
     async def _authors(self, sessions: Iterable[str]) -> Authors:
-        """Whose messages there are, and whose formation-trigger has seen since deleted or changed, by session."""
+        """Return the authors by session, including those of messages that were deleted or changed since."""
         wanted = list(dict.fromkeys(sessions))
         if not wanted:
             return {}
@@ -132,7 +132,7 @@ class MongoPresence:
 
 
 class _Seen(NamedTuple):
-    """What is stored of some sessions."""
+    """Stored data of some sessions."""
 
     rows: Rows
     listed: Mapping[str, frozenset[str] | None]

@@ -1,4 +1,4 @@
-"""Which memory that all users of an agent see rests on what users said: hidden where sharing is private. Pure."""
+"""Rules for sharing: where it is private, shared memory that rests on what users said is hidden. Pure."""
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -17,12 +17,12 @@ ALONE: tuple[int | None, ...] = (None, 1)
 
 
 def in_force(stored: Sharing | None, chosen: Sharing | None) -> Sharing:
-    """What readers go by: the store's mode, but private as soon as this process is set to it."""
+    """Return the mode that readers apply: private if the store or this process is set to it."""
     return "private" if "private" in (stored, chosen) else "team"
 
 
 def sharing_of(scope: Scope, streams: Mapping[str, Stream], store: Sharing) -> Sharing:
-    """How a scope is shared: as its shard's stream says, else its agent's, else the store."""
+    """Return how a scope is shared: by its shard's stream, else its agent's, else the store's setting."""
     for label in (label_of(scope), "agent") if scope.kind == "shard" else ("agent",):
         stream = streams.get(label)
         if stream is not None and stream.sharing is not None:

@@ -1,4 +1,4 @@
-"""Which memory one user of a session may be shown: from session to agent, and no user's to another. Pure."""
+"""Rules for the memory that a user of a session may see; one user's memory is never shown to another. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ NOBODY_KNOWN: Mapping[str, Audiences] = {}
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """What the application says of a session at this moment; ids typed (schemas.ids)."""
+    """A session's users and switches, as the application has them now; ids typed (schemas.ids)."""
 
     users: frozenset[str] | None
     """Its users; None: they cannot be known (yet), and nobody's own memory is shown in it."""
@@ -34,7 +34,7 @@ class Present:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Whose context is asked for; `user_id` None: nobody's in particular."""
+    """The agent, session and user that memory is read for; `user_id` None: no particular user."""
 
     agent_id: str
     session_id: str | None
@@ -55,7 +55,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What one user of a session may be shown, as it is stored at this moment."""
+    """The memory that a user of a session may see, as it is stored at this moment."""
 
     shown: tuple[Shown, ...]
     """The visible scopes of which something is stored."""

@@ -1,4 +1,4 @@
-"""What applications ask for through `memory_inbox`: checked whole before it is written, in one order."""
+"""Requests of applications, written to `memory_inbox` in order after they are checked."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ ROLES: tuple[str, ...] = get_args(Role)
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """Of one agent; `asked_by` stands in every request."""
+    """Writes the requests for one agent; every request carries `asked_by`."""
 
     memory: SharedMemory
     agent_id: str

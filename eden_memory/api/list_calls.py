@@ -37,7 +37,7 @@ class AgentCalls:
         return Asked(self._agent_id, typed_or_none(session, "session"), typed_or_none(user, "user"))
 
     async def _seen(self, session: Any, user: Any) -> tuple[Asked, View, Readers]:
-        """Who asks, what they may see now, and what reads it: one namespace from the call's begin to its end."""
+        """Return the asker, what it may see now, and the readers: one namespace for the whole call."""
         asked, readers = self._asked(session, user), await self.memory.current()
         return asked, await readers.contexts.view(asked), readers
 

@@ -1,4 +1,4 @@
-"""Memory's changes as they are committed: what one asker may see, scope by scope, each as it now is."""
+"""Changes of the memory that an asker may see, as they are committed: each scope in its newest state."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ async def changes(memory: SharedMemory, asked: Asked, after: str | None) -> Asyn
 
 
 class _Following:
-    """What one reader has seen: a digest of each visible scope's key, and its revision."""
+    """The revisions that one reader has seen, by a digest of each visible scope's key."""
 
     def __init__(self, asked: Asked) -> None:
         self._asked = asked
@@ -77,7 +77,7 @@ class _Following:
         self._seen = dict.fromkeys(self._seen, OF_ANOTHER)
 
     def differences(self, view: View) -> list[MemoryChange]:
-        """What is not as it was seen; seen with that."""
+        """Return the changes since the last look, and note them as seen."""
         found: list[MemoryChange] = []
         shown = {visible.scope.key: visible for visible in view.shown}
         for key, visible in shown.items():
@@ -125,7 +125,7 @@ def _id(seen: Mapping[str, int]) -> str:
 
 
 def seen_by(after: Any) -> Revisions:
-    """What an id says was seen; Invalid for what is none."""
+    """Return the revisions that a change's id stands for; Invalid if it is not such an id."""
     try:
         found: Any = json.loads(urlsafe_b64decode(after[:LONGEST] + "=" * (-len(after) % 4)))
     except (ValueError, TypeError, RecursionError):

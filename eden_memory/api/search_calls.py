@@ -96,7 +96,7 @@ class SearchCalls(AgentCalls):
         related: float = 0.0,
         asked_at: datetime | None = None,
     ) -> SearchReport:
-        """As :meth:`search_facts`, with the time, the candidates and the scores of every stage.
+        """Search as :meth:`search_facts` does, and report time, candidates and scores of every stage.
 
         `text_only` of the report says why facts were found by words alone, where they were.
         """

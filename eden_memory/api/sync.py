@@ -188,7 +188,7 @@ class SyncMemoryService:
 
     @property
     def thread(self) -> LoopThread:
-        """Where its calls are made."""
+        """The thread that makes the calls."""
         return self.memory.thread
 
     @property

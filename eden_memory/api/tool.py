@@ -27,7 +27,7 @@ Query = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, ma
 
 
 class SearchFacts(BaseModel):
-    """What a model gives when it calls the tool."""
+    """Arguments of the tool, as a model gives them."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -125,7 +125,7 @@ def _each(value: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any
 
 
 def _said(error: ValidationError) -> str:
-    """Where and what, without what was given."""
+    """Return what is wrong and where, without repeating the input."""
     return "; ".join(
         f"{'.'.join(str(part) for part in error_details['loc']) or 'arguments'}: {error_details['msg']}"
         for error_details in error.errors()[:3]

@@ -208,7 +208,7 @@ class ForgetPermission:
         return None
 
     async def _message(self, message: str, asked: Asked) -> None:
-        """Who asks as a user wrote it, or was alone in its session."""
+        """Raise NotFound unless the asking user wrote the message, or is alone in its session."""
         session, author = await self._place(message)
         if asked.session_id not in (None, session):
             raise _nothing("message")
@@ -234,7 +234,7 @@ class ForgetPermission:
         return typed(session, "session"), None if user is None else typed(user, "user")
 
     async def _session(self, session: str, asked: Asked) -> None:
-        """Who asks as a user is alone in it."""
+        """Raise NotFound unless the asking user is alone in the session."""
         known = await self._reach.known(session)
         mine = asked.session_id in (None, session) and _agents(asked, known)
         if asked.user_id is not None:
@@ -259,7 +259,7 @@ def _user(user: str, asked: Asked) -> None:
 
 
 def _blob(target: Any, asked: Asked, view: View) -> Scope:
-    """A version that was given: the next one is not to be taken before its time."""
+    """Return the scope of a blob version that exists; a future version cannot be forgotten in advance."""
     parsed = BlobVersion.parse(target) if isinstance(target, str) else None
     if parsed is None:
         raise _nothing("blob")

@@ -1,4 +1,4 @@
-"""Whose memory a chat uses and where it is kept: what the request names, as far as the key allows."""
+"""The agent, session and user of a chat: named by the request, within what the key allows."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,7 +7,7 @@ from uuid import UUID
 from bson import ObjectId
 from bson.errors import InvalidId
 
-from eden_memory.access.callers import LOCAL, Caller
+from eden_memory.access.callers import LOCAL, Caller, only_id
 from eden_memory.api.gateway.chat_request import MemoryOptions
 from eden_memory.api.reach import SessionReach
 from eden_memory.errors import NotAnId
@@ -35,7 +35,7 @@ class ChatAccessRules:
         self._settings, self._reach = settings, reach
 
     async def of(self, caller: Caller, asked: MemoryOptions) -> ChatAccess | None:
-        """None for a chat that names neither session nor user: it has no memory. Refused, NotAnId."""
+        """Return the chat's access; None if it names neither session nor user. Raises Refused, NotAnId."""
         session = _id(asked.memory_id, self._settings.session_ids, "session")
         user = self._user(caller, asked)
         if session is None and user is None:
@@ -46,7 +46,7 @@ class ChatAccessRules:
         return ChatAccess(agent, session, user, shows=caller.may("read"), keeps=keeps)
 
     def _agent(self, caller: Caller) -> Any:
-        only = _only(caller.agents)
+        only = only_id(caller.agents)
         return self._settings.agent_id if only is None else raw(only, "agent")
 
     def _user(self, caller: Caller, asked: MemoryOptions) -> Any:
@@ -55,7 +55,7 @@ class ChatAccessRules:
             return named
         if caller is LOCAL:
             return _id(self._settings.single_user, self._settings.user_ids, "user")
-        only = _only(caller.users)
+        only = only_id(caller.users)
         return None if only is None or asked.memory_id is None else raw(only, "user")
 
     async def _demand(self, caller: Caller, agent: Any, session: Any, user: Any) -> None:
@@ -65,12 +65,8 @@ class ChatAccessRules:
         await self._reach.demand(caller, right, typed(agent, "agent"), session_id, user_id, new=True)
 
 
-def _only(ids: frozenset[str] | None) -> str | None:
-    return next(iter(ids)) if ids is not None and len(ids) == 1 else None
-
-
 def _id(value: "str | int | None", form: IdForm, name: str) -> Any:
-    """As the application has it; NotAnId for what cannot be one."""
+    """Return the id as the application has it; NotAnId if it cannot be one."""
     if value is None:
         return None
     try:

@@ -136,7 +136,7 @@ def _ended(text: str, at: int, members: list[JsonMember]) -> list[JsonMember]:
 
 @dataclass(frozen=True, slots=True)
 class MemoryOptions:
-    """What a request says of memory; None: nothing."""
+    """The memory fields of a request; None: not given."""
 
     memory_id: str | int | None = None
     user: str | int | None = None
@@ -162,13 +162,13 @@ class ChatRequest:
 
     @property
     def messages(self) -> list[Any]:
-        """As they came, [] where there is no list of them."""
+        """The messages as received; [] if there is no list of them."""
         member = self._fields.get(MESSAGES)
         return [item.value for item in member.items] if member is not None else []
 
     @property
     def choices(self) -> int:
-        """How many answers are asked for."""
+        """The number of answers that the request asks for."""
         wanted = self._fields.get("n")
         return wanted.value if wanted is not None and isinstance(wanted.value, int) else 1
 

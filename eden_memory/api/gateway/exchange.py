@@ -27,7 +27,7 @@ NO_USER = "no user named: no user's own memory is shown or formed; send `user`"
 
 
 class TurnWriter:
-    """Of one gateway; `close` waits for what is under way."""
+    """Writes the turns of one gateway's chats in the background; `close` waits for running writes."""
 
     def __init__(self, store: TurnStore, clock: Callable[[], datetime]) -> None:
         self._store, self._clock = store, clock
@@ -131,7 +131,7 @@ class Exchange:
 
     @property
     def notice(self) -> str | None:
-        """What the caller should know of the part that memory has in the chat."""
+        """A notice for the caller about memory in this chat, if there is any."""
         return NO_USER if self._who is not None and self._who.user is None else None
 
     def ended(self, said: str) -> None:

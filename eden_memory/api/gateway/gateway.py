@@ -129,7 +129,7 @@ def _call(upstream: Upstream, method: str, path: str, request: Request) -> Call:
 
 
 async def _body(request: Request, most: float) -> bytes | None:
-    """None if it is larger."""
+    """Return the body; None if it is larger."""
     parts: list[bytes] = []
     size = 0
     async for part in request.stream():

@@ -1,4 +1,4 @@
-"""What a chat is given of memory: its context and what a search finds, side by side, within a time."""
+"""Memory for a chat: its context and search results, read concurrently within a time limit."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ class MemoryText(NamedTuple):
 
 
 def memory_text(context: str, found: Sequence[FactLine], now: datetime) -> MemoryText:
-    """Of a context without recalled facts; `found` that it shows already are not said twice."""
+    """Return the texts for a context and found facts; facts that the context shows already are not repeated."""
     lines = [line for line in found if f"] {one_line(line.content)} (" not in context]
     stable, facts = parted(context)
     retrieved = context_xml((), now, Showing(), lines)

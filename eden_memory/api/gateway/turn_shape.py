@@ -1,4 +1,4 @@
-"""How the application writes its messages, so that turns are written alike: learned from some of them. Pure.
+"""Learns from some messages how the application writes them, so that turns are written alike. Pure.
 
 Where that cannot be learned, or the field mapping would not read a turn back as it was said, turns are not written
 among the application's messages: they go to memory through `memory_inbox`.
@@ -33,7 +33,7 @@ SLOT_BYTES = {12: 8, 16: 10}
 
 
 class TurnToWrite(NamedTuple):
-    """What a turn is written from; ids as the application has them."""
+    """A turn to write, with its session and author; ids as the application has them."""
 
     turn: ChatTurn
     session: Any
@@ -78,7 +78,7 @@ class TurnShape:
         return self._named(f"{slot}-", name)
 
     def range_of(self, slot: str) -> Row:
-        """All ids that may stand in a turn's place, as a query."""
+        """Return the query for all ids that may stand in a turn's place."""
         if self.ids not in IDS:
             return {"$gte": slot, "$lt": slot + "\x7f"}
         size, made = IDS[self.ids]
@@ -224,7 +224,7 @@ def _like(text: str) -> Callable[[datetime], str]:
 
 
 def _roles(documents: Sequence[Document], fields: MessagesSettings) -> dict[str, str]:
-    """Of several names for a role the one that is used most."""
+    """Return our role → their name for it; of several names the most frequent."""
     read = getter(fields.role)
     found: dict[str, str] = {}
     for theirs, _ in Counter(read(document) for document in documents).most_common():
@@ -254,7 +254,7 @@ def _contents(
 
 
 def _form(content: Any) -> Callable[[str], Any] | UnknownShape | None:
-    """How a text is written as this content is; None: there is no text to go by."""
+    """Return how to write a text in the form of this content; None: it has no text to learn from."""
     if isinstance(content, str):
         return str
     if content is None or content == []:

@@ -106,7 +106,7 @@ class TurnStore:
         return self._shape
 
     async def _ask(self, said: Sequence[TurnToWrite]) -> int:
-        """As texts to remember: each is the message of its name, however often it is asked for."""
+        """Write the turns to the inbox as texts to remember; each is one message, however often it is written."""
         names = [written.turn.name for written in said]
         known = await self._recorded.distinct("_id", {"_id": {"$in": [encode_id(name) for name in names]}})
         rows = [_asked(written) for written in said if encode_id(written.turn.name) not in known]
@@ -165,7 +165,7 @@ def _reads_back(
 
 
 async def _insert(collection: AsyncCollection[Row], rows: list[Row]) -> int:
-    """How many were not there."""
+    """Insert the rows and return how many were new."""
     try:
         if len(rows) == 1:
             await collection.insert_one(rows[0])

@@ -1,4 +1,4 @@
-"""Which turns of a request are new, and by what names they are stored: the same ones however often they come. Pure.
+"""Finds the new turns of a request and names them; a repeated turn gets the same name. Pure.
 
 A client sends the whole history with every turn. Stored are the turns behind the last answer; of the history nothing,
 but for the last answer, should it be missing behind a turn that is known (a process ended before it was stored).
@@ -88,12 +88,12 @@ class Turns:
 
 
 def session_prefix(session_id: str) -> str:
-    """What the names of all turns of a session begin with."""
+    """Return the prefix of the names of all turns of a session."""
     return f"{PREFIX}{_digest(session_id)}-"
 
 
 def last_user_text(messages: Sequence[Any]) -> str:
-    """What the user said last, "" for nothing that is text."""
+    """Return the user's last text; "" if it has no text."""
     return next((_text(message) for message in reversed(messages) if role_of(message) == "user"), "")
 
 
@@ -118,7 +118,7 @@ def _text(message: dict[str, Any]) -> str:
 
 
 def _beside(role: Role, message: dict[str, Any]) -> list[str]:
-    """What tells turns of the same words apart: pictures, the call that a result belongs to."""
+    """Return what distinguishes turns with the same text: pictures, the call that a result belongs to."""
     if role == "tool":
         return [str(message.get("tool_call_id"))]
     content = message.get("content")
@@ -135,7 +135,7 @@ def _is_text(part: Any) -> bool:
 
 
 def _storable(text: str) -> str:
-    """As MongoDB takes it: no lone surrogates, not beyond all measure."""
+    """Return the text as MongoDB accepts it: without lone surrogates, cut at MOST_CHARACTERS."""
     return cut(text.encode(errors="replace").decode(), MOST_CHARACTERS)
 
 

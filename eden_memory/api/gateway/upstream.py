@@ -41,7 +41,7 @@ PATHS_KEPT = 100
 
 
 def to_provider(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """Of a caller's headers (names in lower case) those that go on."""
+    """Return the caller's headers (names in lower case) that are sent to the provider."""
     given = list(headers)
     left = NOT_SENT | _of_connection(given)
     kept = [(name, value) for name, value in given if name not in left and not _ours(name)]
@@ -49,7 +49,7 @@ def to_provider(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
 
 
 def to_caller(headers: Iterable[tuple[bytes, bytes]], *, changed: bool) -> Headers:
-    """Of a provider's headers those that come back; `changed`: the body will have another length."""
+    """Return the provider's headers that are sent to the caller; `changed`: the body's length will differ."""
     given = [(name.lower(), value) for name, value in headers]
     left = HOP_BY_HOP | _of_connection(given) | ({b"content-length"} if changed else frozenset[bytes]())
     return [(name, value) for name, value in given if name not in left]

@@ -1,4 +1,4 @@
-"""Where every request comes in: who asks, whose memory it is about, and whether the one may reach the other."""
+"""Entry of every HTTP request: identifies the caller and checks that it may reach the memory it names."""
 
 import asyncio
 from collections import Counter
@@ -41,7 +41,7 @@ class Inside:
 
 
 class Doors:
-    """What the requests of one app share."""
+    """State that all requests of one app share."""
 
     def __init__(self, memory: Memory, admission: RequestAdmission) -> None:
         self.memory, self.admission = memory, admission
@@ -52,7 +52,7 @@ class Doors:
         self._streams: Counter[str] = Counter()
 
     async def admit(self, request: Request) -> Caller:
-        """Who asks; Turned if not let in."""
+        """Return the caller; Turned if it is not let in."""
         headers = request.headers
         return await self.admission.admit(
             secret_of(request.scope["headers"]), headers.get("host"), headers.get("origin")
@@ -124,7 +124,7 @@ def doors_of(request: Request) -> Doors:
 
 
 def demand_everywhere(caller: Caller, user: str) -> None:
-    """What reaches over all agents is for administrators of all agents, and of the user."""
+    """Raise Refused unless the caller administers all agents, and this user."""
     if not caller.may("admin") or caller.agents is not None:
         raise Refused(
             "this reaches over all agents", "Use a key with the right `admin` that is bound to no agent."
@@ -134,7 +134,7 @@ def demand_everywhere(caller: Caller, user: str) -> None:
 
 
 def _demand_single(request: Request) -> None:
-    """Of two values of one name the check could read one, and the query the other."""
+    """Raise Invalid for a repeated parameter: the check could read one value and the query the other."""
     names = [name for name, _ in request.query_params.multi_items() if name not in REPEATABLE]
     if len(names) != len(set(names)):
         raise Invalid("a parameter is given twice", "Name each once.")

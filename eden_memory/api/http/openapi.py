@@ -129,7 +129,7 @@ def _error(said: str) -> Schema:
 
 
 def document_text() -> str:
-    """As YAML."""
+    """Return the document as YAML."""
     app = FastAPI()
     for router in ROUTERS:
         app.include_router(router)

@@ -94,7 +94,7 @@ def problem(
 
 
 def problem_of(error: EdenError) -> JSONResponse:
-    """What a refusal, or whatever cannot be done, is told as."""
+    """Return the problem response for an error."""
     status, code = next(of for kind, of in CODES.items() if isinstance(error, kind))
     headers: dict[str, str] = {}
     if isinstance(error, Unknown):

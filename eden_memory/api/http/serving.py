@@ -87,7 +87,7 @@ def _running(mcp: McpApp) -> Callable[[FastAPI], AbstractAsyncContextManager[Non
 
 
 def _body_limits(settings: Settings) -> dict[str, int]:
-    """By the beginning of the path: chats bring pictures."""
+    """Return the limits by path prefix; chats may be larger, since they bring pictures."""
     return {
         "": settings.serve.max_body_bytes,
         "/v1/chat/": max(int(settings.gateway.body_megabytes * 1_000_000), settings.serve.max_body_bytes),
@@ -153,7 +153,7 @@ class DoorsServer:
         )
 
     async def run(self) -> None:
-        """Until `stop`."""
+        """Serve until `stop`."""
         log.info("listens", where=self._where)
         await self.server.serve()
 

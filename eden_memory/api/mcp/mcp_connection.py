@@ -1,4 +1,4 @@
-"""Whose memory an MCP connection is about: what its key allows, and what its host has fixed."""
+"""The agent, user and session of an MCP connection, from its key and its host's configuration."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Any
 
 from mcp.server.context import ServerRequestContext
 
-from eden_memory.access.callers import Caller, Right
+from eden_memory.access.callers import Caller, Right, only_id
 from eden_memory.api.reach import SessionReach
 from eden_memory.api.service import Memory, MemoryService
 from eden_memory.directory.participants import DEFAULT_AGENT
@@ -33,8 +33,8 @@ class Connection:
         named = {name: typed_id_of(text, name) for name, text in fixed.items()}
         return cls(
             caller,
-            named.get("agent") or _only(caller.agents) or DEFAULT_AGENT,
-            named.get("user") or _only(caller.users),
+            named.get("agent") or only_id(caller.agents) or DEFAULT_AGENT,
+            named.get("user") or only_id(caller.users),
             named.get("session"),
         )
 
@@ -51,7 +51,7 @@ ConnectionOf = Callable[[ServerRequestContext[Any, Any]], Awaitable[Connection]]
 
 
 class Door:
-    """What a connection may reach: its agent's memory, for the sessions and users that its key allows."""
+    """Opens the memory that a connection may reach: its agent's, for the sessions and users of its key."""
 
     def __init__(self, memory: Memory, who: ConnectionOf) -> None:
         self._memory, self._who = memory, who
@@ -111,7 +111,3 @@ def _settled(name: str, fixed: str | None, given: str | None) -> Any:
     if fixed is not None and typed_id_of(given, name) != fixed:
         raise Invalid(f"the {name} of this connection is fixed", f"Leave {name} out.")
     return id_of(given, name)
-
-
-def _only(allowed: frozenset[str] | None) -> str | None:
-    return next(iter(allowed)) if allowed is not None and len(allowed) == 1 else None

@@ -93,7 +93,7 @@ def mcp_server(memory: Memory, who: ConnectionOf, stopping: asyncio.Event | None
 
 
 async def serve_stdio(memory: Memory, key: str | None, fixed: Mapping[str, str]) -> None:
-    """Until the host closes standard input. With a key it is checked anew for every call; an EdenError if it is
+    """Serve until the host closes standard input. A key is checked anew for every call; an EdenError if it is
     not valid. `fixed`: agent, user and session that the host's configuration names."""
     keys = ApiKeys(memory.database, memory.settings.names)
     admission = RequestAdmission(keys, memory.settings.serve)
@@ -126,7 +126,7 @@ class McpApp:
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """For the life of the process; once only."""
+        """Serve while this is entered; once per process."""
         async with self._manager.run():
             self._running = True
             try:
@@ -164,7 +164,7 @@ class McpApp:
         )
 
     async def _who(self, request: ServerRequestContext[Any, Any]) -> Connection:
-        """As it was let in; Turned once its key is not valid any more: streams stand for long."""
+        """Return the admitted connection; Turned once its key is no longer valid: streams live long."""
         scope = cast("Request[Any]", request.request).scope
         await self._admission.still(scope["headers"])
         return scope[CONNECTION]

@@ -1,4 +1,4 @@
-"""What the tools give back, as structured output: plain fields, with a reminder that texts are data."""
+"""Structured output of the tools: plain fields, with a reminder that texts are data."""
 
 from datetime import datetime
 from typing import Literal

@@ -21,9 +21,11 @@ from eden_memory.api.mcp.tool_answers import (
     ListAnswer,
     ListedMemory,
 )
+from eden_memory.constants import MOST_QUERIES
 from eden_memory.errors import EdenError, Invalid
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.application_ids import id_of
+from eden_memory.search.ranking import Kind
 
 log = LibraryLogger("eden.mcp")
 P = ParamSpec("P")
@@ -43,14 +45,17 @@ User = Annotated[
 ]
 Queries = Annotated[
     list[Annotated[str, Field(min_length=1, max_length=1_000)]],
-    Field(min_length=1, max_length=3, description="1 to 3 different phrasings or parts of one question"),
+    Field(
+        min_length=1,
+        max_length=MOST_QUERIES,
+        description="1 to 3 different phrasings or parts of one question",
+    ),
 ]
 Text = Annotated[
     str, Field(min_length=1, max_length=MOST_TEXT, description="what to remember, in whole sentences")
 ]
 Limit = Annotated[int, Field(ge=1, le=200)]
 TopK = Annotated[int, Field(ge=1, le=50, description="facts at most")]
-SearchType = Literal["hybrid", "semantic", "text"]
 AsOf = Annotated[datetime | None, Field(description="only what was known at this time (ISO 8601)")]
 
 READS = ToolAnnotations(
@@ -71,7 +76,7 @@ class MemoryTools:
         self._door = door
 
     def register(self, server: MCPServer[Any]) -> None:
-        """All of them."""
+        """Register all tools."""
         add = server.add_tool
         add(told(self.search_facts), title="Search memory", annotations=READS)
         add(told(self.get_memory_context), title="Memory context", annotations=READS)
@@ -84,7 +89,7 @@ class MemoryTools:
         ctx: Call,
         queries: Queries,
         top_k: TopK = 10,
-        search_type: SearchType = "hybrid",
+        search_type: Kind = "hybrid",
         as_of: AsOf = None,
         include_retired: bool = False,
         session: Session = "",

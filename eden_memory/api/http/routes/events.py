@@ -42,7 +42,7 @@ class ServerSentEvent:
     data: str
 
     def encoded(self) -> bytes:
-        """As it is sent."""
+        """Return the event as bytes."""
         return f"id: {self.id}\nevent: {self.name}\ndata: {self.data}\n\n".encode()
 
 

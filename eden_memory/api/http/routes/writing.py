@@ -107,7 +107,7 @@ async def form(
 
 
 async def _target(doors: Doors, inside: Inside, body: Forgetting) -> Any:
-    """What is to be forgotten, as the service takes it; Refused where it may be another's."""
+    """Return the target as the service takes it; Refused if it may belong to somebody else."""
     if body.what == "user":
         raise Invalid("a user is not of one agent alone", "DELETE /v1/users/{user} forgets one.")
     bound = inside.caller.is_bound
