@@ -80,9 +80,11 @@ class RequestAdmission:
         self._rates = Rates(settings.requests_per_minute) if rates is None else rates
         self._names = LOOPBACK | {host.lower() for host in settings.hosts}
 
-    async def admit(self, secret: str | None, host: str | None, origin: str | None) -> Caller:
-        """Return the caller, by its key (None: none), Host and Origin; counts the request. Raises Turned."""
-        caller = await self._caller(secret, host, origin)
+    async def admit(self, headers: Iterable[tuple[bytes, bytes]], *, bearer: bool = True) -> Caller:
+        """Return the caller of an ASGI request, and count it; `bearer` as :func:`secret_of`. Raises Turned."""
+        given = list(headers)
+        host, origin = _header(given, b"host"), _header(given, b"origin")
+        caller = await self._caller(secret_of(given, bearer=bearer), host, origin)
         if wait := self._rates.wait_of(caller):
             raise TooMany(wait)
         return caller
@@ -118,6 +120,10 @@ class RequestAdmission:
             raise Turned(
                 "this Origin is not let in without a key", "EDEN_SERVE_CORS_ORIGINS names those that are."
             )
+
+
+def _header(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> str | None:
+    return next((value.decode("latin-1") for name, value in headers if name == wanted), None)
 
 
 def host_name(host: str) -> str:

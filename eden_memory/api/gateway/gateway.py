@@ -12,7 +12,7 @@ from fastapi import APIRouter, FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from eden_memory.access.admission import RequestAdmission, Unknown, secret_of
+from eden_memory.access.admission import RequestAdmission, Unknown
 from eden_memory.access.api_key_store import ApiKeys
 from eden_memory.access.callers import SECRET, Caller
 from eden_memory.api.gateway.chat_access import ChatAccessRules
@@ -48,7 +48,10 @@ def model_path(raw: bytes) -> str:
 
 
 class Gateway:
-    """One for each process and event loop; nothing is connected before the first chat."""
+    """One for each process and event loop; nothing is connected before the first chat.
+
+    `admission` is that of the other doors, so that a caller has one limit for all of them.
+    """
 
     def __init__(
         self, memory: Memory, keys: ApiKeys, settings: Settings, admission: RequestAdmission | None = None
@@ -112,8 +115,7 @@ class Gateway:
 
     async def _admitted(self, request: Request) -> Caller:
         _demand_no_key(to_provider(request.headers.raw))
-        secret = secret_of(request.headers.raw, bearer=False)
-        return await self._admission.admit(secret, request.headers.get("host"), request.headers.get("origin"))
+        return await self._admission.admit(request.headers.raw, bearer=False)
 
 
 def _demand_no_key(headers: Headers) -> None:
@@ -140,19 +142,12 @@ async def _body(request: Request, most: float) -> bytes | None:
     return b"".join(parts)
 
 
-def gateway_router(
-    memory: Memory, keys: ApiKeys, settings: Settings, admission: RequestAdmission | None = None
-) -> APIRouter:
+def gateway_router(gateway: Gateway) -> APIRouter:
     """`POST /v1/chat/completions` and `GET /v1/models` (`/ID`); their form is OpenAI's: OpenAPI does not list them.
 
-    `admission` is that of the other doors, so that a caller's limit is one for all. What is under way is stored, and
-    the provider's connections end, with the lifespan of the application that includes the router.
+    Running writes finish, and the provider's connections close, with the lifespan of the application that includes
+    the router.
     """
-    return routed(Gateway(memory, keys, settings, admission))
-
-
-def routed(gateway: Gateway) -> APIRouter:
-    """The paths of a gateway, which is closed with the application's lifespan."""
 
     @asynccontextmanager
     async def lifespan(app: Any) -> AsyncGenerator[None]:
@@ -173,5 +168,5 @@ def routed(gateway: Gateway) -> APIRouter:
 def gateway_app(memory: Memory, keys: ApiKeys, settings: Settings) -> FastAPI:
     """The gateway alone."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
-    app.include_router(gateway_router(memory, keys, settings))
+    app.include_router(gateway_router(Gateway(memory, keys, settings)))
     return app

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from fastapi import Path, Request, Response
 from fastapi.routing import APIRoute
 
-from eden_memory.access.admission import RequestAdmission, TooMany, secret_of
+from eden_memory.access.admission import RequestAdmission, TooMany
 from eden_memory.access.callers import Caller, Refused, Right
 from eden_memory.api.http.http_requests import Where
 from eden_memory.api.reach import SessionReach
@@ -53,10 +53,7 @@ class Doors:
 
     async def admit(self, request: Request) -> Caller:
         """Return the caller; Turned if it is not let in."""
-        headers = request.headers
-        return await self.admission.admit(
-            secret_of(request.scope["headers"]), headers.get("host"), headers.get("origin")
-        )
+        return await self.admission.admit(request.scope["headers"])
 
     async def enter(self, request: Request, right: Right, agent: str, where: Where) -> Inside:
         """Refused, unless the caller may do this with this agent, session and user."""

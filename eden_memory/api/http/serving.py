@@ -12,15 +12,15 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from eden_memory.access.admission import RequestAdmission, Turned, is_loopback, secret_of
+from eden_memory.access.admission import RequestAdmission, Turned, is_loopback
 from eden_memory.access.api_key_store import ApiKeys
 from eden_memory.access.callers import Refused
-from eden_memory.api.gateway.gateway import gateway_router
+from eden_memory.api.gateway.gateway import Gateway, gateway_router
 from eden_memory.api.http import openapi, problem
 from eden_memory.api.http.doors import Doors
 from eden_memory.api.http.middleware import BodyLimit, Measured, SecureHeaders
 from eden_memory.api.http.routes import ROUTERS
-from eden_memory.api.mcp.mcp_server import McpApp, mcp_app
+from eden_memory.api.mcp.mcp_server import McpApp
 from eden_memory.api.service import Memory
 from eden_memory.app.system import namespace_of
 from eden_memory.errors import EdenError
@@ -48,14 +48,14 @@ def create_app(
     keys = keys or ApiKeys(memory.database, memory.settings.names, memory.clock)
     admission = admission or RequestAdmission(keys, serve)
     doors = Doors(memory, admission)
-    mcp = mcp_app(memory, keys, memory.settings, admission, doors.stopping)
+    mcp = McpApp(memory, admission, doors.stopping)
     app = FastAPI(
         title=openapi.TITLE, docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=_running(mcp)
     )
     app.state.doors = doors
     for router in ROUTERS:
         app.include_router(router)
-    app.include_router(gateway_router(memory, keys, memory.settings, admission))
+    app.include_router(gateway_router(Gateway(memory, keys, memory.settings, admission)))
     app.router.routes.append(Route("/mcp", endpoint=mcp))
     _health(app, admission, memory.settings, parts)
     problem.register(app)
@@ -115,11 +115,8 @@ class LetIn:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         try:
-            caller = await self._admission.admit(
-                secret_of(scope["headers"]), headers.get("host"), headers.get("origin")
-            )
+            caller = await self._admission.admit(scope["headers"])
             if caller.is_bound:
                 raise Refused("figures are of all agents and users", "Use a key that is bound to none.")
         except (Turned, Refused) as error:

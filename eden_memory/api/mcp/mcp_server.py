@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from eden_memory.access.admission import RequestAdmission, Turned, is_own_origin, secret_of
+from eden_memory.access.admission import RequestAdmission, Turned, is_own_origin
 from eden_memory.access.api_key_store import ApiKeys
 from eden_memory.access.callers import LOCAL
 from eden_memory.api.http.problem import problem, problem_of
@@ -27,7 +27,6 @@ from eden_memory.api.mcp.resources import ContextResources
 from eden_memory.api.mcp.tools import MemoryTools, wrong_arguments
 from eden_memory.api.service import Memory
 from eden_memory.errors import EdenError
-from eden_memory.settings import Settings
 
 CONNECTION = "eden.connection"
 """Where an HTTP request's scope holds whose it is."""
@@ -100,7 +99,7 @@ async def serve_stdio(memory: Memory, key: str | None, fixed: Mapping[str, str])
 
     async def who(request: ServerRequestContext[Any, Any] | None = None) -> Connection:
         del request
-        caller = LOCAL if key is None else await admission.admit(key, None, None)
+        caller = LOCAL if key is None else await admission.admit([(b"x-eden-key", key.encode())])
         return Connection.of(caller, fixed)
 
     await who()
@@ -108,18 +107,19 @@ async def serve_stdio(memory: Memory, key: str | None, fixed: Mapping[str, str])
 
 
 class McpApp:
-    """The ASGI application behind /mcp; it answers while `running()` is entered. No session is kept between
-    requests: each shows its own key, and any copy of the program can answer it."""
+    """The ASGI application: route it with `Route("/mcp", endpoint=app)` and keep `running()` entered.
 
-    def __init__(
-        self, memory: Memory, admission: RequestAdmission, settings: Settings, stopping: asyncio.Event | None
-    ) -> None:
-        self._admission, self._origins = admission, frozenset(settings.serve.cors_origins)
+    No session is kept between requests: each shows its own key, and any copy of the program can answer it.
+    """
+
+    def __init__(self, memory: Memory, admission: RequestAdmission, stopping: asyncio.Event) -> None:
+        serve = memory.settings.serve
+        self._admission, self._origins = admission, frozenset(serve.cors_origins)
         self._running = False
         server = mcp_server(memory, self._who, stopping)
         server.streamable_http_app(
             stateless_http=True,
-            max_request_body_size=settings.serve.max_body_bytes,
+            max_request_body_size=serve.max_body_bytes,
             transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         )
         self._manager: StreamableHTTPSessionManager = server.session_manager
@@ -155,9 +155,13 @@ class McpApp:
         headers = {
             name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
         }
-        host, origin = headers.get("host"), headers.get("origin")
-        caller = await self._admission.admit(secret_of(scope["headers"]), host, origin)
-        if origin is not None and origin not in self._origins and not is_own_origin(origin, host or ""):
+        origin = headers.get("origin")
+        caller = await self._admission.admit(scope["headers"])
+        if (
+            origin is not None
+            and origin not in self._origins
+            and not is_own_origin(origin, headers.get("host", ""))
+        ):
             raise Turned("this Origin is not let in", "EDEN_SERVE_CORS_ORIGINS names those that are.")
         return Connection.of(
             caller, {name: headers[header] for name, header in HEADERS.items() if headers.get(header)}
@@ -168,14 +172,3 @@ class McpApp:
         scope = cast("Request[Any]", request.request).scope
         await self._admission.still(scope["headers"])
         return scope[CONNECTION]
-
-
-def mcp_app(
-    memory: Memory,
-    keys: ApiKeys,
-    settings: Settings,
-    admission: RequestAdmission | None = None,
-    stopping: asyncio.Event | None = None,
-) -> McpApp:
-    """The door at /mcp: route it with `Route("/mcp", endpoint=app)`, and keep `app.running()` entered."""
-    return McpApp(memory, admission or RequestAdmission(keys, settings.serve), settings, stopping)
