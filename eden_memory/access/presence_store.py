@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, cast
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.access.visible import Asked, Present
+from eden_memory.access.visible import Asker, Present
 from eden_memory.directory.author_store import Authors, MessageAuthors
 from eden_memory.directory.own_sessions import whose
 from eden_memory.directory.user_groups import group_of, text_of
@@ -29,7 +29,7 @@ class MongoPresence:
         self._states = memory[settings.names[SessionState.COLLECTION]]
         self._written = MessageAuthors(source, memory, settings)
 
-    async def look_up(self, asked: Sequence[Asked]) -> dict[Asked, Present]:
+    async def look_up(self, asked: Sequence[Asker]) -> dict[Asker, Present]:
         """Return who is present, for each asker; reads all collections concurrently."""
         mapped = self._settings
         seen, agents, users = await asyncio.gather(
@@ -48,12 +48,12 @@ class MongoPresence:
     def _group_id(self, session: Row) -> str | None:
         return _id(getter(self._settings.sessions.group_id)(session))
 
-    async def users(self, asked: Sequence[Asked]) -> dict[Asked, frozenset[str] | None]:
+    async def users(self, asked: Sequence[Asker]) -> dict[Asker, frozenset[str] | None]:
         """Return the users of each session at this moment; None: they cannot be known."""
         seen = await self._sessions(asked)
         return {asker: self._now(asker, seen)[0] for asker in asked}
 
-    async def _sessions(self, asked: Sequence[Asked]) -> "_Seen":
+    async def _sessions(self, asked: Sequence[Asker]) -> "_Seen":
         """The sessions' documents, and the authors of those whose document lists no users."""
         collection = self._settings.sessions.collection
         names = [
@@ -98,7 +98,7 @@ class MongoPresence:
     def _users(self, session: Row) -> Any:
         return getter(self._settings.sessions.users)(session)
 
-    def _present(self, asked: Asked, seen: "_Seen", agents: Rows, users: Rows, groups: Rows) -> Present:
+    def _present(self, asked: Asker, seen: "_Seen", agents: Rows, users: Rows, groups: Rows) -> Present:
         session = seen.rows.get(asked.session_id or "", {})
         agent, user = agents.get(asked.agent_id, {}), users.get(asked.user_id or "", {})
         paths, switches = self._settings.agents, self._settings.sessions
@@ -118,7 +118,7 @@ class MongoPresence:
             title=text_of(getter(switches.title)(session)),
         )
 
-    def _now(self, asked: Asked, seen: "_Seen") -> tuple[frozenset[str] | None, bool]:
+    def _now(self, asked: Asker, seen: "_Seen") -> tuple[frozenset[str] | None, bool]:
         """Its users (None: they cannot be known, or the mapped document is missing), and whether by its authors."""
         asks = frozenset((asked.user_id,) if asked.user_id is not None else ())
         if asked.session_id is None:

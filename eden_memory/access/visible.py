@@ -33,7 +33,7 @@ class Present:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Asker:
     """The agent, session and user that memory is read for; `user_id` None: no particular user."""
 
     agent_id: str
@@ -43,7 +43,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class VisibleScope:
     """One visible scope and what is stored of it."""
 
     scope: Scope
@@ -54,10 +54,10 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class VisibleMemory:
     """The memory that a user of a session may see, as it is stored at this moment."""
 
-    shown: tuple[Shown, ...]
+    shown: tuple[VisibleScope, ...]
     """The visible scopes of which something is stored."""
     scope_keys: tuple[str, ...]
     """All visible scopes, those with nothing stored included: what changes in them changes the context."""
@@ -82,14 +82,14 @@ class View:
 
 
 def view_of(
-    asked: Asked,
+    asked: Asker,
     present: Present,
     streams: Mapping[str, Stream],
     stored: Mapping[str, Snapshot],
     limits: FormationLimits = STANDARD,
     sharing: Sharing = "team",
     audiences: Mapping[str, Audiences] = NOBODY_KNOWN,
-) -> View:
+) -> VisibleMemory:
     """The view, out of snapshots by scope key that hold those of the visible scopes and of the session.
 
     Where sharing is private, the caller has taken out of the snapshots what users said. `audiences`: of the sessions
@@ -97,7 +97,7 @@ def view_of(
     """
     scopes = broad_scopes(asked, present, streams)
     shown = [
-        Shown(
+        VisibleScope(
             scope,
             limits_of(scope, streams, limits),
             stored[scope.key],
@@ -110,14 +110,14 @@ def view_of(
     keys = [scope.key for scope in scopes]
     if own is not None:
         scope = Scope.of_key(own.scope_key, own.agent_id, own.audience)
-        shown.append(Shown(scope, limits_of(scope, streams, limits), own, present.title))
+        shown.append(VisibleScope(scope, limits_of(scope, streams, limits), own, present.title))
         keys.append(scope.key)
     gone = asked.user_id is not None and present.users is not None and asked.user_id not in present.users
     private = private_keys(scopes, streams, sharing)
-    return View(tuple(shown), tuple(keys), not gone, present.users, present.by_authors, private)
+    return VisibleMemory(tuple(shown), tuple(keys), not gone, present.users, present.by_authors, private)
 
 
-def broad_scopes(asked: Asked, present: Present, streams: Mapping[str, Stream]) -> tuple[Scope, ...]:
+def broad_scopes(asked: Asker, present: Present, streams: Mapping[str, Stream]) -> tuple[Scope, ...]:
     """The visible scopes but the session's own, from broad to narrow; shards behind their agent.
 
     One who is not among the session's users sees what the agent knows, and neither the group's nor any
@@ -141,7 +141,7 @@ def broad_scopes(asked: Asked, present: Present, streams: Mapping[str, Stream]) 
     return tuple(scope for scope in scopes if limits_of(scope, streams).active)
 
 
-def _is_among_members(asked: Asked, present: Present) -> bool:
+def _is_among_members(asked: Asker, present: Present) -> bool:
     users, members = present.users, present.group_members
     if users is None or (asked.user_id is not None and asked.user_id not in users):
         return False
@@ -149,7 +149,7 @@ def _is_among_members(asked: Asked, present: Present) -> bool:
 
 
 def session_memory(
-    asked: Asked,
+    asked: Asker,
     present: Present,
     stored: Iterable[Snapshot],
     audiences: Mapping[str, Audiences] = NOBODY_KNOWN,
@@ -179,7 +179,7 @@ def session_memory(
 
 
 def with_unlisted(
-    asked: Iterable[Asked], present: Mapping[Asked, Present], stored: Collection[Snapshot]
+    asked: Iterable[Asker], present: Mapping[Asker, Present], stored: Collection[Snapshot]
 ) -> set[str]:
     """Sessions of which it matters who belongs to memories whose audience lists nobody."""
     largest: dict[str | None, int] = {}
@@ -195,7 +195,7 @@ def with_unlisted(
     }
 
 
-def _everybody(asked: Asked, present: Present) -> frozenset[str] | None:
+def _everybody(asked: Asker, present: Present) -> frozenset[str] | None:
     """Who would see the session's memory; None: it is shown to nobody."""
     if present.users is None or present.off or asked.session_id is None:
         return None
@@ -203,7 +203,7 @@ def _everybody(asked: Asked, present: Present) -> frozenset[str] | None:
     return present.users | {asked.user_id} if joins and asked.user_id is not None else present.users
 
 
-def _memories(asked: Asked, stored: Iterable[Snapshot]) -> dict[int, Snapshot]:
+def _memories(asked: Asker, stored: Iterable[Snapshot]) -> dict[int, Snapshot]:
     """The session's, by generation."""
     return {
         Scope.of_key(shot.scope_key, shot.agent_id).generation or 1: shot

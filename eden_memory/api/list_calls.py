@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
 from typing import Any
 
-from eden_memory.access.visible import Asked, View
+from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.api.memory_changes import changes
 from eden_memory.app.memory import SharedMemory
 from eden_memory.app.readers import Readers
@@ -33,10 +33,10 @@ class AgentCalls:
         self.changes_shared: bool | None = None
         """Whether what others see, too, may be edited, retired and forgotten."""
 
-    def _asked(self, session: Any, user: Any) -> Asked:
-        return Asked(self._agent_id, typed_or_none(session, "session"), typed_or_none(user, "user"))
+    def _asked(self, session: Any, user: Any) -> Asker:
+        return Asker(self._agent_id, typed_or_none(session, "session"), typed_or_none(user, "user"))
 
-    async def _seen(self, session: Any, user: Any) -> tuple[Asked, View, Readers]:
+    async def _seen(self, session: Any, user: Any) -> tuple[Asker, VisibleMemory, Readers]:
         """Return the asker, what it may see now, and the readers: one namespace for the whole call."""
         asked, readers = self._asked(session, user), await self.memory.current()
         return asked, await readers.contexts.view(asked), readers

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Mapping
 from hashlib import sha256
 from typing import Any, cast
 
-from eden_memory.access.visible import Asked, Shown, View
+from eden_memory.access.visible import Asker, VisibleMemory, VisibleScope
 from eden_memory.app.memory import SharedMemory
 from eden_memory.context.change_feed import Changed
 from eden_memory.context.context_cache import tags_of_scope
@@ -21,7 +21,7 @@ OF_ANOTHER = -1
 Revisions = dict[str, int]
 
 
-async def changes(memory: SharedMemory, asked: Asked, after: str | None) -> AsyncGenerator[MemoryChange]:
+async def changes(memory: SharedMemory, asked: Asker, after: str | None) -> AsyncGenerator[MemoryChange]:
     """From now on, or from what a change's id says was seen. What waits is one look at MongoDB, however much changed:
     a reader that is slow gets a scope's newest state once. When another namespace becomes live, each scope has
     changed. Ends when the memory is closed.
@@ -49,7 +49,7 @@ async def changes(memory: SharedMemory, asked: Asked, after: str | None) -> Asyn
 class _Following:
     """The revisions that one reader has seen, by a digest of each visible scope's key."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: Asker) -> None:
         self._asked = asked
         self._keys: frozenset[str] = frozenset()
         self._scopes: dict[str, Scope] = {}
@@ -66,7 +66,7 @@ class _Following:
         if mine:
             self.something.set()
 
-    def begin(self, view: View, seen: Revisions | None) -> None:
+    def begin(self, view: VisibleMemory, seen: Revisions | None) -> None:
         """From what was seen; from what there is, where nothing is said of that."""
         self._seen = _revisions(view) if seen is None else seen
         self._keys = frozenset(view.scope_keys)
@@ -76,7 +76,7 @@ class _Following:
         """Revisions are another namespace's from now on."""
         self._seen = dict.fromkeys(self._seen, OF_ANOTHER)
 
-    def differences(self, view: View) -> list[MemoryChange]:
+    def differences(self, view: VisibleMemory) -> list[MemoryChange]:
         """Return the changes since the last look, and note them as seen."""
         found: list[MemoryChange] = []
         shown = {visible.scope.key: visible for visible in view.shown}
@@ -92,13 +92,13 @@ class _Following:
         self._scopes = {key: visible.scope for key, visible in shown.items()}
         return found
 
-    def _named(self, view: View) -> dict[str, Scope]:
+    def _named(self, view: VisibleMemory) -> dict[str, Scope]:
         """The visible scopes of which nothing is stored: something may have been, when the reader last looked."""
         stored = {shown.scope.key for shown in view.shown}
         return {key: Scope.of_key(key, self._asked.agent_id) for key in view.scope_keys if key not in stored}
 
 
-def _changed(shown: Shown, seen: str) -> MemoryChange:
+def _changed(shown: VisibleScope, seen: str) -> MemoryChange:
     snapshot = shown.snapshot
     return MemoryChange(
         id=seen,
@@ -112,7 +112,7 @@ def _changed(shown: Shown, seen: str) -> MemoryChange:
     )
 
 
-def _revisions(view: View) -> Revisions:
+def _revisions(view: VisibleMemory) -> Revisions:
     return {_short(key): revision for key, revision in view.revisions.items()}
 
 

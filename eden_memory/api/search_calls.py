@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from eden_memory.access.visible import View
+from eden_memory.access.visible import VisibleMemory
 from eden_memory.api.list_calls import AgentCalls
 from eden_memory.app.readers import Readers
 from eden_memory.context.context_xml import FactLine, one_line
@@ -122,7 +122,7 @@ class SearchCalls(AgentCalls):
         return Asking(STAGE, "facts", "", self._agent_id, "", user_id=typed_or_none(user, "user"))
 
     async def _with_recalled(
-        self, readers: Readers, view: View, xml: str, message: str, asking: Asking
+        self, readers: Readers, view: VisibleMemory, xml: str, message: str, asking: Asking
     ) -> str:
         """The context with what a search finds; without it where the search fails: the turn goes on."""
         memory = self.memory.settings.memory
@@ -156,6 +156,6 @@ def _texts(queries: Any) -> tuple[str, ...]:
     return tuple(cast("Sequence[str]", given))
 
 
-def _searched(view: View, when: When) -> list[Scope]:
+def _searched(view: VisibleMemory, when: When) -> list[Scope]:
     """Scopes that hold facts; of the past, all: those retired since are no longer counted."""
     return [shown.scope for shown in view.shown if shown.snapshot.active_facts or not when.is_now]

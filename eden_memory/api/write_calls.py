@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from eden_memory.access.callers import Refused
-from eden_memory.access.visible import Asked, View
+from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.api.inbox_requests import Message, Requests
 from eden_memory.api.list_calls import ListCalls
 from eden_memory.api.reach import KnownSession, SessionReach
@@ -188,7 +188,7 @@ class ForgetPermission:
         self._memory, self._settings, self._browsing = memory, settings, browsing
         self._reach = SessionReach(memory)
 
-    async def demand(self, what: Forgettable, target: Any, asked: Asked, view: View) -> Scope | None:
+    async def demand(self, what: Forgettable, target: Any, asked: Asker, view: VisibleMemory) -> Scope | None:
         """NotFound unless it may be forgotten; Invalid for what cannot be. Gives the scope of what is ours."""
         match what:
             case "message":
@@ -207,7 +207,7 @@ class ForgetPermission:
                 raise Invalid("there is no such thing to forget")
         return None
 
-    async def _message(self, message: str, asked: Asked) -> None:
+    async def _message(self, message: str, asked: Asker) -> None:
         """Raise NotFound unless the asking user wrote the message, or is alone in its session."""
         session, author = await self._place(message)
         if asked.session_id not in (None, session):
@@ -233,7 +233,7 @@ class ForgetPermission:
             raise _nothing("message")
         return typed(session, "session"), None if user is None else typed(user, "user")
 
-    async def _session(self, session: str, asked: Asked) -> None:
+    async def _session(self, session: str, asked: Asker) -> None:
         """Raise NotFound unless the asking user is alone in the session."""
         known = await self._reach.known(session)
         mine = asked.session_id in (None, session) and _agents(asked, known)
@@ -248,17 +248,17 @@ def _is_alone(known: KnownSession | None, user: str | None) -> bool:
     return known is not None and known.users is not None and set(known.users) == {user}
 
 
-def _agents(asked: Asked, known: KnownSession | None) -> bool:
+def _agents(asked: Asker, known: KnownSession | None) -> bool:
     """Whether the session is the agent's, as far as is known."""
     return known is None or known.agent_id is None or known.agent_id == asked.agent_id
 
 
-def _user(user: str, asked: Asked) -> None:
+def _user(user: str, asked: Asker) -> None:
     if asked.user_id != user and (asked.user_id is not None or asked.session_id is not None):
         raise _nothing("user")
 
 
-def _blob(target: Any, asked: Asked, view: View) -> Scope:
+def _blob(target: Any, asked: Asker, view: VisibleMemory) -> Scope:
     """Return the scope of a blob version that exists; a future version cannot be forgotten in advance."""
     parsed = BlobVersion.parse(target) if isinstance(target, str) else None
     if parsed is None:
