@@ -1,4 +1,4 @@
-"""Whose memory an MCP connection is about: what its key allows, and what its host has fixed."""
+"""The agent, user and session of an MCP connection, from its key and its host's configuration."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -6,14 +6,12 @@ from typing import Any
 
 from mcp.server.context import ServerRequestContext
 
-from eden_memory.access.callers import Caller, Right
-from eden_memory.api.memory import Memory
+from eden_memory.access.callers import Caller, Right, only_id
 from eden_memory.api.reach import SessionReach
-from eden_memory.api.service import MemoryService
-from eden_memory.api.typed_text import id_of, typed_id_of
+from eden_memory.api.service import Memory, MemoryService
 from eden_memory.directory.participants import DEFAULT_AGENT
 from eden_memory.errors import Invalid
-from eden_memory.mongo.application_ids import typed_or_none
+from eden_memory.mongo.application_ids import id_of, typed_id_of, typed_or_none
 from eden_memory.mongo.bson_ids import decode_id
 
 HEADERS = {"agent": "x-eden-agent", "user": "x-eden-user", "session": "x-eden-session"}
@@ -35,8 +33,8 @@ class Connection:
         named = {name: typed_id_of(text, name) for name, text in fixed.items()}
         return cls(
             caller,
-            named.get("agent") or _only(caller.agents) or DEFAULT_AGENT,
-            named.get("user") or _only(caller.users),
+            named.get("agent") or only_id(caller.agents) or DEFAULT_AGENT,
+            named.get("user") or only_id(caller.users),
             named.get("session"),
         )
 
@@ -48,14 +46,14 @@ class Connection:
         return _settled("session", self.session, session), _settled("user", self.user, user)
 
 
-Who = Callable[[ServerRequestContext[Any, Any]], Awaitable[Connection]]
+ConnectionOf = Callable[[ServerRequestContext[Any, Any]], Awaitable[Connection]]
 """Whose request this is; an EdenError where nobody is let in."""
 
 
 class Door:
-    """What a connection may reach: its agent's memory, for the sessions and users that its key allows."""
+    """Opens the memory that a connection may reach: its agent's, for the sessions and users of its key."""
 
-    def __init__(self, memory: Memory, who: Who) -> None:
+    def __init__(self, memory: Memory, who: ConnectionOf) -> None:
         self._memory, self._who = memory, who
         self._reach = SessionReach(memory)
 
@@ -113,7 +111,3 @@ def _settled(name: str, fixed: str | None, given: str | None) -> Any:
     if fixed is not None and typed_id_of(given, name) != fixed:
         raise Invalid(f"the {name} of this connection is fixed", f"Leave {name} out.")
     return id_of(given, name)
-
-
-def _only(allowed: frozenset[str] | None) -> str | None:
-    return next(iter(allowed)) if allowed is not None and len(allowed) == 1 else None

@@ -5,8 +5,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from eden_memory.access.visible import View
-from eden_memory.api.calls.base import Calls
+from eden_memory.access.visible import VisibleMemory
+from eden_memory.api.list_calls import AgentCalls
 from eden_memory.app.readers import Readers
 from eden_memory.context.context_xml import FactLine, one_line
 from eden_memory.context.recall import asks_for_past, query_of
@@ -25,7 +25,7 @@ STAGE = "search"
 """What the calls of searches are counted as."""
 
 
-class SearchCalls(Calls):
+class SearchCalls(AgentCalls):
     """Nothing but the visible scopes is ever searched."""
 
     async def get_memory_context(self, session: Any, user: Any = None, message: str | None = None) -> str:
@@ -96,7 +96,7 @@ class SearchCalls(Calls):
         related: float = 0.0,
         asked_at: datetime | None = None,
     ) -> SearchReport:
-        """As :meth:`search_facts`, with the time, the candidates and the scores of every stage.
+        """Search as :meth:`search_facts` does, and report time, candidates and scores of every stage.
 
         `text_only` of the report says why facts were found by words alone, where they were.
         """
@@ -122,7 +122,7 @@ class SearchCalls(Calls):
         return Asking(STAGE, "facts", "", self._agent_id, "", user_id=typed_or_none(user, "user"))
 
     async def _with_recalled(
-        self, readers: Readers, view: View, xml: str, message: str, asking: Asking
+        self, readers: Readers, view: VisibleMemory, xml: str, message: str, asking: Asking
     ) -> str:
         """The context with what a search finds; without it where the search fails: the turn goes on."""
         memory = self.memory.settings.memory
@@ -140,9 +140,9 @@ class SearchCalls(Calls):
             log.warning("nothing recalled", reason=describe(error))
             return xml
         lines = [
-            FactLine(one.scope, one.content, one.valid_from)
-            for one in report.facts
-            if f"] {one_line(one.content)} (" not in xml
+            FactLine(fact.scope, fact.content, fact.valid_from)
+            for fact in report.facts
+            if f"] {one_line(fact.content)} (" not in xml
         ]
         return readers.contexts.render(view, recalled=lines) if lines else xml
 
@@ -150,12 +150,12 @@ class SearchCalls(Calls):
 def _texts(queries: Any) -> tuple[str, ...]:
     given: Any = (queries,) if isinstance(queries, str) else queries
     if not isinstance(given, Sequence) or not all(
-        isinstance(one, str) for one in cast("Sequence[Any]", given)
+        isinstance(query, str) for query in cast("Sequence[Any]", given)
     ):
         raise Invalid("a query is no text", "Give a text, or up to three.")
     return tuple(cast("Sequence[str]", given))
 
 
-def _searched(view: View, when: When) -> list[Scope]:
+def _searched(view: VisibleMemory, when: When) -> list[Scope]:
     """Scopes that hold facts; of the past, all: those retired since are no longer counted."""
-    return [one.scope for one in view.shown if one.snapshot.active_facts or not when.is_now]
+    return [shown.scope for shown in view.shown if shown.snapshot.active_facts or not when.is_now]

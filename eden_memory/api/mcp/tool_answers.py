@@ -1,9 +1,9 @@
-"""What the tools give back, as structured output: plain fields, with a reminder that texts are data."""
+"""Structured output of the tools: plain fields, with a reminder that texts are data."""
 
 from datetime import datetime
 from typing import Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from eden_memory.memory.results import BlobView, FactView, ReflectionView
 from eden_memory.schemas.scopes import ScopeKind
@@ -26,8 +26,10 @@ class FoundMemory(BaseModel):
     retired_at: datetime | None = Field(default=None, description="set: no longer held true since then")
 
 
-class SearchAnswer(BaseModel):
+class FoundMemories(BaseModel):
     """Facts, best first."""
+
+    model_config = ConfigDict(title="SearchAnswer")
 
     note: str = Note
     facts: list[FoundMemory]
@@ -43,8 +45,10 @@ class ContextAnswer(BaseModel):
     context: str = Field(description='XML for the prompt; "" where nothing is known yet')
 
 
-class AddedAnswer(BaseModel):
+class AcceptedText(BaseModel):
     """A text that is on its way into memory."""
+
+    model_config = ConfigDict(title="AddedAnswer")
 
     request_ids: list[str]
     session: str = Field(description="typed id of the session that it is formed in")
@@ -69,43 +73,43 @@ class ListedMemory(BaseModel):
     )
 
     @classmethod
-    def of_fact(cls, one: FactView) -> "ListedMemory":
+    def of_fact(cls, fact: FactView) -> "ListedMemory":
         """A fact."""
         return cls(
             kind="fact",
-            id=one.fact_id,
-            text=one.content,
-            scope=one.scope.kind,
-            formed_at=one.formed_at,
-            said_at=one.valid_from,
-            version=one.version,
-            active=one.active,
+            id=fact.fact_id,
+            text=fact.content,
+            scope=fact.scope.kind,
+            formed_at=fact.formed_at,
+            said_at=fact.valid_from,
+            version=fact.version,
+            active=fact.active,
         )
 
     @classmethod
-    def of_reflection(cls, one: ReflectionView) -> "ListedMemory":
+    def of_reflection(cls, reflection: ReflectionView) -> "ListedMemory":
         """A reflection."""
         return cls(
             kind="reflection",
-            id=one.reflection_id,
-            text=one.content,
-            scope=one.scope.kind,
-            formed_at=one.formed_at,
-            said_at=one.said_at,
-            active=not one.absorbed,
+            id=reflection.reflection_id,
+            text=reflection.content,
+            scope=reflection.scope.kind,
+            formed_at=reflection.formed_at,
+            said_at=reflection.said_at,
+            active=not reflection.absorbed,
         )
 
     @classmethod
-    def of_blob(cls, one: BlobView) -> "ListedMemory":
+    def of_blob(cls, blob: BlobView) -> "ListedMemory":
         """A consolidated text."""
         return cls(
             kind="blob",
-            id=f"{one.scope.key}@{one.version}",
-            text=one.content,
-            scope=one.scope.kind,
-            formed_at=one.consolidated_at,
-            said_at=one.said_at,
-            version=one.version,
+            id=f"{blob.scope.key}@{blob.version}",
+            text=blob.content,
+            scope=blob.scope.kind,
+            formed_at=blob.consolidated_at,
+            said_at=blob.said_at,
+            version=blob.version,
         )
 
 

@@ -1,16 +1,28 @@
-"""What a request may say: closed models, so that nothing unknown, and no operator of a query, comes in."""
+"""Parameters and bodies of HTTP requests: closed models, so that no unknown field or query operator gets in."""
 
 from typing import Annotated, Literal
 
+from fastapi import Path
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
+from eden_memory.constants import MOST_QUERIES, MOST_QUERY_CHARACTERS
 from eden_memory.schemas.events.forgetting import Forgettable
 from eden_memory.schemas.scopes import ScopeKind
+from eden_memory.search.ranking import Kind
 
 IdText = Annotated[str, Field(min_length=1, max_length=1_024, examples=["s.ada"])]
 Text = Annotated[str, Field(min_length=1, max_length=100_000)]
 Reason = Annotated[str | None, Field(max_length=1_000)]
 Cursor = Annotated[str | None, Field(max_length=4_096)]
+FactId = Annotated[
+    str,
+    Path(
+        pattern=r"^[A-Za-z0-9_.~%:/-]+$",
+        max_length=4_096,
+        description="As lists and searches give it; percent-encoded in the path.",
+        examples=["0b4e9c1d2f"],
+    ),
+]
 
 
 class _Said(BaseModel):
@@ -18,7 +30,7 @@ class _Said(BaseModel):
 
 
 class Where(_Said):
-    """Whose memory: what the user may see in this session, or outside of any."""
+    """The session and user whose memory is used: what the user may see in this session, or outside of any."""
 
     session: IdText | None = None
     """The session's id: plain text, or typed (`s.TEXT`, `i.5`, `u.UUID`, `o.OBJECTID`)."""
@@ -26,28 +38,28 @@ class Where(_Said):
     """The user's id, plain or typed. A key that is bound to users has to name one of them."""
 
 
-class Who(_Said):
-    """Who acts in the session that the path names."""
+class UserQuery(_Said):
+    """The user who acts in the session that the path names."""
 
     user: IdText | None = None
     """As of all other requests."""
 
 
-class Forming(Who):
-    """Who asks, and when."""
+class Forming(UserQuery):
+    """The user, and whether a window must be due."""
 
     if_due: bool = False
     """Only if a window is due: enough messages or tokens, or idle for long enough."""
 
 
 class ContextWhere(Where):
-    """Whose context."""
+    """The session and user of a context, and the message to recall for."""
 
     message: Annotated[str | None, Field(max_length=20_000)] = None
     """The user's message: what it asks of the past is searched for, and added."""
 
 
-class Listing(Where):
+class ListQuery(Where):
     """A page of a list, what was formed last first."""
 
     scope: list[ScopeKind] | None = None
@@ -61,14 +73,14 @@ class Listing(Where):
     """Of the page before."""
 
 
-class FactListing(Listing):
+class FactListing(ListQuery):
     """A page of facts."""
 
     active: Literal["true", "false", "all"] = "true"
     """false: only those that were retired."""
 
 
-class ReflectionListing(Listing):
+class ReflectionListing(ListQuery):
     """A page of reflections."""
 
     absorbed: bool | None = None
@@ -94,11 +106,12 @@ class Search(_Body):
     )
 
     queries: Annotated[
-        list[Annotated[str, Field(min_length=1, max_length=2_000)]], Field(min_length=1, max_length=3)
+        list[Annotated[str, Field(min_length=1, max_length=MOST_QUERY_CHARACTERS)]],
+        Field(min_length=1, max_length=MOST_QUERIES),
     ]
     """Up to three questions or statements."""
     top_k: Annotated[int, Field(ge=1, le=100)] = 10
-    search_type: Literal["hybrid", "semantic", "text"] = "hybrid"
+    search_type: Kind = "hybrid"
     as_of: Annotated[AwareDatetime | None, Field(strict=False)] = None
     """What was known then."""
     asked_at: Annotated[AwareDatetime | None, Field(strict=False)] = None

@@ -4,8 +4,9 @@ from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
 from typing import Any
 
-from eden_memory.api.calls.base import Calls
-from eden_memory.api.calls.changes import changes
+from eden_memory.access.visible import Asker, VisibleMemory
+from eden_memory.api.memory_changes import changes
+from eden_memory.app.memory import SharedMemory
 from eden_memory.app.readers import Readers
 from eden_memory.app.scope_numbers import consolidation_status, scope_stats
 from eden_memory.memory.browsing_store import Browsing, Filters
@@ -19,10 +20,29 @@ from eden_memory.memory.results import (
     ReflectionView,
     ScopeStats,
 )
+from eden_memory.mongo.application_ids import typed, typed_or_none
 from eden_memory.schemas.scopes import ScopeKind
 
 
-class ListCalls(Calls):
+class AgentCalls:
+    """Ids are given as the application has them; NotAnId for anything else."""
+
+    def __init__(self, memory: SharedMemory, agent_id: Any, asked_by: str) -> None:
+        self.memory = memory
+        self._agent_id, self._asked_by = typed(agent_id, "agent"), asked_by
+        self.changes_shared: bool | None = None
+        """Whether what others see, too, may be edited, retired and forgotten."""
+
+    def _asked(self, session: Any, user: Any) -> Asker:
+        return Asker(self._agent_id, typed_or_none(session, "session"), typed_or_none(user, "user"))
+
+    async def _seen(self, session: Any, user: Any) -> tuple[Asker, VisibleMemory, Readers]:
+        """Return the asker, what it may see now, and the readers: one namespace for the whole call."""
+        asked, readers = self._asked(session, user), await self.memory.current()
+        return asked, await readers.contexts.view(asked), readers
+
+
+class ListCalls(AgentCalls):
     """Each is about what the user may see in the session, or outside of any; without a user, what nobody's is."""
 
     def _browsing(self, readers: Readers) -> Browsing:

@@ -1,4 +1,4 @@
-"""Whose memory a chat uses and where it is kept: what the request names, as far as the key allows."""
+"""The agent, session and user of a chat: named by the request, within what the key allows."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,8 +7,8 @@ from uuid import UUID
 from bson import ObjectId
 from bson.errors import InvalidId
 
-from eden_memory.access.callers import LOCAL, Caller
-from eden_memory.api.gateway.chat_request import Asked
+from eden_memory.access.callers import LOCAL, Caller, only_id
+from eden_memory.api.gateway.chat_request import MemoryOptions
 from eden_memory.api.reach import SessionReach
 from eden_memory.errors import NotAnId
 from eden_memory.mongo.application_ids import raw, typed, typed_or_none
@@ -16,7 +16,7 @@ from eden_memory.settings import GatewaySettings, IdForm
 
 
 @dataclass(frozen=True, slots=True)
-class Who:
+class ChatAccess:
     """Ids as the application has them; None: not named."""
 
     agent: Any
@@ -28,14 +28,14 @@ class Who:
     """Its turns become messages."""
 
 
-class Whose:
+class ChatAccessRules:
     """`reach` also asks the messages themselves: of a session that began a moment ago nothing else is known."""
 
     def __init__(self, settings: GatewaySettings, reach: SessionReach) -> None:
         self._settings, self._reach = settings, reach
 
-    async def of(self, caller: Caller, asked: Asked) -> Who | None:
-        """None for a chat that names neither session nor user: it has no memory. Refused, NotAnId."""
+    async def of(self, caller: Caller, asked: MemoryOptions) -> ChatAccess | None:
+        """Return the chat's access; None if it names neither session nor user. Raises Refused, NotAnId."""
         session = _id(asked.memory_id, self._settings.session_ids, "session")
         user = self._user(caller, asked)
         if session is None and user is None:
@@ -43,19 +43,19 @@ class Whose:
         agent = self._agent(caller)
         await self._demand(caller, agent, session, user)
         keeps = self._settings.store and session is not None and caller.may("write")
-        return Who(agent, session, user, shows=caller.may("read"), keeps=keeps)
+        return ChatAccess(agent, session, user, shows=caller.may("read"), keeps=keeps)
 
     def _agent(self, caller: Caller) -> Any:
-        only = _only(caller.agents)
+        only = only_id(caller.agents)
         return self._settings.agent_id if only is None else raw(only, "agent")
 
-    def _user(self, caller: Caller, asked: Asked) -> Any:
+    def _user(self, caller: Caller, asked: MemoryOptions) -> Any:
         named = _id(asked.user, self._settings.user_ids, "user")
         if named is not None:
             return named
         if caller is LOCAL:
             return _id(self._settings.single_user, self._settings.user_ids, "user")
-        only = _only(caller.users)
+        only = only_id(caller.users)
         return None if only is None or asked.memory_id is None else raw(only, "user")
 
     async def _demand(self, caller: Caller, agent: Any, session: Any, user: Any) -> None:
@@ -65,12 +65,8 @@ class Whose:
         await self._reach.demand(caller, right, typed(agent, "agent"), session_id, user_id, new=True)
 
 
-def _only(ids: frozenset[str] | None) -> str | None:
-    return next(iter(ids)) if ids is not None and len(ids) == 1 else None
-
-
 def _id(value: "str | int | None", form: IdForm, name: str) -> Any:
-    """As the application has it; NotAnId for what cannot be one."""
+    """Return the id as the application has it; NotAnId if it cannot be one."""
     if value is None:
         return None
     try:

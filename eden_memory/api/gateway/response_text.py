@@ -1,4 +1,4 @@
-"""What the assistant says, read along from the bytes of a response, and memory's hits put into them. Pure."""
+"""Reads the assistant's text from a response's bytes as they pass, and inserts `memory_hits`. Pure."""
 
 from typing import Any, cast
 
@@ -29,7 +29,7 @@ class StreamedAnswer:
 
     @property
     def text(self) -> str:
-        """All that was said so far."""
+        """The text so far."""
         return "".join(self._texts)
 
     def _read(self, line: bytes) -> None:
@@ -40,7 +40,7 @@ class StreamedAnswer:
 
 
 def answer_of(body: bytes) -> str:
-    """What a whole response says, "" for nothing."""
+    """Return the text of a whole response; "" if there is none."""
     return _content(body, "message")
 
 
@@ -68,13 +68,13 @@ class Announced:
         return seen[: at + 1] + self._member + comma + rest
 
     def end(self) -> bytes:
-        """What was held back until now."""
+        """Return the bytes that were held back until now."""
         left, self._waiting = self._waiting or b"", None
         return left
 
 
 def _object_in(seen: bytes, *, streamed: bool) -> int | None:
-    """Where the first object begins; -1: there is none; None: not to be said yet (what follows it is needed too)."""
+    """Return where the first object begins; -1: there is none; None: more bytes are needed to tell."""
     at = 0
     if streamed:
         at = _first_event(seen)
@@ -101,7 +101,7 @@ def _content(data: bytes, part: str) -> str:
     """The content of the first choice."""
     try:
         choices = cast("list[dict[str, Any]]", orjson.loads(data)["choices"])
-        first = next(one for one in choices if one.get("index", 0) == 0)
+        first = next(choice for choice in choices if choice.get("index", 0) == 0)
         content: Any = first[part].get("content")
     except (ValueError, KeyError, TypeError, AttributeError, StopIteration):
         return ""

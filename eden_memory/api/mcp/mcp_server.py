@@ -18,15 +18,15 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from eden_memory.access.admission import Admission, Turned, is_own_origin, secret_of
-from eden_memory.access.callers import LOCAL, ApiKeys
+from eden_memory.access.admission import RequestAdmission, Turned, is_own_origin
+from eden_memory.access.api_key_store import ApiKeys
+from eden_memory.access.callers import LOCAL
 from eden_memory.api.http.problem import problem, problem_of
-from eden_memory.api.mcp.connection import HEADERS, Connection, Door, Who
-from eden_memory.api.mcp.resources import Contexts
-from eden_memory.api.mcp.tools import Tools, wrong_arguments
-from eden_memory.api.memory import Memory
+from eden_memory.api.mcp.mcp_connection import HEADERS, Connection, ConnectionOf, Door
+from eden_memory.api.mcp.resources import ContextResources
+from eden_memory.api.mcp.tools import MemoryTools, wrong_arguments
+from eden_memory.api.service import Memory
 from eden_memory.errors import EdenError
-from eden_memory.settings import Settings
 
 CONNECTION = "eden.connection"
 """Where an HTTP request's scope holds whose it is."""
@@ -70,11 +70,13 @@ async def declaring_no_prompts(ctx: ServerRequestContext[Any, Any], call_next: C
     return result
 
 
-def mcp_server(memory: Memory, who: Who, stopping: asyncio.Event | None = None) -> MCPServer[Any]:
+def mcp_server(memory: Memory, who: ConnectionOf, stopping: asyncio.Event | None = None) -> MCPServer[Any]:
     """Tools and resources over `memory`, for whoever `who` says; `stopping` ends the streams of listeners."""
     door = Door(memory, who)
     serve = memory.settings.serve
-    contexts = Contexts(door, serve.subscriptions, stopping or asyncio.Event(), serve.heartbeat_seconds)
+    contexts = ContextResources(
+        door, serve.subscriptions, stopping or asyncio.Event(), serve.heartbeat_seconds
+    )
     server = MemoryServer(
         "eden-memory",
         title="Eden Memory",
@@ -84,20 +86,20 @@ def mcp_server(memory: Memory, who: Who, stopping: asyncio.Event | None = None) 
         cache_hints={"resources/read": CacheHint(0, "private")},
         middleware=[contexts.around, declaring_no_prompts],
     )
-    Tools(door).register(server)
+    MemoryTools(door).register(server)
     contexts.register(server)
     return server
 
 
 async def serve_stdio(memory: Memory, key: str | None, fixed: Mapping[str, str]) -> None:
-    """Until the host closes standard input. With a key it is checked anew for every call; an EdenError if it is
+    """Serve until the host closes standard input. A key is checked anew for every call; an EdenError if it is
     not valid. `fixed`: agent, user and session that the host's configuration names."""
     keys = ApiKeys(memory.database, memory.settings.names)
-    admission = Admission(keys, memory.settings.serve)
+    admission = RequestAdmission(keys, memory.settings.serve)
 
     async def who(request: ServerRequestContext[Any, Any] | None = None) -> Connection:
         del request
-        caller = LOCAL if key is None else await admission.admit(key, None, None)
+        caller = LOCAL if key is None else await admission.admit([(b"x-eden-key", key.encode())])
         return Connection.of(caller, fixed)
 
     await who()
@@ -105,25 +107,26 @@ async def serve_stdio(memory: Memory, key: str | None, fixed: Mapping[str, str])
 
 
 class McpApp:
-    """The ASGI application behind /mcp; it answers while `running()` is entered. No session is kept between
-    requests: each shows its own key, and any copy of the program can answer it."""
+    """The ASGI application: route it with `Route("/mcp", endpoint=app)` and keep `running()` entered.
 
-    def __init__(
-        self, memory: Memory, admission: Admission, settings: Settings, stopping: asyncio.Event | None
-    ) -> None:
-        self._admission, self._origins = admission, frozenset(settings.serve.cors_origins)
+    No session is kept between requests: each shows its own key, and any copy of the program can answer it.
+    """
+
+    def __init__(self, memory: Memory, admission: RequestAdmission, stopping: asyncio.Event) -> None:
+        serve = memory.settings.serve
+        self._admission, self._origins = admission, frozenset(serve.cors_origins)
         self._running = False
         server = mcp_server(memory, self._who, stopping)
         server.streamable_http_app(
             stateless_http=True,
-            max_request_body_size=settings.serve.max_body_bytes,
+            max_request_body_size=serve.max_body_bytes,
             transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         )
         self._manager: StreamableHTTPSessionManager = server.session_manager
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """For the life of the process; once only."""
+        """Serve while this is entered; once per process."""
         async with self._manager.run():
             self._running = True
             try:
@@ -152,27 +155,20 @@ class McpApp:
         headers = {
             name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
         }
-        host, origin = headers.get("host"), headers.get("origin")
-        caller = await self._admission.admit(secret_of(scope["headers"]), host, origin)
-        if origin is not None and origin not in self._origins and not is_own_origin(origin, host or ""):
+        origin = headers.get("origin")
+        caller = await self._admission.admit(scope["headers"])
+        if (
+            origin is not None
+            and origin not in self._origins
+            and not is_own_origin(origin, headers.get("host", ""))
+        ):
             raise Turned("this Origin is not let in", "EDEN_SERVE_CORS_ORIGINS names those that are.")
         return Connection.of(
-            caller, {name: headers[one] for name, one in HEADERS.items() if headers.get(one)}
+            caller, {name: headers[header] for name, header in HEADERS.items() if headers.get(header)}
         )
 
     async def _who(self, request: ServerRequestContext[Any, Any]) -> Connection:
-        """As it was let in; Turned once its key is not valid any more: streams stand for long."""
+        """Return the admitted connection; Turned once its key is no longer valid: streams live long."""
         scope = cast("Request[Any]", request.request).scope
         await self._admission.still(scope["headers"])
         return scope[CONNECTION]
-
-
-def mcp_app(
-    memory: Memory,
-    keys: ApiKeys,
-    settings: Settings,
-    admission: Admission | None = None,
-    stopping: asyncio.Event | None = None,
-) -> McpApp:
-    """The door at /mcp: route it with `Route("/mcp", endpoint=app)`, and keep `app.running()` entered."""
-    return McpApp(memory, admission or Admission(keys, settings.serve), settings, stopping)

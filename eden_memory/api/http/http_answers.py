@@ -1,4 +1,4 @@
-"""What is answered, as JSON: a promise of its own, apart from the values of `MemoryService`."""
+"""Response bodies of the HTTP API: a contract of its own, apart from the values of `MemoryService`."""
 
 from collections.abc import Iterable
 from datetime import datetime

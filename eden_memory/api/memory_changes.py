@@ -1,4 +1,4 @@
-"""Memory's changes as they are committed: what one asker may see, scope by scope, each as it now is."""
+"""Changes of the memory that an asker may see, as they are committed: each scope in its newest state."""
 
 import asyncio
 import json
@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Mapping
 from hashlib import sha256
 from typing import Any, cast
 
-from eden_memory.access.visible import Asked, Shown, View
+from eden_memory.access.visible import Asker, VisibleMemory, VisibleScope
 from eden_memory.app.memory import SharedMemory
 from eden_memory.context.change_feed import Changed
 from eden_memory.context.context_cache import tags_of_scope
@@ -21,7 +21,7 @@ OF_ANOTHER = -1
 Revisions = dict[str, int]
 
 
-async def changes(memory: SharedMemory, asked: Asked, after: str | None) -> AsyncGenerator[MemoryChange]:
+async def changes(memory: SharedMemory, asked: Asker, after: str | None) -> AsyncGenerator[MemoryChange]:
     """From now on, or from what a change's id says was seen. What waits is one look at MongoDB, however much changed:
     a reader that is slow gets a scope's newest state once. When another namespace becomes live, each scope has
     changed. Ends when the memory is closed.
@@ -47,9 +47,9 @@ async def changes(memory: SharedMemory, asked: Asked, after: str | None) -> Asyn
 
 
 class _Following:
-    """What one reader has seen: a digest of each visible scope's key, and its revision."""
+    """The revisions that one reader has seen, by a digest of each visible scope's key."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: Asker) -> None:
         self._asked = asked
         self._keys: frozenset[str] = frozenset()
         self._scopes: dict[str, Scope] = {}
@@ -66,44 +66,44 @@ class _Following:
         if mine:
             self.something.set()
 
-    def begin(self, view: View, seen: Revisions | None) -> None:
+    def begin(self, view: VisibleMemory, seen: Revisions | None) -> None:
         """From what was seen; from what there is, where nothing is said of that."""
         self._seen = _revisions(view) if seen is None else seen
         self._keys = frozenset(view.scope_keys)
-        self._scopes = {one.scope.key: one.scope for one in view.shown}
+        self._scopes = {shown.scope.key: shown.scope for shown in view.shown}
 
     def moved(self) -> None:
         """Revisions are another namespace's from now on."""
         self._seen = dict.fromkeys(self._seen, OF_ANOTHER)
 
-    def differences(self, view: View) -> list[MemoryChange]:
-        """What is not as it was seen; seen with that."""
+    def differences(self, view: VisibleMemory) -> list[MemoryChange]:
+        """Return the changes since the last look, and note them as seen."""
         found: list[MemoryChange] = []
-        shown = {one.scope.key: one for one in view.shown}
-        for key, one in shown.items():
-            if self._seen.get(_short(key)) != one.snapshot.revision:
-                self._seen[_short(key)] = one.snapshot.revision
-                found.append(_changed(one, _id(self._seen)))
+        shown = {visible.scope.key: visible for visible in view.shown}
+        for key, visible in shown.items():
+            if self._seen.get(_short(key)) != visible.snapshot.revision:
+                self._seen[_short(key)] = visible.snapshot.revision
+                found.append(_changed(visible, _id(self._seen)))
         for key, scope in (self._named(view) | self._scopes).items():
             if key not in shown and self._seen.pop(_short(key), None) is not None:
                 found.append(MemoryChange(_id(self._seen), "gone", scope, 0, None))
-        self._seen = {one: self._seen[one] for one in _revisions(view)}
+        self._seen = {key: self._seen[key] for key in _revisions(view)}
         self._keys = frozenset(view.scope_keys)
-        self._scopes = {key: one.scope for key, one in shown.items()}
+        self._scopes = {key: visible.scope for key, visible in shown.items()}
         return found
 
-    def _named(self, view: View) -> dict[str, Scope]:
+    def _named(self, view: VisibleMemory) -> dict[str, Scope]:
         """The visible scopes of which nothing is stored: something may have been, when the reader last looked."""
-        stored = {one.scope.key for one in view.shown}
+        stored = {shown.scope.key for shown in view.shown}
         return {key: Scope.of_key(key, self._asked.agent_id) for key in view.scope_keys if key not in stored}
 
 
-def _changed(one: Shown, seen: str) -> MemoryChange:
-    snapshot = one.snapshot
+def _changed(shown: VisibleScope, seen: str) -> MemoryChange:
+    snapshot = shown.snapshot
     return MemoryChange(
         id=seen,
         what="changed",
-        scope=one.scope,
+        scope=shown.scope,
         revision=snapshot.revision,
         changed_at=snapshot.changed_at,
         facts=snapshot.active_facts,
@@ -112,7 +112,7 @@ def _changed(one: Shown, seen: str) -> MemoryChange:
     )
 
 
-def _revisions(view: View) -> Revisions:
+def _revisions(view: VisibleMemory) -> Revisions:
     return {_short(key): revision for key, revision in view.revisions.items()}
 
 
@@ -125,13 +125,13 @@ def _id(seen: Mapping[str, int]) -> str:
 
 
 def seen_by(after: Any) -> Revisions:
-    """What an id says was seen; Invalid for what is none."""
+    """Return the revisions that a change's id stands for; Invalid if it is not such an id."""
     try:
         found: Any = json.loads(urlsafe_b64decode(after[:LONGEST] + "=" * (-len(after) % 4)))
     except (ValueError, TypeError, RecursionError):
         found = None
     if not isinstance(found, dict) or any(
-        type(one) is not int for one in cast("dict[str, Any]", found).values()
+        type(revision) is not int for revision in cast("dict[str, Any]", found).values()
     ):
         raise Invalid("this is no id of a change", "Give the id of the last change that was seen.")
     return cast("Revisions", found)

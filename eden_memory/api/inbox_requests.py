@@ -1,4 +1,4 @@
-"""What applications ask for through `memory_inbox`: checked whole before it is written, in one order."""
+"""Requests of applications, written to `memory_inbox` in order after they are checked."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ ROLES: tuple[str, ...] = get_args(Role)
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """Of one agent; `asked_by` stands in every request."""
+    """Writes the requests for one agent; every request carries `asked_by`."""
 
     memory: SharedMemory
     agent_id: str
@@ -73,18 +73,24 @@ class Requests:
         the user stays their author, so that forgetting reaches them.
         """
         said = {} if at is None else {"created_at": _past(at, self.memory.clock())}
-        messages = [{**said, **one} for one in _messages(texts, self.memory.settings.tailer.text_limit)]
+        messages = [
+            {**said, **message} for message in _messages(texts, self.memory.settings.tailer.text_limit)
+        ]
         author = None if user is None else typed(user, "user")
         name = own_session(self.agent_id, None if to_agent else author)
         there = name if session is None else session
         typed_session = typed(there, "session")
         asked: list[Asked] = [
             _checked(
-                InboxAddedText, self._fields("added_text"), session_id=there, **one, **_author(one, user)
+                InboxAddedText,
+                self._fields("added_text"),
+                session_id=there,
+                **message,
+                **_author(message, user),
             )
-            for one in messages
+            for message in messages
         ]
-        ids = tuple(encode_id(one.id) for one in asked)
+        ids = tuple(encode_id(request.id) for request in asked)
         if session is None:
             asked.append(_checked(InboxFormNow, self._fields("form_now"), session_id=there))
         await self._write(asked)
@@ -144,14 +150,16 @@ class Requests:
     async def _write(self, asked: Sequence[Asked]) -> None:
         """In order: the change stream carries them as they stand."""
         inbox = self.memory.source[self.memory.settings.names[InboxFormNow.COLLECTION]]
-        await inbox.insert_many([one.model_dump(exclude_none=True) for one in asked])
+        await inbox.insert_many([request.model_dump(exclude_none=True) for request in asked])
 
 
 def _checked(document: type[Any], fields: dict[str, Any], **rest: Any) -> Any:
     try:
         return document.model_validate({**fields, **rest}, strict=False)
     except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['type']}" for one in error.errors()[:3])
+        wrong = "; ".join(
+            f"{'.'.join(map(str, detail['loc']))}: {detail['type']}" for detail in error.errors()[:3]
+        )
         raise Invalid(f"this cannot be asked for: {wrong}") from None
 
 
@@ -164,10 +172,10 @@ def _messages(texts: Any, limit: int) -> list[dict[str, Any]]:
     given = [{"role": "user", "content": texts}] if isinstance(texts, str) else texts
     if not isinstance(given, Sequence) or isinstance(given, bytes):
         raise Invalid(f"{type(texts).__name__} cannot be added", "Give a text, or a list of messages.")
-    split = [one for message in cast("Sequence[Any]", given) for one in _split(message, limit)]
+    split = [part for message in cast("Sequence[Any]", given) for part in _split(message, limit)]
     if not split:
         raise Invalid("there is no text to add")
-    if len(split) > MOST_ADDED_TEXTS or sum(len(one["text"]) for one in split) > MOST_ADDED_CHARACTERS:
+    if len(split) > MOST_ADDED_TEXTS or sum(len(part["text"]) for part in split) > MOST_ADDED_CHARACTERS:
         raise Invalid(
             "this is too much to add at once",
             f"At most {MOST_ADDED_TEXTS} messages (of {limit:,} characters each), "
