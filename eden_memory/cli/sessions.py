@@ -21,7 +21,7 @@ from eden_memory.local.servers import endpoints
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.client import connect
 from eden_memory.settings import Settings
-from eden_memory.source.inbox_request_store import ask, session_of
+from eden_memory.source.inbox_store import ask, session_of
 from eden_memory.windows.pending_store import NOT_COUNTED, pending_messages, sessions_without_documents, told
 
 NOT_ANSWERED = f"waiting to be formed: not known, MongoDB did not say within {ANSWER_SECONDS:g} s"

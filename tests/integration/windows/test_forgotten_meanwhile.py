@@ -15,7 +15,7 @@ from eden_memory.forgetting.mark_batch_store import MongoMarks
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.processors import pipeline
 from eden_memory.settings import Settings
-from eden_memory.source.inbox_request_store import ask
+from eden_memory.source.inbox_store import ask
 from eden_memory.stages.stage import Delivery, Handler, Result
 from eden_memory.windows.trigger_store import MongoTriggerStore
 from eden_memory.windows.window_request import BatchWrite
