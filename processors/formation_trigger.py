@@ -15,7 +15,7 @@ from eden_memory.forgotten import Forgetting, Marks
 from eden_memory.schemas.events import Watermark
 from eden_memory.stages.stage import Decision, Delivery, Emit, Erase, Retry
 from eden_memory.usage.budget_rules import Admitted, Held, WindowBudgets
-from eden_memory.windows.cached_sessions import Kept
+from eden_memory.windows.cached_sessions import CachedSessions
 from eden_memory.windows.session_state import Messages, Session
 from eden_memory.windows.trigger_batch import (
     Batch,
@@ -28,11 +28,12 @@ from eden_memory.windows.trigger_batch import (
     misnamed,
     sessions_named,
 )
-from eden_memory.windows.trigger_protocols import TriggerStore, TriggerWatch
+from eden_memory.windows.trigger_metrics import TriggerMetrics
 from eden_memory.windows.window_request import (
     BatchWrite,
     SessionWrite,
     StoredWindow,
+    TriggerStore,
     asked_window,
     leave_out,
     note_requests,
@@ -71,16 +72,16 @@ class FormationTrigger:
         store: TriggerStore,
         directory: Directory,
         settings_version: str,
-        watch: TriggerWatch,
+        metrics: TriggerMetrics,
         forgotten: Forgetting,
         *,
         forgets: bool = True,
         budgets: WindowBudgets | None = None,
     ) -> None:
-        self._store, self._directory, self._watch = store, directory, watch
+        self._store, self._directory, self._metrics = store, directory, metrics
         self._forgotten, self._budgets = forgotten, budgets
         self._settings_version, self._forgets = settings_version, forgets
-        self._kept: dict[int, Kept] = {}
+        self._cached: dict[int, CachedSessions] = {}
         self._confirmed: dict[int, list[tuple[str, str]]] = {}
         self._looked_at: dict[int, str] = {}
         self._aside: dict[str, datetime] = {}
@@ -98,12 +99,12 @@ class FormationTrigger:
         ready: dict[str, StoredWindow] = {}
         marks = await self._marks(deliveries)
         while left:
-            kept = await self._take(partition)
-            batch = await self._read(kept, left, marks)
-            taken = await self._apply(batch, kept, left, {one.session_id for one in ready.values()})
+            cached = await self._take(partition)
+            batch = await self._read(cached, left, marks)
+            taken = await self._apply(batch, cached, left, {one.session_id for one in ready.values()})
             closing = await self._close(batch)
-            if await self._write(batch, kept, closing):
-                self._kept[partition] = kept
+            if await self._write(batch, cached, closing):
+                self._cached[partition] = cached
                 _demand(set(sessions_named(left[:taken])) - set(batch.sessions), "stored")
                 left = left[taken:]
                 sent += batch.sent
@@ -114,33 +115,33 @@ class FormationTrigger:
             if (conflicts := conflicts + 1) > MOST_CONFLICTS:
                 return Retry("a session was changed meanwhile, again and again", after=1.0)
         names = [(window.session_id, name) for name, window in ready.items()]
-        events = [*sent, *(one for window in ready.values() for one in _outgoing(window))]
+        events = [*sent, *(emit for window in ready.values() for emit in _outgoing(window))]
         return Decision(events, published=self._remember(partition, names))
 
-    async def _take(self, partition: int) -> Kept:
-        """What is kept of the partition: only a batch that was stored puts it back."""
-        kept = self._kept.pop(partition, None)
+    async def _take(self, partition: int) -> CachedSessions:
+        """Take the partition's cache out: only a batch that was stored puts it back."""
+        cached = self._cached.pop(partition, None)
         if confirmed := self._confirmed.pop(partition, None):
             await self._store.published(confirmed)
-            if kept is not None:
-                kept.published(confirmed)
-        return kept if kept is not None else Kept(await self._store.place(partition))
+            if cached is not None:
+                cached.published(confirmed)
+        return cached if cached is not None else CachedSessions(await self._store.place(partition))
 
     async def _marks(self, deliveries: Sequence[Delivery]) -> Marks:
         named = forgettable(deliveries)
         return (await self._forgotten.among(named)).asked() if named else Marks()
 
-    async def _read(self, kept: Kept, deliveries: Sequence[Delivery], marks: Marks) -> Batch:
+    async def _read(self, cached: CachedSessions, deliveries: Sequence[Delivery], marks: Marks) -> Batch:
         partition = deliveries[0].partition
         named = dict.fromkeys(sessions_named(deliveries))
         known, sessions = await gather(
-            self._store.messages(messages_named(deliveries)), self._sessions(kept, named, partition)
+            self._store.messages(messages_named(deliveries)), self._sessions(cached, named, partition)
         )
         _demand(set(named) - set(sessions), "read")
-        held = {one.session_id for one in known.values() if one.session_id is not None}
+        held = {message.session_id for message in known.values() if message.session_id is not None}
         if unread := held - set(named):
-            sessions |= await self._sessions(kept, unread, ELSEWHERE)
-        batch = Batch(partition, sessions, Messages(known), self._forgets, kept.place, marks=marks)
+            sessions |= await self._sessions(cached, unread, ELSEWHERE)
+        batch = Batch(partition, sessions, Messages(known), self._forgets, cached.place, marks=marks)
         batch.asked_again = asked_again(deliveries)
         await self._take_back_authors(batch, deliveries)
         await self._look_who_is_off(batch, deliveries)
@@ -148,15 +149,17 @@ class FormationTrigger:
 
     async def _take_back_authors(self, batch: Batch, deliveries: Sequence[Delivery]) -> None:
         """Who was named by a wrong field mapping alone is no author of the session any more."""
-        corrected = [one.key for one in deliveries if is_reread(one)]
+        corrected = [delivery.key for delivery in deliveries if is_reread(delivery)]
         for name, users in misnamed(deliveries, batch.messages.known).items():
             if (session := batch.sessions.get(name)) is not None and session.partition == batch.partition:
                 session.unsee(users - await self._store.authors_among(name, users, corrected))
 
-    async def _sessions(self, kept: Kept, ids: Iterable[str], partition: int) -> dict[str, Session]:
+    async def _sessions(
+        self, cached: CachedSessions, ids: Iterable[str], partition: int
+    ) -> dict[str, Session]:
         """Sessions as stored; one that has no document is of `partition`."""
         wanted = list(ids)
-        found = kept.find(wanted)
+        found = cached.find(wanted)
         unread = [one for one in wanted if one not in found] if len(found) < len(wanted) else []
         return found | await self._store.sessions(unread, partition) if unread else found
 
@@ -164,21 +167,23 @@ class FormationTrigger:
         if self._directory.switches:
             batch.off = await self._directory.off(authors(batch.own(), deliveries))
 
-    async def _apply(self, batch: Batch, kept: Kept, deliveries: Sequence[Delivery], ready: Set[str]) -> int:
+    async def _apply(
+        self, batch: Batch, cached: CachedSessions, deliveries: Sequence[Delivery], ready: Set[str]
+    ) -> int:
         """How many of the records the batch took: at least one. `ready`: sessions about to be published."""
         for index, delivery in enumerate(deliveries):
             if not batch.takes(delivery):
                 return index
             full = False
             if type(delivery.event) is Watermark:  # asked of every record
-                full = await self._add_due(batch, kept, delivery.event, ready)
+                full = await self._add_due(batch, cached, delivery.event, ready)
                 await self._look_who_is_off(batch, deliveries)
             batch.apply(delivery)
             if full:
                 return index + 1
         return len(deliveries)
 
-    async def _add_due(self, batch: Batch, kept: Kept, event: Watermark, ready: Set[str]) -> bool:
+    async def _add_due(self, batch: Batch, cached: CachedSessions, event: Watermark, ready: Set[str]) -> bool:
         """Read what goes cold by then, and, in turn, what waits or was left unpublished.
 
         Whether there may be more: then the batch ends here, so that a watermark after it finds the rest.
@@ -192,10 +197,10 @@ class FormationTrigger:
         self._looked_at[partition] = left[-1] if len(left) == MOST_DUE else ""
         named = dict.fromkeys([*due, *(one for one in left if one not in ready)])
         unread = [one for one in named if one not in batch.sessions and not self._is_aside(one, event.time)]
-        found = await self._sessions(kept, unread, partition)
+        found = await self._sessions(cached, unread, partition)
         self._set_aside((one for one in unread if one not in found), event.time)
         batch.add(found)
-        self._watch.waiting(partition, waiting)
+        self._metrics.waiting(partition, waiting)
         return len(due) == MOST_DUE
 
     async def _close(self, batch: Batch) -> Closing:
@@ -274,10 +279,10 @@ class FormationTrigger:
             return {}
         return await self._budgets.admit([asked_window(window, known) for window, known in asked])
 
-    async def _write(self, batch: Batch, kept: Kept, closing: Closing) -> bool:
+    async def _write(self, batch: Batch, cached: CachedSessions, closing: Closing) -> bool:
         """Store what the batch did; False: somebody else was first, read anew."""
         own = batch.own()
-        write = BatchWrite(batch.partition, kept.place, batch.place, closing=list(closing.writes.values()))
+        write = BatchWrite(batch.partition, cached.place, batch.place, closing=list(closing.writes.values()))
         write.forgotten = batch.forgotten
         write.sessions = [one for one in own if one.needs_writing() and one.session_id not in closing.writes]
         for message in batch.messages.touched.values():
@@ -287,20 +292,22 @@ class FormationTrigger:
             place = await self._store.put(write)
             if place is None:
                 return False
-            kept.place = place
+            cached.place = place
         if write.failed:
-            self._take_out(write.failed, batch, kept, closing)
+            self._take_out(write.failed, batch, cached, closing)
             own = batch.own()
         for session in own:
             session.written()
-        kept.keep(own)
-        self._watch.wrote(batch.counts)
+        cached.keep(own)
+        self._metrics.wrote(batch.counts)
         return True
 
-    def _take_out(self, failed: Sequence[str], batch: Batch, kept: Kept, closing: Closing) -> None:
+    def _take_out(
+        self, failed: Sequence[str], batch: Batch, cached: CachedSessions, closing: Closing
+    ) -> None:
         """Leave sessions that could not be stored as they were; the others go on."""
         for name in failed:
-            kept.drop(name)
+            cached.drop(name)
             del batch.sessions[name]
         for window in [one for one in closing.windows.values() if one.session_id in failed]:
             del closing.windows[window.formation_id]
@@ -362,8 +369,8 @@ def _leave_unchanged(session: Session, closing: Closing) -> None:
 def _outgoing(window: StoredWindow) -> list[Emit | Erase]:
     """The same records at every attempt: their ids are the formation's and the messages'."""
     time, events = window.closed.at, list[Emit | Erase]()
-    for one in window.left_out:
-        events.append(erased(one.message_id, one.version, window.session_id, time=time))
+    for reference in window.left_out:
+        events.append(erased(reference.message_id, reference.version, window.session_id, time=time))
     if window.requested is not None:
         identity = f"formation/{window.formation_id}"
         events.append(Emit(window.requested, None, time, identity, window.traceparent, window.value))

@@ -99,10 +99,10 @@ async def _named_by_a_message(
         except (ValueError, InvalidId):
             pass
     found = [
-        one
-        for one in _readings(text)
-        if await database[messages].find_one({path: one}, {"_id": 1})
-        or (elsewhere is not None and await elsewhere(one))
+        reading
+        for reading in _readings(text)
+        if await database[messages].find_one({path: reading}, {"_id": 1})
+        or (elsewhere is not None and await elsewhere(reading))
     ]
     if len(found) > 1:
         raise EdenError(

@@ -7,10 +7,12 @@ from typing import Any
 
 from pymongo.asynchronous.collection import AsyncCollection
 
-from eden_memory.windows.due_session_store import WAITS
+from eden_memory.usage.budget_rules import HELD
 from eden_memory.windows.window_rule import Limits
 
 Row = dict[str, Any]
+WAITS: Row = {"$ne": None, "$not": {"$regex": f"^{HELD}"}}
+"""`waits_for` of sessions that wait for a document, not for a budget."""
 MOST_MILLISECONDS = 2_500
 """The index `pending` holds what waits alone; before `eden setup` has made it, all messages are looked at."""
 PENDING: Row = {"formation_id": None, "place": {"$gt": 0}}

@@ -80,7 +80,7 @@ class StoredMessage:
 
 
 @dataclass(slots=True)
-class OutboxEntry:
+class UnpublishedWindow:
     """A closed window that is not known to be published."""
 
     formation_id: str
@@ -103,7 +103,7 @@ class Session:
     """Messages with a place up to here do not wait any more."""
     held: dict[str, StoredMessage] = field(default_factory=dict[str, StoredMessage])
     """The messages that wait, in order."""
-    outbox: list[OutboxEntry] = field(default_factory=list[OutboxEntry])
+    outbox: list[UnpublishedWindow] = field(default_factory=list[UnpublishedWindow])
     waits_for: str | None = None
     controls: list[str] = field(default_factory=list[str])
     """The last control records that were carried out: a redelivery finds itself here."""
@@ -128,9 +128,12 @@ class Session:
 
     def __post_init__(self) -> None:
         held = self.held.values()
-        self.pending = Pending(self.limits, [_waiting(one, one.since or one.time) for one in held])
-        self.characters = sum(len(one.text or "") for one in held)
-        self._see(*(one.user_id for one in self.held.values()))
+        self.pending = Pending(
+            self.limits,
+            [_waiting(message, message.since or message.time) for message in held],
+        )
+        self.characters = sum(len(message.text or "") for message in held)
+        self._see(*(message.user_id for message in self.held.values()))
 
     def hold(self, message: StoredMessage, time: datetime, place: int, *, judge: bool = True) -> None:
         """Let a message wait for its window; one that waits already keeps its place.
@@ -173,7 +176,7 @@ class Session:
 
     def unsee(self, users: Collection[str]) -> None:
         """Take back authors that only a wrong field mapping named."""
-        left = tuple(one for one in self.users if one not in users)
+        left = tuple(user for user in self.users if user not in users)
         if left != self.users:
             self.users, self.changed = left, True
 
@@ -221,7 +224,9 @@ class Session:
 
     def closes(self, message_id: str) -> bool:
         """Whether a window that this batch closed has the message."""
-        return any(one.message_id == message_id for closed, _ in self.closed for one in closed.messages)
+        return any(
+            message.message_id == message_id for closed, _ in self.closed for message in closed.messages
+        )
 
     def needs_writing(self) -> bool:
         """Whether something changed, or it would be looked at too late if its document stayed as it is."""
@@ -238,9 +243,9 @@ class Session:
 
     def _close(self, *windows: Closed) -> None:
         for window in windows:
-            members = [self.held.pop(one.message_id) for one in window.messages]
-            self.characters -= sum(len(one.text or "") for one in members)
-            self.formed_to = max((one.place for one in window.messages), default=self.formed_to)
+            members = [self.held.pop(message.message_id) for message in window.messages]
+            self.characters -= sum(len(member.text or "") for member in members)
+            self.formed_to = max((message.place for message in window.messages), default=self.formed_to)
             self.closed.append((replace(window, users=self.users), members))
             self.late, self.changed = False, True
 
@@ -421,6 +426,6 @@ def leave(session: Session | None, messages: Messages, message_id: str, before: 
 def formation_id(session_id: str, seq: int, members: Sequence[StoredMessage]) -> str:
     """Names a window by its session, its place there, and what it holds: two workers cannot mean two things."""
     digest = blake2b(digest_size=6)
-    for one in members:
-        digest.update(f"{one.message_id}@{one.version}\n".encode())
+    for member in members:
+        digest.update(f"{member.message_id}@{member.version}\n".encode())
     return f"{session_id}/{seq}-{digest.hexdigest()}"

@@ -1,103 +1,79 @@
 """formation-trigger's state as documents (schemas/documents/formation.py), there and back."""
 
 from collections.abc import Iterable
+from dataclasses import fields as fields_of
 from datetime import UTC, datetime
 from typing import Any
 
-from eden_memory.directory.participants import AudienceChange, Audiences
+from eden_memory.directory.participants import AudienceDelta, Audiences
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.provenance import MessageRef
 from eden_memory.schemas.scopes import LISTED_USERS
-from eden_memory.windows.session_state import OutboxEntry, Session, StoredMessage
+from eden_memory.windows.session_state import Session, StoredMessage, UnpublishedWindow
 from eden_memory.windows.window_request import StoredWindow
 from eden_memory.windows.window_rule import Closed, Control, Limits
 
 Row = dict[str, Any]
+MESSAGE_FIELDS = tuple(
+    field.name for field in fields_of(StoredMessage) if field.name not in ("message_id", "replaces")
+)
+"""Of a message in `memory_messages`, besides its id."""
+MEMBER_FIELDS = (
+    "message_id",
+    "version",
+    "role",
+    "user_id",
+    "text",
+    "characters",
+    "truncated",
+    "time",
+    "created_at",
+    "edited_at",
+)
+"""Of a message in a window."""
+TIMES = ("time", "since", "created_at", "edited_at")
 
 
-def message_row(one: StoredMessage) -> Row:
-    """A document of `memory_messages`."""
-    return {
-        "_id": one.message_id,
-        "session_id": one.session_id,
-        "version": one.version,
-        "time": one.time,
-        "role": one.role,
-        "user_id": one.user_id,
-        "text": one.text,
-        "characters": one.characters,
-        "truncated": one.truncated,
-        "formation_id": one.formation_id,
-        "deleted": one.deleted,
-        "changed_after_formation": one.changed_after_formation,
-        "opted_out": one.opted_out,
-        "forgotten": one.forgotten,
-        "place": one.place,
-        "since": one.since,
-        "created_at": one.created_at,
-        "edited_at": one.edited_at,
-        "missing": one.missing,
-        "mapping": one.mapping,
-        "misread": one.misread,
-    }
+def message_row(message: StoredMessage) -> Row:
+    """Return the document of `memory_messages`."""
+    return {"_id": message.message_id, **{name: getattr(message, name) for name in MESSAGE_FIELDS}}
 
 
 def message_of(row: Row) -> StoredMessage:
-    """A message as stored."""
-    return StoredMessage(
-        message_id=row["_id"],
-        session_id=row["session_id"],
-        version=row["version"],
-        time=_aware(row["time"]),
-        role=row["role"],
-        user_id=row["user_id"],
-        text=row["text"],
-        characters=row["characters"],
-        truncated=row["truncated"],
-        formation_id=row["formation_id"],
-        deleted=row["deleted"],
-        changed_after_formation=row["changed_after_formation"],
-        opted_out=row["opted_out"],
-        forgotten=row.get("forgotten", False),
-        place=row["place"],
-        since=_moment(row["since"]),
-        created_at=_moment(row.get("created_at")),
-        edited_at=_moment(row.get("edited_at")),
-        missing=row.get("missing", False),
-        mapping=row.get("mapping"),
-        misread=row.get("misread", False),
-    )
+    """Return a message as stored; documents of earlier versions lack some fields."""
+    fields = {name: row[name] for name in MESSAGE_FIELDS if name in row}
+    return StoredMessage(message_id=row["_id"], **_aware_fields(fields))
 
 
-def session_row(one: Session) -> tuple[Row, list[str]]:
+def session_row(session: Session) -> tuple[Row, list[str]]:
     """A document of `memory_sessions`, and the fields that it loses."""
     row: Row = {
-        "_id": one.session_id,
-        "partition": one.partition,
-        "seq": one.seq,
-        "formed_to": one.formed_to,
+        "_id": session.session_id,
+        "partition": session.partition,
+        "seq": session.seq,
+        "formed_to": session.formed_to,
         "outbox": [
             {"formation_id": entry.formation_id, "seq": entry.seq, "requested": entry.requested}
-            for entry in one.outbox
+            for entry in session.outbox
         ],
-        "waits_for": one.waits_for,
-        "controls": one.controls,
-        "audience_changes": [_change_row(change) for change in one.audiences.changes],
-        "users": list(one.users),
+        "waits_for": session.waits_for,
+        "controls": session.controls,
+        "audience_changes": [_change_row(change) for change in session.audiences.changes],
+        "users": list(session.users),
     }
-    due, unpublished = one.due(), bool(one.outbox)
+    due, unpublished = session.due(), bool(session.outbox)
     if due is not None:
         row["due_at"] = due
     if unpublished:
         row["unpublished"] = True
-    if one.late:
+    if session.late:
         row["late"] = True
-    if one.last_control is not None:
-        row["last_control"] = one.last_control._asdict()
+    if session.last_control is not None:
+        row["last_control"] = session.last_control._asdict()
     return row, [name for name in ("due_at", "unpublished", "late", "audiences") if name not in row]
 
 
-def _change_row(change: AudienceChange) -> Row:
+def _change_row(change: AudienceDelta) -> Row:
     if change.large is not None:
         return {"large": change.large.model_dump()}
     return {name: list(users) for name, users in (("joined", change.joined), ("left", change.left)) if users}
@@ -113,8 +89,11 @@ def session_of(row: Row, limits: Limits, waiting: Iterable[StoredMessage]) -> Se
         stored=True,
         seq=row["seq"],
         formed_to=row["formed_to"],
-        held={one.message_id: one for one in waiting},
-        outbox=[OutboxEntry(one["formation_id"], one["seq"], one["requested"]) for one in row["outbox"]],
+        held={message.message_id: message for message in waiting},
+        outbox=[
+            UnpublishedWindow(entry["formation_id"], entry["seq"], entry["requested"])
+            for entry in row["outbox"]
+        ],
         waits_for=row["waits_for"],
         controls=row["controls"],
         last_control=_control_of(row.get("last_control")),
@@ -129,15 +108,15 @@ def _control_of(row: Row | None) -> Control | None:
     return None if row is None else Control(**row)._replace(time=_aware(row["time"]))
 
 
-def window_row(one: StoredWindow) -> Row:
+def window_row(window: StoredWindow) -> Row:
     """A document of `memory_windows`."""
-    closed = one.closed
+    closed = window.closed
     return {
-        "_id": one.formation_id,
-        "session_id": one.session_id,
-        "seq": one.seq,
-        "messages": member_rows(one),
-        "left_out": left_out_rows(one),
+        "_id": window.formation_id,
+        "session_id": window.session_id,
+        "seq": window.seq,
+        "messages": member_rows(window),
+        "left_out": left_out_rows(window),
         "closed": {
             "because": closed.because,
             "at": closed.at,
@@ -145,42 +124,28 @@ def window_row(one: StoredWindow) -> Row:
             "asked_by": closed.asked_by,
             "users": list(closed.users[:LISTED_USERS]),
         },
-        "traceparent": one.traceparent,
-        "names": one.names,
-        "requested": request_text(one),
+        "traceparent": window.traceparent,
+        "names": window.names,
+        "requested": request_text(window),
         "completed_at": None,
         "erase_after": None,
-        "erased_at": erased_at(one),
+        "erased_at": erased_at(window),
     }
 
 
-def erased_at(one: StoredWindow) -> datetime | None:
+def erased_at(window: StoredWindow) -> datetime | None:
     """A window of which nothing is asked for has no texts from the beginning."""
-    return one.closed.at if one.settled and one.requested is None else None
+    return window.closed.at if window.settled and window.requested is None else None
 
 
-def member_rows(one: StoredWindow) -> list[Row]:
-    """The messages of a window with their texts."""
-    return [
-        {
-            "message_id": message.message_id,
-            "version": message.version,
-            "role": message.role,
-            "user_id": message.user_id,
-            "text": message.text,
-            "characters": message.characters,
-            "truncated": message.truncated,
-            "time": message.time,
-            "created_at": message.created_at,
-            "edited_at": message.edited_at,
-        }
-        for message in one.messages
-    ]
+def member_rows(window: StoredWindow) -> list[Row]:
+    """Return the messages of a window with their texts."""
+    return [{name: getattr(message, name) for name in MEMBER_FIELDS} for message in window.messages]
 
 
-def left_out_rows(one: StoredWindow) -> list[Row]:
+def left_out_rows(window: StoredWindow) -> list[Row]:
     """The messages of a window of which nothing is kept."""
-    return [{"message_id": ref.message_id, "version": ref.version} for ref in one.left_out]
+    return [{"message_id": ref.message_id, "version": ref.version} for ref in window.left_out]
 
 
 def window_of(row: Row) -> StoredWindow:
@@ -190,7 +155,9 @@ def window_of(row: Row) -> StoredWindow:
         formation_id=row["_id"],
         session_id=row["session_id"],
         seq=row["seq"],
-        messages=tuple(_member_of(row["session_id"], one) for one in row["messages"]),
+        messages=tuple(
+            StoredMessage(session_id=row["session_id"], **_aware_fields(member)) for member in row["messages"]
+        ),
         closed=Closed(
             (),
             closed["because"],
@@ -203,24 +170,20 @@ def window_of(row: Row) -> StoredWindow:
         names=row["names"],
         requested=FormationRequested.model_validate_json(requested, extra="ignore") if requested else None,
         value=requested.encode() if requested else None,
-        left_out=tuple(MessageRef(**one) for one in row["left_out"]),
+        left_out=tuple(MessageRef(**reference) for reference in row["left_out"]),
         settled=requested is not None,
     )
 
 
-def _member_of(session_id: str, row: Row) -> StoredMessage:
-    moments = {name: _moment(row.get(name)) for name in ("created_at", "edited_at")}
-    fields: Row = {**row, **moments, "time": _aware(row["time"])}
-    return StoredMessage(session_id=session_id, **fields)
-
-
-def request_text(one: StoredWindow) -> str | None:
+def request_text(window: StoredWindow) -> str | None:
     """The value of a window's FormationRequested, byte for byte; None while there is none."""
-    return None if one.value is None else one.value.decode()
+    return None if window.value is None else window.value.decode()
 
 
-def _moment(value: datetime | None) -> datetime | None:
-    return None if value is None else _aware(value)
+def _aware_fields(fields: Row) -> Row:
+    """MongoDB gives times without a zone; they mean UTC."""
+    moments = {name: fields[name] for name in TIMES if fields.get(name) is not None}
+    return {**fields, **{name: _aware(moment) for name, moment in moments.items()}}
 
 
 def _aware(moment: datetime) -> datetime:

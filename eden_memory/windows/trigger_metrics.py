@@ -1,4 +1,7 @@
-"""What formation-trigger counts."""
+"""The metrics of formation-trigger."""
+
+from collections import Counter
+from dataclasses import dataclass, field
 
 from eden_memory.metrics import (
     TRIGGER_EMPTY,
@@ -7,13 +10,26 @@ from eden_memory.metrics import (
     TRIGGER_WAITING,
     TRIGGER_WINDOWS,
 )
-from eden_memory.windows.trigger_batch import Counts
+
+
+@dataclass(slots=True)
+class TriggerCounts:
+    """Counts of one batch; exported when it is written, so a repeat counts nothing twice."""
+
+    windows: Counter[str] = field(default_factory=Counter[str])
+    """Closed, by reason."""
+    empty: int = 0
+    """Messages without text."""
+    missing: int = 0
+    """Messages that a merge found to be gone."""
+    opted_out: int = 0
+    """Messages whose session or author is switched off: nothing is kept of them."""
 
 
 class TriggerMetrics:
-    """What formation-trigger counts (eden_memory.windows.trigger_protocols.TriggerWatch)."""
+    """Export what formation-trigger does."""
 
-    def wrote(self, counts: Counts) -> None:
+    def wrote(self, counts: TriggerCounts) -> None:
         """A batch is stored."""
         for because, number in counts.windows.items():
             TRIGGER_WINDOWS.labels(because).inc(number)

@@ -109,14 +109,16 @@ class Pending:
     def edit(self, message: Waiting, *, judge: bool = True) -> list[Closed]:
         """A message that waits takes its new version and keeps its place; `judge`: whether a window may close."""
         self._set(
-            message._replace(time=one.time, place=one.place) if one.message_id == message.message_id else one
-            for one in self._waiting
+            message._replace(time=waiting.time, place=waiting.place)
+            if waiting.message_id == message.message_id
+            else waiting
+            for waiting in self._waiting
         )
         return self._full(message.time, message.version) if judge else []
 
     def remove(self, message_id: str) -> None:
         """A message is not to be formed any more."""
-        self._set(one for one in self._waiting if one.message_id != message_id)
+        self._set(waiting for waiting in self._waiting if waiting.message_id != message_id)
 
     def passed(self, time: datetime, version: str = "") -> list[Closed]:
         """Everything up to `time` is recorded: what has gone cold or stale closes, and what waited for `version`."""
@@ -161,13 +163,13 @@ class Pending:
         for one in found:
             self._append(one)
 
-    def _append(self, one: Waiting) -> None:
-        self._waiting.append(one)
-        self._tokens += one.tokens
-        if self._last is None or one.time > self._last:
-            self._last = one.time
-        if "." in one.version:
-            self._transaction = max(self._transaction, _cluster_time(one.version))
+    def _append(self, waiting: Waiting) -> None:
+        self._waiting.append(waiting)
+        self._tokens += waiting.tokens
+        if self._last is None or waiting.time > self._last:
+            self._last = waiting.time
+        if "." in waiting.version:
+            self._transaction = max(self._transaction, _cluster_time(waiting.version))
 
     def _idle(self, time: datetime) -> ClosedBecause | None:
         due = self._idle_at()
