@@ -1,7 +1,7 @@
-"""chat.messages → memory.formations, memory.forgotten: cuts sessions into windows; batch form.
+"""chat.messages → memory.formations, memory.forgotten: cuts sessions into windows, a batch at a time.
 
-A batch of a partition is read, applied in memory, and stored if nobody else has written to the partition since;
-what the sessions' outboxes then hold is published and cleared. A redelivered batch finds everything done.
+It reads a batch of a partition, applies it in memory, and stores it if nobody else has written to the partition
+since. Then it publishes the windows in the sessions' outboxes, and clears them. A redelivered batch finds all done.
 """
 
 from asyncio import gather
@@ -58,14 +58,14 @@ ELSEWHERE = -1
 
 @dataclass(slots=True)
 class Closing:
-    """The windows of a batch on their way out."""
+    """Windows of a batch that closed or waited, and the writes that store them."""
 
     writes: dict[str, SessionWrite] = field(default_factory=dict[str, SessionWrite])
     windows: dict[str, StoredWindow] = field(default_factory=dict[str, StoredWindow])
 
 
 class FormationTrigger:
-    """`forgets`: whether a deletion seen in the stream is forgotten in memory too."""
+    """Cuts sessions into windows; `forgets`: whether memory forgets messages that the application deletes."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class FormationTrigger:
         self._aside: dict[str, datetime] = {}
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Decision | Retry:
-        """One batch of one partition, cut where it must be.
+        """Process one batch of one partition, cut where it must be.
 
         Forgetting stores its marks before it looks for messages, and this stores messages before it looks for
         marks again: so one of the two finds what the other has stored. Marks that came meanwhile have the batch
@@ -101,7 +101,7 @@ class FormationTrigger:
         while left:
             cached = await self._take(partition)
             batch = await self._read(cached, left, marks)
-            taken = await self._apply(batch, cached, left, {one.session_id for one in ready.values()})
+            taken = await self._apply(batch, cached, left, {window.session_id for window in ready.values()})
             closing = await self._close(batch)
             if await self._write(batch, cached, closing):
                 self._cached[partition] = cached
@@ -148,7 +148,7 @@ class FormationTrigger:
         return batch
 
     async def _take_back_authors(self, batch: Batch, deliveries: Sequence[Delivery]) -> None:
-        """Who was named by a wrong field mapping alone is no author of the session any more."""
+        """Remove authors of a session that only a wrong field mapping named."""
         corrected = [delivery.key for delivery in deliveries if is_reread(delivery)]
         for name, users in misnamed(deliveries, batch.messages.known).items():
             if (session := batch.sessions.get(name)) is not None and session.partition == batch.partition:
@@ -157,10 +157,10 @@ class FormationTrigger:
     async def _sessions(
         self, cached: CachedSessions, ids: Iterable[str], partition: int
     ) -> dict[str, Session]:
-        """Sessions as stored; one that has no document is of `partition`."""
+        """Return sessions as stored; one that has no document is of `partition`."""
         wanted = list(ids)
         found = cached.find(wanted)
-        unread = [one for one in wanted if one not in found] if len(found) < len(wanted) else []
+        unread = [name for name in wanted if name not in found] if len(found) < len(wanted) else []
         return found | await self._store.sessions(unread, partition) if unread else found
 
     async def _look_who_is_off(self, batch: Batch, deliveries: Sequence[Delivery]) -> None:
@@ -170,7 +170,7 @@ class FormationTrigger:
     async def _apply(
         self, batch: Batch, cached: CachedSessions, deliveries: Sequence[Delivery], ready: Set[str]
     ) -> int:
-        """How many of the records the batch took: at least one. `ready`: sessions about to be published."""
+        """Apply records, and return how many: at least one. `ready`: sessions about to be published."""
         for index, delivery in enumerate(deliveries):
             if not batch.takes(delivery):
                 return index
@@ -195,10 +195,12 @@ class FormationTrigger:
             self._store.waiting(partition),
         )
         self._looked_at[partition] = left[-1] if len(left) == MOST_DUE else ""
-        named = dict.fromkeys([*due, *(one for one in left if one not in ready)])
-        unread = [one for one in named if one not in batch.sessions and not self._is_aside(one, event.time)]
+        named = dict.fromkeys([*due, *(name for name in left if name not in ready)])
+        unread = [
+            name for name in named if name not in batch.sessions and not self._is_aside(name, event.time)
+        ]
         found = await self._sessions(cached, unread, partition)
-        self._set_aside((one for one in unread if one not in found), event.time)
+        self._set_aside((name for name in unread if name not in found), event.time)
         batch.add(found)
         self._metrics.waiting(partition, waiting)
         return len(due) == MOST_DUE
@@ -218,28 +220,32 @@ class FormationTrigger:
 
     async def _request(self, batch: Batch, closing: Closing) -> None:
         """Look up the sessions that closed a window or wait; those that wait no more have all requests written."""
-        asking = [one for one in batch.own() if one.session_id in closing.writes or one.waits_for is not None]
+        asking = [
+            session
+            for session in batch.own()
+            if session.session_id in closing.writes or session.waits_for is not None
+        ]
         limited = bool(asking) and self._budgets is not None and await self._budgets.any()
         if limited and self._budgets is not None:
             asking = [
-                one
-                for one in asking
-                if one.session_id in batch.off.sessions
-                or not self._budgets.still_held(one.session_id, one.waits_for)
+                session
+                for session in asking
+                if session.session_id in batch.off.sessions
+                or not self._budgets.still_held(session.session_id, session.waits_for)
             ]
-        facts = await self._directory.look_up([one.session_id for one in asking])
-        found = [one for one in asking if not _waits(one, facts[one.session_id], batch)]
+        facts = await self._directory.look_up([session.session_id for session in asking])
+        found = [session for session in asking if not _waits(session, facts[session.session_id], batch)]
         waited = [
             entry.formation_id
-            for one in found
-            for entry in one.outbox
+            for session in found
+            for entry in session.outbox
             if not entry.requested and entry.formation_id not in closing.windows
         ]
         for window in (await self._store.windows(waited)).values():
             closing.windows[window.formation_id] = window
             session = batch.sessions[window.session_id]
             closing.writes.setdefault(session.session_id, SessionWrite(session)).requested.append(window)
-        known = {one.session_id: facts[one.session_id] for one in found}
+        known = {session.session_id: facts[session.session_id] for session in found}
         held = await self._write_requests(batch, closing, known, limited=limited)
         for session in found:
             _wait_for(session, held.get(session.session_id))
@@ -284,7 +290,9 @@ class FormationTrigger:
         own = batch.own()
         write = BatchWrite(batch.partition, cached.place, batch.place, closing=list(closing.writes.values()))
         write.forgotten = batch.forgotten
-        write.sessions = [one for one in own if one.needs_writing() and one.session_id not in closing.writes]
+        write.sessions = [
+            session for session in own if session.needs_writing() and session.session_id not in closing.writes
+        ]
         for message in batch.messages.touched.values():
             of = closing.writes.get(message.session_id or "")
             (write.messages if of is None else of.messages).append(message)
@@ -309,7 +317,7 @@ class FormationTrigger:
         for name in failed:
             cached.drop(name)
             del batch.sessions[name]
-        for window in [one for one in closing.windows.values() if one.session_id in failed]:
+        for window in [window for window in closing.windows.values() if window.session_id in failed]:
             del closing.windows[window.formation_id]
         if batch.passed is not None:
             self._set_aside(failed, batch.passed)
@@ -324,8 +332,8 @@ class FormationTrigger:
         return False
 
     async def _ready(self, batch: Batch, closing: Closing) -> dict[str, StoredWindow]:
-        """What can be published of the sessions at hand, in order: the new, and what an earlier attempt left."""
-        names = {name: one.session_id for one in batch.own() for name in publishable(one)}
+        """Return the windows to publish, in order: new ones, and those that an earlier attempt left."""
+        names = {name: session.session_id for session in batch.own() for name in publishable(session)}
         left = await self._store.windows(name for name in names if name not in closing.windows)
         windows = {**closing.windows, **left}
         erased = [(session, name) for name, session in names.items() if name not in windows]
@@ -357,17 +365,17 @@ def _wait_for(session: Session, reason: str | None) -> None:
 
 
 def _leave_unchanged(session: Session, closing: Closing) -> None:
-    """Windows that are still held, as they were read, are not written again."""
+    """Leave out writes of windows that are as they were read."""
     write = closing.writes.get(session.session_id)
     if write is None:
         return
-    write.requested = [one for one in write.requested if one.settled or one.left_out]
+    write.requested = [window for window in write.requested if window.settled or window.left_out]
     if not (write.new or write.requested or session.changed):
         del closing.writes[session.session_id]
 
 
 def _outgoing(window: StoredWindow) -> list[Emit | Erase]:
-    """The same records at every attempt: their ids are the formation's and the messages'."""
+    """Return the records of a window, the same at every attempt: ids of the formation and the messages."""
     time, events = window.closed.at, list[Emit | Erase]()
     for reference in window.left_out:
         events.append(erased(reference.message_id, reference.version, window.session_id, time=time))

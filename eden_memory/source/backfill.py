@@ -168,7 +168,7 @@ class ReadProgress:
         log.info(f"{what} begins", messages=total, already_read=read)
 
     def report(self, read: int, *, finished: bool = False) -> None:
-        """`read` messages so far."""
+        """Report that so many messages are read so far."""
         metrics.TAILER_BACKFILL_READ.set(read)
         now = time.monotonic()
         if not finished and now - self._reported < PROGRESS_SECONDS:

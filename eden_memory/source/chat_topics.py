@@ -1,8 +1,8 @@
-"""The tailer's way into Kafka: whole record batches in one long transaction that is committed now and then.
+"""Publish the tailer's records to Kafka: whole batches in one long transaction, committed now and then.
 
 The fixed `transactional.id` fences off an old leader that wakes up; the records are visible to
-read_uncommitted consumers (ours) at once, so the commit costs no latency. After any error the publisher is
-done for: close it, start another, and go on from the last position that was saved.
+read_uncommitted consumers (ours) at once, so the commit costs no latency. After any error the publisher is of
+no more use: close it, start another, and go on from the last position that was saved.
 """
 
 import asyncio
@@ -94,11 +94,11 @@ class TransactionalPublisher:
             return
 
     async def partitions(self, topic: str) -> int:
-        """How many partitions a topic has."""
+        """Return how many partitions a topic has."""
         return (await self._place(topic))[1]
 
     async def send(self, records: Sequence[Outgoing]) -> None:
-        """Hand records over, in order per partition; returns when there is room, not when confirmed."""
+        """Hand records over, in order per partition; return when there is room, not when they are confirmed."""
         if self._failed is not None:
             raise PublishFailed(f"publishing: {self._failed!r}") from self._failed
         if not records:

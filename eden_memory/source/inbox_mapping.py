@@ -1,4 +1,4 @@
-"""One document of `memory_inbox` → the record that it asks for."""
+"""Map a document of `memory_inbox` to the record that it requests."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -43,13 +43,13 @@ ASKED: TypeAdapter[Asked] = TypeAdapter(Annotated[Asked, Field(discriminator="ki
 
 
 class InboxMapping:
-    """`source` is the `ce_source` of every record."""
+    """Maps requests; `source` is the `ce_source` of every record."""
 
     def __init__(self, source: str, encode_id: EncodeId, text_limit: int = 8_000) -> None:
         self._source, self._encode, self._limit = source, encode_id, text_limit
 
     def record(self, document: Document, version: str, time: datetime) -> Outgoing:
-        """The record of an inbox document that was written at this cluster time; Unusable if it asks nothing."""
+        """Return the record of an inbox document written at this cluster time; Unusable if it requests nothing."""
         asked = _read(document)
         try:
             topic, event = self._event(asked, version, time)
@@ -58,7 +58,7 @@ class InboxMapping:
         return self._outgoing(topic, event, self._encode(asked.id), time)
 
     def reread(self, document: Document) -> Reread:
-        """What an inbox document of the kind `reread` asks for; Unusable if it cannot be read."""
+        """Return the request of an inbox document of the kind `reread`; Unusable if it cannot be read."""
         try:
             asked = InboxReread.model_validate(_with_zones(document), strict=False)
             session = None if asked.session_id is None else self._encode(asked.session_id)
@@ -90,7 +90,7 @@ class InboxMapping:
                 return FORGOTTEN, self._forgotten(asked, inbox_id, time)
 
     def _sources(self, asked: InboxFactCommand, version: str, time: datetime) -> tuple[SourceMessage, ...]:
-        """A fact that is added with a session rests on the command as on a message of that session."""
+        """Return the source of a fact that is added with a session: the command, as if it were a message there."""
         if asked.session_id is None:
             return ()
         return (
@@ -105,7 +105,7 @@ class InboxMapping:
         )
 
     def _forgotten(self, asked: InboxForget, inbox_id: str, time: datetime) -> Forgotten:
-        """Sessions and users may come back: of them what was created up to now is forgotten, all else for ever.
+        """Return the event that forgets a session or user up to now, because they may come back; all else for ever.
 
         Records carry whole seconds, so what is written in the very second of the request is forgotten with the rest.
         """
@@ -170,7 +170,7 @@ def _demand_bounds(asked: InboxFactCommand, time: datetime) -> None:
 
 
 def _read(document: Document) -> Asked:
-    """BSON dates come without a zone and mean UTC; a list in BSON may stand for a tuple."""
+    """Validate a document: BSON dates come without a zone and mean UTC; a list may stand for a tuple."""
     try:
         return ASKED.validate_python(_with_zones(document), strict=False)
     except ValidationError as error:
@@ -186,5 +186,5 @@ def _aware(value: Any) -> Any:
 
 
 def _reason(error: Exception) -> str:
-    """Fields and rules, never what stood there."""
+    """Return the fields and the rules that they break, never their values."""
     return reasons(error) if isinstance(error, ValidationError) else describe(error)

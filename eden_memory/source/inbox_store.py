@@ -33,7 +33,7 @@ class MongoInbox:
         self._collection = client.get_database(database, codec_options=PLAIN).get_collection(collection)
 
     async def waiting(self) -> Sequence[Document]:
-        """All documents there, oldest first."""
+        """Return all documents there, oldest first."""
         try:
             return await self._collection.find(sort=[("_id", 1)]).to_list()
         except PyMongoError as error:
@@ -63,10 +63,10 @@ async def session_of(
     inbox: AsyncCollection[Row] | None = None,
     recorded: AsyncCollection[Row] | None = None,
 ) -> Any:
-    """The session that a person means: typed (`o.65f…`), or the form of it that a message or an added text names."""
+    """Return the session that a text names: typed (`o.65f…`), or as a message or an added text names it."""
 
     async def added(session: Any) -> bool:
-        """Added texts wait in the inbox, and are known to memory alone once the tailer has carried them."""
+        """Tell whether added texts name the session: in the inbox, or in memory once the tailer has carried them."""
         if inbox is not None and await inbox.find_one({"session_id": session}, {"_id": 1}):
             return True
         named = {"session_id": encode_id(session)}
@@ -76,12 +76,12 @@ async def session_of(
 
 
 async def user_of(database: AsyncDatabase[Row], messages: str, path: str, text: str) -> Any:
-    """The user that a person means, as :func:`session_of`."""
+    """Return the user that a text names, as :func:`session_of`."""
     return await _named_by_a_message(database, messages, path, text, "is of the user")
 
 
 async def message_of(database: AsyncDatabase[Row], messages: str, text: str) -> Any:
-    """The message that a person means; one that is deleted already has to be given typed."""
+    """Return the message that a text names; a message that is deleted already has to be given typed."""
     return await _named_by_a_message(database, messages, "_id", text, "has the id")
 
 
@@ -122,7 +122,7 @@ def _integer(text: str) -> Any:
 
 
 def _readings(text: str) -> list[Any]:
-    """What a text may stand for: text, and the types that it can be read as."""
+    """Return the ids that a text can be read as: text, and the other types of ids."""
     readings: list[Any] = [text]
     for read in (_integer, UUID, ObjectId):
         try:
@@ -133,7 +133,7 @@ def _readings(text: str) -> list[Any]:
 
 
 def parts_of(text: str, limit: int) -> Iterator[str]:
-    """Parts of at most `limit` characters, none of them blank; together all of the text but blanks between them."""
+    """Yield parts of at most `limit` characters, none of them blank; only blanks between them are lost."""
     rest = text.strip()
     while len(rest) > limit:
         at = _cut(rest, limit)
@@ -144,7 +144,7 @@ def parts_of(text: str, limit: int) -> Iterator[str]:
 
 
 def _cut(text: str, limit: int) -> int:
-    """Behind the last good end in the second half of what fits; anywhere if there is none."""
+    """Return the place behind the last good end in the second half of what fits; else the limit."""
     for end in ENDS:
         found = text.rfind(end, limit // 2, limit)
         if found > 0:

@@ -1,4 +1,4 @@
-"""The messages collection read as a whole, in (created_at, _id) order, resumable page by page."""
+"""Read the whole messages collection in (created_at, _id) order, resumable page by page."""
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from datetime import UTC, datetime
@@ -22,12 +22,12 @@ LAST_SECOND = 2**32 - 1
 
 
 def reading_order(created_at: str) -> list[tuple[str, int]]:
-    """The keys of the index in whose order a messages collection is read."""
+    """Return the keys of the index in whose order a messages collection is read."""
     return [(name, ASCENDING) for name in dict.fromkeys((created_at, "_id"))]
 
 
 class CollectionReader:
-    """Pages of `fields` of a collection; `created_at` is the path that orders it, `since` the oldest wanted.
+    """Reads pages of `fields` of a collection; `created_at` is the path that orders it, `since` the oldest wanted.
 
     `session` is the path of a message's session.
     """
@@ -54,11 +54,11 @@ class CollectionReader:
 
     @property
     def index(self) -> list[tuple[str, int]]:
-        """The index that makes reading in order cheap; where an ObjectId is the time, the one that always exists."""
+        """The index that makes reading in order cheap; where an ObjectId is the time, the one of `_id`."""
         return reading_order(self._created_at)
 
     async def count(self) -> int:
-        """About how many documents there are; exact when only some are wanted."""
+        """Return about how many documents there are; exact when only some are wanted."""
         try:
             if self._wanted:
                 return await self._collection.count_documents(self._wanted)
@@ -67,14 +67,14 @@ class CollectionReader:
             raise SourceFailed(f"counting {self._collection.full_name}: {describe(error)}") from error
 
     async def empty(self) -> bool:
-        """Whether there is no document, or no collection."""
+        """Tell whether there is no document, or no collection."""
         try:
             return await self._collection.find_one({}, {"_id": 1}) is None
         except PyMongoError as error:
             raise SourceFailed(f"reading {self._collection.full_name}: {describe(error)}") from error
 
     async def pages(self, after: Any, session: Any = None) -> AsyncGenerator[Page, None]:
-        """All pages after `after` (a page's `last`; None: from the first document on), of one session or of all."""
+        """Yield pages after `after` (a page's `last`; None: from the first document on), of one session or of all."""
         try:
             if session is not None:
                 async for page in self._sorted(after, {**self._wanted, self._session: session}):
@@ -102,7 +102,7 @@ class CollectionReader:
         )
 
     async def _by_index(self, after: Any) -> AsyncGenerator[Page, None]:
-        """One query a page: each is a read of its own, after its own cluster time."""
+        """Yield pages, each read by its own query, after its own cluster time."""
         while True:
             async with self._client.start_session(causal_consistency=True) as session:
                 moment = await self._cluster_time(session)
@@ -113,7 +113,7 @@ class CollectionReader:
                     place = dict(zip((self._created_at, "_id"), after, strict=True))
                     cursor = cursor.min(list(place.items()))
                 found = await cursor.to_list()
-            documents = [one for one in found if after is None or one["_id"] != after[1]]
+            documents = [document for document in found if after is None or document["_id"] != after[1]]
             if documents:
                 after = self._place(documents[-1])
                 yield self._paged(documents, moment)
@@ -121,7 +121,7 @@ class CollectionReader:
                 return
 
     async def _sorted(self, after: Any, wanted: dict[str, Any]) -> AsyncGenerator[Page, None]:
-        """One sorted query, however many pages: the time before it counts for all of them."""
+        """Yield pages of one sorted query: the cluster time before it counts for all of them."""
         wanted = wanted if after is None else {"$and": [wanted, self._beyond(after)]}
         async with self._client.start_session(causal_consistency=True) as session:
             moment = await self._cluster_time(session)
@@ -148,7 +148,7 @@ class CollectionReader:
         }
 
     async def _cluster_time(self, session: AsyncClientSession) -> Timestamp:
-        """The server's time now; the session makes later reads see at least everything up to it."""
+        """Return the server's time; later reads of the session see at least everything up to it."""
         await self._client.admin.command("ping", session=session)
         moment = session.operation_time
         if moment is None:
@@ -160,7 +160,7 @@ class CollectionReader:
         return Page(documents, self._place(documents[-1]), version, datetime.fromtimestamp(moment.time, UTC))
 
     def _oldest(self, since: datetime) -> datetime | ObjectId:
-        """The least value of the time's field that is wanted."""
+        """Return the least value of the time's field that is wanted."""
         if self._created_at != "_id":
             return since
         seconds = min(max(int(since.timestamp()), 0), LAST_SECOND)
@@ -173,15 +173,15 @@ class CollectionReader:
         return [value, document["_id"]]
 
     async def originals(self, ids: Sequence[Any]) -> Sequence[Document]:
-        """Whole documents by id; those that are gone are left out."""
+        """Return whole documents by id; those that are gone are left out."""
         try:
             return await self._collection.find({"_id": {"$in": list(ids)}}).to_list()
         except PyMongoError as error:
             raise SourceFailed(f"reading {self._collection.full_name}: {describe(error)}") from error
 
     async def existing(self, encoded_ids: Sequence[str]) -> set[str]:
-        """Which of these typed ids still have a document."""
-        ids = [decode_id(one) for one in encoded_ids]
+        """Return those of the typed ids that still have a document."""
+        ids = [decode_id(encoded) for encoded in encoded_ids]
         try:
             found = await self._collection.find({"_id": {"$in": ids}}, {"_id": 1}).to_list()
         except PyMongoError as error:

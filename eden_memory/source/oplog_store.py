@@ -1,4 +1,4 @@
-"""The oplog's window, where the server shows one."""
+"""Read how long a place in the oplog lasts, where the server shows it."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,11 +22,11 @@ class OplogWindow:
 
     @property
     def seconds(self) -> float:
-        """Between its ends."""
+        """Seconds between its ends."""
         return max(0.0, (self.last - self.first).total_seconds())
 
     def left(self, place: datetime) -> tuple[float, float] | None:
-        """(seconds, bytes) until the entries after `place` go, at the window's pace; None: too young to judge.
+        """Return (seconds, bytes) until the entries after `place` go, at the window's pace; None: too young to judge.
 
         Nothing is removed before the oplog is full, so what is still free counts too.
         """
@@ -39,14 +39,14 @@ class OplogWindow:
 
 
 class MongoOplog:
-    """Reads `local.oplog.rs`; a server that does not let it (or a sharded one) is asked no more."""
+    """Reads `local.oplog.rs`; a server that refuses it (or a sharded cluster) is not asked again."""
 
     def __init__(self, client: AsyncMongoClient[dict[str, Any]]) -> None:
         self._local = client["local"]
         self._refused = False
 
     async def window(self) -> OplogWindow | None:
-        """None where it cannot be known."""
+        """Return the window; None where it cannot be known."""
         if self._refused:
             return None
         try:

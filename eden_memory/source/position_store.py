@@ -1,4 +1,4 @@
-"""A tailer's position in MongoDB, moved by compare-and-set under the lease's epoch."""
+"""Store the tailer's position, moved by compare-and-set under the lease's epoch, of one source at a time."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ class TailerPosition:
 
 @dataclass(frozen=True, slots=True)
 class RereadOutcome:
-    """What came of reading messages again with a corrected field mapping."""
+    """The result of reading messages again with a corrected field mapping."""
 
     id: str
     """Of the request."""
@@ -59,7 +59,7 @@ class RereadOutcome:
     """Nothing was left out: all that is recorded was read with this mapping."""
 
     def counts(self) -> dict[str, int]:
-        """The figures by name."""
+        """Return the figures by name."""
         return {
             "read": self.read,
             "changed": self.changed,
@@ -69,7 +69,7 @@ class RereadOutcome:
 
 
 async def other_sources(positions: Rows, source: str) -> Sequence[str]:
-    """Names of sources besides this one whose messages are published."""
+    """Return the names of other sources whose messages are published."""
     query = {"_id": {"$ne": source}, "token": {"$exists": True}, PUBLISHED: {"$ne": False}}
     return [row["_id"] async for row in positions.find(query, {"_id": 1})]
 
@@ -110,18 +110,18 @@ class MongoPositions:
         return TailerPosition(**{name: stored[name] for name in FIELDS}, published=published)
 
     async def save(self, epoch: int, position: TailerPosition) -> None:
-        """Store; LeaseLost if a newer holder has claimed it."""
+        """Store a position; LeaseLost if a newer holder has claimed it."""
         await self._set(epoch, {name: getattr(position, name) for name in (*FIELDS, PUBLISHED)})
 
     async def note_reread(self, epoch: int, result: RereadOutcome) -> None:
-        """Store what came of reading messages again; LeaseLost as above."""
+        """Store the result of reading messages again; LeaseLost as above."""
         values: dict[str, Any] = {"reread": {"id": result.id, **result.counts()}}
         if result.everything:
             values["reread_due"] = False
         await self._set(epoch, values)
 
     async def _note_mapping(self, epoch: int, stored: Mapping[str, Any]) -> None:
-        """Note which mapping reads now, and that what another one read may be read again."""
+        """Note which mapping reads now, and that messages of another mapping may be read again."""
         before = stored.get("mapping")
         if self._mapping is None or self._mapping == before:
             return
@@ -159,12 +159,12 @@ class MongoPositions:
 
 
 def named(source: str) -> str:
-    """`database.collection` of a source's name."""
+    """Return `database.collection` of a source's name."""
     return source.partition("/")[2] or source
 
 
 def another_source(source: str, known: Iterable[str]) -> EdenError:
-    """The settings name another collection than the one that memory is formed from."""
+    """Return the error for settings that name another collection than memory is formed from."""
     before = ", ".join(map(named, sorted(known)))
     beside = BESIDE.format(database=named(source).partition(".")[0])
     return EdenError(
@@ -176,7 +176,7 @@ def another_source(source: str, known: Iterable[str]) -> EdenError:
 
 
 def nothing_there(source: str, messages: int) -> EdenError:
-    """The collection is missing or empty, and Kafka holds records of its messages."""
+    """Return the error for a collection that is missing or empty, though Kafka holds records of its messages."""
     return EdenError(
         f"the collection {named(source)} does not exist or is empty, but {messages:,} messages of it are recorded",
         "Check EDEN_SOURCE_DATABASE and EDEN_MESSAGES_COLLECTION, or restore the collection. If the messages are "
@@ -185,7 +185,7 @@ def nothing_there(source: str, messages: int) -> EdenError:
 
 
 def still_followed(source: str, known: Iterable[str]) -> EdenError:
-    """A tailer leads on the source that is to be left."""
+    """Return the error for a former source that a tailer still follows."""
     before = ", ".join(map(named, sorted(known)))
     return EdenError(
         f"a tailer still follows {before}: {named(source)} cannot take its place",

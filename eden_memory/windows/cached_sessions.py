@@ -10,7 +10,7 @@ from eden_memory.windows.session_state import Session
 MOST_CHARACTERS = 24_000_000
 """Of texts that wait, cached of one partition; beyond it the sessions that were quiet longest are dropped."""
 OVERHEAD = 300
-"""What a message or session costs besides its text, roughly."""
+"""Characters that a message or session takes besides its text, roughly."""
 
 
 class CachedSessions:

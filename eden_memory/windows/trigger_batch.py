@@ -1,4 +1,4 @@
-"""What a batch of records does to the sessions and messages that it touches. Pure: all it needs was read before.
+"""Apply a batch of records to the sessions and messages that it touches. Pure: everything was read before.
 
 A batch touches no message after a window has closed over it: there the batch is cut. What is stored of a session
 and its messages then is what it was behind a record, so whatever is repeated after a crash closes the same windows.
@@ -46,9 +46,9 @@ class Batch:
     """The last place given to a message that waits."""
     off: Off = NOBODY
     marks: Marks = field(default_factory=Marks)
-    """What was asked to be forgotten among these messages, their sessions and authors."""
+    """Requests to forget any of these messages, their sessions or authors."""
     sent: list[Emit | Erase] = field(default_factory=list[Emit | Erase])
-    """What a record leads to at once: deletions to be forgotten, texts that are not to be kept."""
+    """Records to publish at once: deletions to be forgotten, texts that are not to be kept."""
     forgotten: list[str] = field(default_factory=list[str])
     """Forgotten messages that a window holds: their texts are erased there too."""
     counts: TriggerCounts = field(default_factory=TriggerCounts)
@@ -62,18 +62,18 @@ class Batch:
         self.due_scan.touched.update(self.sessions)
 
     def add(self, sessions: Mapping[str, Session]) -> None:
-        """Sessions that no record so far names: a Watermark may close them."""
+        """Add sessions that no record so far names, so that a Watermark may close them."""
         self.sessions.update(sessions)
         self.due_scan.touched.update(sessions)
 
     def takes(self, delivery: Delivery) -> bool:
-        """Whether the record still belongs to this batch; if not, the batch is cut before it."""
+        """Tell whether the record still belongs to this batch; if not, the batch is cut before it."""
         known = self.messages.known.get(delivery.key)
         session = self.sessions.get(known.session_id) if known and known.session_id else None
         return session is None or not session.closes(delivery.key)
 
     def apply(self, delivery: Delivery) -> None:
-        """Do what a record says; a Watermark finds all sessions that it may close among `sessions`."""
+        """Apply a record; a Watermark finds all sessions that it may close among `sessions`."""
         event, time = delivery.event, delivery.envelope.time
         match event:
             case MessageRecorded():
@@ -93,7 +93,7 @@ class Batch:
                 self._ended(delivery)
 
     def own(self) -> list[Session]:
-        """The sessions of this partition; others are another worker's, and only looked at."""
+        """Return the sessions of this partition; others belong to another worker, and are only read."""
         return [session for session in self.sessions.values() if session.partition == self.partition]
 
     def _asked(self, session: Session, control: Control) -> None:
@@ -121,7 +121,7 @@ class Batch:
         self.counts.empty += not event.text
 
     def _is_forgotten(self, event: MessageRecorded, known: StoredMessage | None, time: datetime) -> bool:
-        """Whether a message is forgotten. Sessions and users are forgotten as of a time: its first one counts."""
+        """Tell whether a message is forgotten. Sessions and users are forgotten up to a time: its first counts."""
         if known is not None and known.forgotten:
             return True
         return bool(self.marks) and self.marks.source_gone(
@@ -148,7 +148,7 @@ class Batch:
             self.counts.opted_out += 1
 
     def _ended(self, delivery: Delivery) -> None:
-        """A tombstone: deleted, moved away, or missing (counted and noted; forgets nothing by itself)."""
+        """Apply a tombstone: deleted, moved away, or missing (counted and noted; forgets nothing by itself)."""
         envelope = delivery.envelope
         message_id, version = envelope.subject, envelope.entity_version or ""
         known = self.messages.known.get(message_id)
@@ -181,13 +181,13 @@ class Batch:
 
 
 def control_of(event: SessionEnded | FormationAsked, time: datetime) -> Control:
-    """What a record of that time asks of its session."""
+    """Return the control that a record of that time means for its session."""
     because = "ended" if isinstance(event, SessionEnded) else "asked"
     return Control(because, event.inbox_id, event.version, time, event.asked_by)
 
 
 def asked_again(deliveries: Iterable[Delivery]) -> set[str]:
-    """Requests to form added texts behind which there is another of the same session.
+    """Return requests to form added texts that another request of the same session follows.
 
     The later one closes one window over the texts of all of them. It is a record already, so it comes, whatever
     happens to this batch.
@@ -204,7 +204,7 @@ def asked_again(deliveries: Iterable[Delivery]) -> set[str]:
 
 
 def messages_named(deliveries: Sequence[Delivery]) -> list[str]:
-    """The messages that records are about."""
+    """Return the ids of the messages that the records refer to."""
     return [
         delivery.key
         for delivery in deliveries
@@ -213,7 +213,7 @@ def messages_named(deliveries: Sequence[Delivery]) -> list[str]:
 
 
 def sessions_named(deliveries: Iterable[Delivery]) -> list[str]:
-    """The sessions that records name."""
+    """Return the ids of the sessions that the records refer to."""
     found = (
         delivery.event.session_id if isinstance(delivery.event, IN_A_SESSION) else delivery.envelope.scope
         for delivery in deliveries
@@ -222,7 +222,7 @@ def sessions_named(deliveries: Iterable[Delivery]) -> list[str]:
 
 
 def forgettable(deliveries: Iterable[Delivery]) -> set[tuple[str, str]]:
-    """(kind, id) of everything whose forgetting concerns these messages."""
+    """Return (kind, id) of everything whose forgetting concerns these messages."""
     found: set[tuple[str, str]] = set()
     for delivery in deliveries:
         event = delivery.event
@@ -234,12 +234,12 @@ def forgettable(deliveries: Iterable[Delivery]) -> set[tuple[str, str]]:
 
 
 def is_reread(delivery: Delivery) -> bool:
-    """Whether a message was read again with a corrected field mapping."""
+    """Tell whether a message was read again with a corrected field mapping."""
     return isinstance(delivery.event, MessageRecorded) and delivery.event.origin == "reread"
 
 
 def misnamed(deliveries: Iterable[Delivery], known: Mapping[str, StoredMessage]) -> dict[str, set[str]]:
-    """By session, authors of messages that a corrected field mapping gives to somebody else, or to nobody."""
+    """Return, by session, authors whose messages a corrected field mapping gives to somebody else, or to nobody."""
     found: dict[str, set[str]] = {}
     for delivery in deliveries:
         event, before = delivery.event, known.get(delivery.key)
@@ -251,7 +251,7 @@ def misnamed(deliveries: Iterable[Delivery], known: Mapping[str, StoredMessage])
 
 
 def authors(sessions: Iterable[Session], deliveries: Iterable[Delivery]) -> dict[str, set[str]]:
-    """Of each session, who wrote in it so far, these records included."""
+    """Return who wrote in each session so far, these records included."""
     found = {session.session_id: set(session.users) for session in sessions}
     for delivery in deliveries:
         event = delivery.event
@@ -268,7 +268,7 @@ def erased(
     time: datetime | None = None,
     reason: str = "opted_out",
 ) -> Erase:
-    """The tombstone that takes a text out of `chat.messages`: its author is switched off, or it is forgotten."""
+    """Return the tombstone that takes a text out of `chat.messages`: forgotten, or its author switched off."""
     return Erase(
         MessageRecorded,
         key=message_id,

@@ -1,4 +1,4 @@
-"""formation-trigger's state as documents (schemas/documents/formation.py), there and back."""
+"""Convert formation-trigger's state to documents (schemas/documents/formation.py) and back."""
 
 from collections.abc import Iterable
 from dataclasses import fields as fields_of
@@ -46,7 +46,7 @@ def message_of(row: Row) -> StoredMessage:
 
 
 def session_row(session: Session) -> tuple[Row, list[str]]:
-    """A document of `memory_sessions`, and the fields that it loses."""
+    """Return the document of `memory_sessions`, and the fields that it loses."""
     row: Row = {
         "_id": session.session_id,
         "partition": session.partition,
@@ -80,7 +80,7 @@ def _change_row(change: AudienceDelta) -> Row:
 
 
 def session_of(row: Row, limits: Limits, waiting: Iterable[StoredMessage]) -> Session:
-    """A session as stored, with the messages that wait in it, in order."""
+    """Return a session as stored, with the messages that wait in it, in order."""
     due = row.get("due_at")
     return Session(
         session_id=row["_id"],
@@ -109,7 +109,7 @@ def _control_of(row: Row | None) -> Control | None:
 
 
 def window_row(window: StoredWindow) -> Row:
-    """A document of `memory_windows`."""
+    """Return the document of `memory_windows`."""
     closed = window.closed
     return {
         "_id": window.formation_id,
@@ -134,7 +134,7 @@ def window_row(window: StoredWindow) -> Row:
 
 
 def erased_at(window: StoredWindow) -> datetime | None:
-    """A window of which nothing is asked for has no texts from the beginning."""
+    """Return when the texts were erased: at once where nothing is requested, else not yet."""
     return window.closed.at if window.settled and window.requested is None else None
 
 
@@ -144,12 +144,12 @@ def member_rows(window: StoredWindow) -> list[Row]:
 
 
 def left_out_rows(window: StoredWindow) -> list[Row]:
-    """The messages of a window of which nothing is kept."""
+    """Return the messages of a window of which nothing is kept."""
     return [{"message_id": ref.message_id, "version": ref.version} for ref in window.left_out]
 
 
 def window_of(row: Row) -> StoredWindow:
-    """A closed window as stored."""
+    """Return a closed window as stored."""
     closed, requested = row["closed"], row["requested"]
     return StoredWindow(
         formation_id=row["_id"],
@@ -176,12 +176,12 @@ def window_of(row: Row) -> StoredWindow:
 
 
 def request_text(window: StoredWindow) -> str | None:
-    """The value of a window's FormationRequested, byte for byte; None while there is none."""
+    """Return the value of a window's FormationRequested, byte for byte; None while there is none."""
     return None if window.value is None else window.value.decode()
 
 
 def _aware_fields(fields: Row) -> Row:
-    """MongoDB gives times without a zone; they mean UTC."""
+    """Give times the zone UTC, which MongoDB leaves out."""
     moments = {name: fields[name] for name in TIMES if fields.get(name) is not None}
     return {**fields, **{name: _aware(moment) for name, moment in moments.items()}}
 

@@ -30,7 +30,7 @@ class TriggerMetrics:
     """Export what formation-trigger does."""
 
     def wrote(self, counts: TriggerCounts) -> None:
-        """A batch is stored."""
+        """Export the counts of a batch that is stored."""
         for because, number in counts.windows.items():
             TRIGGER_WINDOWS.labels(because).inc(number)
         TRIGGER_EMPTY.inc(counts.empty)
@@ -38,5 +38,5 @@ class TriggerMetrics:
         TRIGGER_OPTED_OUT.inc(counts.opted_out)
 
     def waiting(self, partition: int, sessions: int) -> None:
-        """So many sessions of a partition wait for a document."""
+        """Export how many sessions of a partition wait for a document."""
         TRIGGER_WAITING.labels(str(partition)).set(sessions)

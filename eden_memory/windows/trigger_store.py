@@ -1,4 +1,4 @@
-"""formation-trigger's state in MongoDB: messages, sessions, windows, and how far each partition is."""
+"""Store formation-trigger's state: messages, sessions, windows, and how far each partition is."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -56,8 +56,7 @@ class MongoTriggerStore:
         self._waiting_count = SharedReads(self._count_waiting)
 
     async def create_indexes(self) -> None:
-        """What is looked up: sessions by when they go cold, those with something unpublished; what waits; what is
-        forgotten."""
+        """Create the indexes: due and unpublished sessions, waiting messages, messages and windows by session."""
         await self._sessions.create_index(
             [("partition", ASCENDING), ("due_at", ASCENDING)],
             partialFilterExpression={"due_at": {"$exists": True}},
@@ -84,7 +83,7 @@ class MongoTriggerStore:
         await self._partitions.create_index("_id")  # so that it is there before a transaction writes to it
 
     async def sessions(self, ids: Iterable[str], partition: int) -> dict[str, Session]:
-        """The sessions with the messages that wait in them; one that has no document is of `partition`.
+        """Return sessions with the messages that wait in them; one that has no document is of `partition`.
 
         A session whose document cannot be read is left out.
         """
@@ -103,7 +102,7 @@ class MongoTriggerStore:
         return sessions
 
     async def _waiting(self, formed_to: Mapping[str, int]) -> Mapping[str, list[StoredMessage]]:
-        """What waits in sessions, each in order: messages with a place behind the last window's."""
+        """Return the messages that wait in sessions, in order: those with a place behind the last window's."""
         unformed = [name for name, place in formed_to.items() if place == 0]
         formed = [(name, place) for name, place in formed_to.items() if place]
         clauses: list[Row] = [{"session_id": {"$in": unformed}, "place": {"$gt": 0}}] if unformed else []
@@ -120,17 +119,17 @@ class MongoTriggerStore:
         return found
 
     async def due(self, partition: int, time: datetime, most: int) -> list[str]:
-        """Those that have gone cold or stale by `time`, the longest ago first."""
+        """Return the sessions of a partition that have gone cold or stale by `time`, the longest ago first."""
         asked = partition, time, most
         return list((await self._due.get([asked]))[asked])
 
     async def unpublished(self, partition: int, after: str, most: int) -> list[str]:
-        """Those with something in the outbox, by id, from behind the id `after` on."""
+        """Return the sessions of a partition with something in the outbox, by id, from behind the id `after` on."""
         asked = partition, after, most
         return list((await self._unpublished.get([asked]))[asked])
 
     async def waiting(self, partition: int) -> int:
-        """How many wait for a document."""
+        """Count the sessions of a partition that wait for a document."""
         return (await self._waiting_count.get([partition])).get(partition, 0)
 
     async def _read_due(self, asked: Sequence[DueQuery]) -> Mapping[DueQuery, Sequence[str]]:
@@ -142,17 +141,17 @@ class MongoTriggerStore:
     async def _together(
         self, asked: Sequence[DueQuery], query: Callable[[Any], Row], by: str
     ) -> Mapping[DueQuery, Sequence[str]]:
-        """One query where its bound is not reached, so that nobody's sessions take another's place."""
+        """Answer all with one query if its limit is not reached, so that no partition crowds out another."""
         most = min(limit for _, _, limit in asked)
         each = [{"partition": partition, **query(what)} for partition, what, _ in asked]
         found = self._sessions.find({"$or": each}, {"partition": 1}, sort={by: 1}, limit=most)
         of: dict[int, list[str]] = {partition: [] for partition, _, _ in asked}
         rows = await found.to_list()
         if len(asked) > 1 and (len(rows) == most or len(of) < len(asked)):
-            return {one: (await self._together([one], query, by))[one] for one in asked}
+            return {single: (await self._together([single], query, by))[single] for single in asked}
         for row in rows:
             of[row["partition"]].append(row["_id"])
-        return {one: of[one[0]] for one in asked}
+        return {due_query: of[due_query[0]] for due_query in asked}
 
     async def _count_waiting(self, partitions: list[int]) -> Mapping[int, int]:
         which = {"partition": {"$in": partitions}, "unpublished": True, "waits_for": WAITS}
@@ -161,7 +160,7 @@ class MongoTriggerStore:
         return {row["_id"]: row["sessions"] for row in rows}
 
     async def messages(self, ids: Iterable[str]) -> dict[str, StoredMessage]:
-        """Those of the messages that are known."""
+        """Return those of the messages that are known."""
         wanted = list(dict.fromkeys(ids))
         rows = await self._messages.find({"_id": {"$in": wanted}}).to_list() if wanted else []
         return {row["_id"]: documents.message_of(row) for row in rows}
@@ -169,7 +168,7 @@ class MongoTriggerStore:
     async def authors_among(
         self, session_id: str, users: Collection[str], besides: Collection[str]
     ) -> set[str]:
-        """Which of the users wrote in a session, messages `besides` left out."""
+        """Return those of the users who wrote in a session, messages `besides` left out."""
         wanted: Row = {
             "session_id": session_id,
             "user_id": {"$in": list(users)},
@@ -178,17 +177,17 @@ class MongoTriggerStore:
         return set(await self._messages.distinct("user_id", wanted))
 
     async def windows(self, formation_ids: Iterable[str]) -> dict[str, StoredWindow]:
-        """Closed windows whose texts are still kept."""
+        """Return closed windows whose texts are still there."""
         rows = await self._window_rows.get(formation_ids)
         return {name: documents.window_of(row) for name, row in rows.items() if _kept(row)}
 
     async def _read_windows(self, formation_ids: list[str]) -> dict[str, Row]:
-        """Stages that read windows at the same moment share a query."""
+        """Read windows; stages that read at the same moment share a query."""
         found = await self._windows.find({"_id": {"$in": formation_ids}}).to_list()
         return {row["_id"]: row for row in found}
 
     async def place(self, partition: int) -> int:
-        """The last place given to a message of a partition."""
+        """Return the last place given to a message of a partition."""
         row = await self._partitions.find_one({"_id": partition})
         return 0 if row is None else int(row["place"])
 
@@ -264,7 +263,7 @@ class MongoTriggerStore:
 
 
 def _kept(row: Row) -> bool:
-    """Whether a window still has its texts, or never had any."""
+    """Tell whether a window still has its texts, or never had any."""
     return row["erased_at"] is None or not row["messages"]
 
 

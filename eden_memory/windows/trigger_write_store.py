@@ -1,4 +1,4 @@
-"""The writes of formation-trigger: what one transaction of a batch puts into each collection."""
+"""Write formation-trigger's batches: the part that one transaction puts into each collection."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ class _Changed(Exception):  # noqa: N818 - a direction: read again
 
 @dataclass(slots=True)
 class SessionsTogether:
-    """One transaction of a batch."""
+    """Sessions and messages that one transaction of a batch stores."""
 
     messages: list[StoredMessage] = field(default_factory=list[StoredMessage])
     sessions: list[Session] = field(default_factory=list[Session])
@@ -41,7 +41,7 @@ class SessionsTogether:
     characters: int = 0
 
     def add(self, session_write: SessionWrite) -> None:
-        """A session that closed windows, or whose windows can be asked for now."""
+        """Add a session that closed windows, or whose windows can be requested now."""
         self.messages += session_write.messages
         self.sessions.append(session_write.session)
         self.new += session_write.new
@@ -51,7 +51,7 @@ class SessionsTogether:
         )
 
     def alone(self) -> list["SessionsTogether"]:
-        """Each session on its own, behind the messages of sessions that are not written."""
+        """Return each session on its own, behind the messages of sessions that are not written."""
         parts = {session.session_id: SessionsTogether(sessions=[session]) for session in self.sessions}
         rest = SessionsTogether()
         for message in self.messages:

@@ -1,4 +1,4 @@
-"""A closed window on its way to being asked for: its texts, its place, and the request once it can be written."""
+"""Closed windows and their formation requests, and the store that formation-trigger keeps them in."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,7 +40,7 @@ class StoredWindow:
 
 @dataclass(slots=True)
 class SessionWrite:
-    """What is stored of a session together, or not at all."""
+    """The part of a session that is stored together, or not at all."""
 
     session: Session
     messages: list[StoredMessage] = field(default_factory=list[StoredMessage])
@@ -53,7 +53,7 @@ class SessionWrite:
 
 @dataclass(slots=True)
 class BatchWrite:
-    """What is stored of a batch of one partition: if nobody else has written to the partition since it was read."""
+    """The writes of a batch, stored if nobody else has written to the partition since it was read."""
 
     partition: int
     seen: int
@@ -76,7 +76,7 @@ class BatchWrite:
 
 
 def stored_window(session: Session, closed: Closed, members: Sequence[StoredMessage]) -> StoredWindow:
-    """The next window of a session, in its outbox; its last message is what led to it, or who asked."""
+    """Make the next window of a session and add it to the outbox; its last message, or a request, is its cause."""
     session.seq += 1
     name = formation_id(session.session_id, session.seq, members)
     session.outbox.append(UnpublishedWindow(name, session.seq))
@@ -104,7 +104,7 @@ def leave_out(window: StoredWindow, off: Off) -> None:
 
 
 def asked_window(window: StoredWindow, facts: SessionFacts) -> AskedWindow:
-    """The window as budgets see it."""
+    """Return the window as budgets see it."""
     _, participants = _taking_part(window, facts)
     return AskedWindow(
         window.formation_id,
@@ -117,7 +117,7 @@ def asked_window(window: StoredWindow, facts: SessionFacts) -> AskedWindow:
 
 
 def _taking_part(window: StoredWindow, facts: SessionFacts) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The session's users, and with the authors of the window's messages the participants."""
+    """Return the session's users, and the participants: users and authors of the window's messages."""
     authors = [message.user_id for message in window.messages if message.user_id is not None]
     users = facts.users if facts.users is not None else _distinct(*window.closed.users, *authors)
     return users, _distinct(*users, *authors)
@@ -206,7 +206,7 @@ def request(
 
 
 def publishable(session: Session) -> list[str]:
-    """The windows of a session's outbox that can be published: in order, up to the first that waits."""
+    """Return the windows of a session's outbox that can be published: in order, up to the first that waits."""
     ready: list[str] = []
     for entry in sorted(session.outbox, key=_seq):
         if not entry.requested:
@@ -216,7 +216,7 @@ def publishable(session: Session) -> list[str]:
 
 
 def note_requests(session: Session, windows: Mapping[str, StoredWindow]) -> None:
-    """Say in the outbox which windows can be published."""
+    """Note in the outbox which windows can be published."""
     for entry in session.outbox:
         window = windows.get(entry.formation_id)
         entry.requested = entry.requested or (window is not None and window.settled)
@@ -238,7 +238,7 @@ class Windows(Protocol):
     """The texts of closed windows."""
 
     async def windows(self, formation_ids: Iterable[str]) -> dict[str, StoredWindow]:
-        """Those of the windows whose texts are still kept."""
+        """Return those of the windows whose texts are still there."""
         ...
 
 
