@@ -6,15 +6,13 @@ from typing import Any
 
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
-from pymongo.errors import PyMongoError
 
 from eden_memory.directory.own_sessions import BEGINS
-from eden_memory.error_text import describe
 from eden_memory.mongo.bson_ids import decode_id, encode_id
-from eden_memory.mongo.changes import SourceFailed
 from eden_memory.names import Names
 from eden_memory.schemas.documents import ForgottenMark, Message
 from eden_memory.schemas.ids import encode
+from eden_memory.source.messages_store import source_errors
 
 Row = dict[str, Any]
 LOOKED_UP = 1_000
@@ -63,18 +61,14 @@ class MappingVersions:
 
     async def warnings(self) -> list[str]:
         """Return the lines of `misread`; SourceFailed where MongoDB does not answer."""
-        try:
+        with source_errors("counting what was read by another mapping"):
             return (await self.misread()).lines()
-        except PyMongoError as error:
-            raise SourceFailed(f"counting what was read by another mapping: {describe(error)}") from error
 
     async def note(self, message_ids: Sequence[str]) -> None:
         """Note that the mapping reads these messages as they are recorded; SourceFailed."""
         others = {"_id": {"$in": list(message_ids)}, "mapping": {"$ne": self._mapping}}
-        try:
+        with source_errors("noting what was read again"):
             await self._messages.update_many(others, {"$set": {"mapping": self._mapping}})
-        except PyMongoError as error:
-            raise SourceFailed(f"noting what was read again: {describe(error)}") from error
 
 
 def _others(position: Mapping[str, Any], mapping: str) -> Row:

@@ -12,13 +12,12 @@ from bson.errors import InvalidId
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
-from pymongo.errors import PyMongoError
 
-from eden_memory.error_text import describe
 from eden_memory.errors import EdenError, NotFound
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.change_stream import PLAIN
-from eden_memory.mongo.changes import Document, SourceFailed
+from eden_memory.mongo.changes import Document
+from eden_memory.source.messages_store import source_errors
 
 Row = dict[str, Any]
 TYPED = ("s.", "i.", "u.", "o.")
@@ -34,17 +33,13 @@ class MongoInbox:
 
     async def waiting(self) -> Sequence[Document]:
         """Return all documents there, oldest first."""
-        try:
+        with source_errors(f"reading {self._collection.full_name}"):
             return await self._collection.find(sort=[("_id", 1)]).to_list()
-        except PyMongoError as error:
-            raise SourceFailed(f"reading {self._collection.full_name}: {describe(error)}") from error
 
     async def erase(self, ids: Iterable[Any]) -> None:
         """Remove carried documents."""
-        try:
+        with source_errors(f"erasing from {self._collection.full_name}"):
             await self._collection.delete_many({"_id": {"$in": list(ids)}})
-        except PyMongoError as error:
-            raise SourceFailed(f"erasing from {self._collection.full_name}: {describe(error)}") from error
 
 
 async def ask(inbox: AsyncCollection[Row], document: Row) -> ObjectId:

@@ -1,6 +1,7 @@
 """Read the whole messages collection in (created_at, _id) order, resumable page by page."""
 
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -19,6 +20,15 @@ from eden_memory.mongo.changes import Document, Page, SourceFailed, version_of
 log = structlog.get_logger("eden.tailer")
 LAST_SECOND = 2**32 - 1
 """Of an ObjectId."""
+
+
+@contextmanager
+def source_errors(doing: str) -> Generator[None]:
+    """Raise an error of MongoDB's as SourceFailed, with what failed."""
+    try:
+        yield
+    except PyMongoError as error:
+        raise SourceFailed(f"{doing}: {describe(error)}") from error
 
 
 def reading_order(created_at: str) -> list[tuple[str, int]]:
@@ -59,23 +69,19 @@ class CollectionReader:
 
     async def count(self) -> int:
         """Return about how many documents there are; exact when only some are wanted."""
-        try:
+        with source_errors(f"counting {self._collection.full_name}"):
             if self._wanted:
                 return await self._collection.count_documents(self._wanted)
             return await self._collection.estimated_document_count()
-        except PyMongoError as error:
-            raise SourceFailed(f"counting {self._collection.full_name}: {describe(error)}") from error
 
     async def empty(self) -> bool:
         """Tell whether there is no document, or no collection."""
-        try:
+        with source_errors(f"reading {self._collection.full_name}"):
             return await self._collection.find_one({}, {"_id": 1}) is None
-        except PyMongoError as error:
-            raise SourceFailed(f"reading {self._collection.full_name}: {describe(error)}") from error
 
     async def pages(self, after: Any, session: Any = None) -> AsyncGenerator[Page, None]:
         """Yield pages after `after` (a page's `last`; None: from the first document on), of one session or of all."""
-        try:
+        with source_errors(f"reading {self._collection.full_name}"):
             if session is not None:
                 async for page in self._sorted(after, {**self._wanted, self._session: session}):
                     yield page
@@ -89,8 +95,6 @@ class CollectionReader:
                 )
                 async for page in self._sorted(after, self._wanted):
                     yield page
-        except PyMongoError as error:
-            raise SourceFailed(f"reading {self._collection.full_name}: {describe(error)}") from error
 
     async def _indexed(self) -> bool:
         indexes = await self._collection.index_information()
@@ -174,16 +178,12 @@ class CollectionReader:
 
     async def originals(self, ids: Sequence[Any]) -> Sequence[Document]:
         """Return whole documents by id; those that are gone are left out."""
-        try:
+        with source_errors(f"reading {self._collection.full_name}"):
             return await self._collection.find({"_id": {"$in": list(ids)}}).to_list()
-        except PyMongoError as error:
-            raise SourceFailed(f"reading {self._collection.full_name}: {describe(error)}") from error
 
     async def existing(self, encoded_ids: Sequence[str]) -> set[str]:
         """Return those of the typed ids that still have a document."""
         ids = [decode_id(encoded) for encoded in encoded_ids]
-        try:
+        with source_errors(f"reading {self._collection.full_name}"):
             found = await self._collection.find({"_id": {"$in": ids}}, {"_id": 1}).to_list()
-        except PyMongoError as error:
-            raise SourceFailed(f"reading {self._collection.full_name}: {describe(error)}") from error
         return {encode_id(document["_id"]) for document in found}

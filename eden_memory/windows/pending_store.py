@@ -73,7 +73,7 @@ async def sessions_without_documents(sessions: AsyncCollection[Row]) -> int:
     return await sessions.count_documents({"unpublished": True, "waits_for": WAITS})
 
 
-def told(
+def describe_pending(
     found: Sequence[PendingMessages], without_documents: int, limits: Limits, now: datetime
 ) -> Iterator[str]:
     """Say what waits and when it forms, a line for each kind."""
