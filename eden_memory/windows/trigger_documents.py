@@ -1,7 +1,6 @@
 """Convert formation-trigger's state to documents (schemas/documents/formation.py) and back."""
 
 from collections.abc import Iterable
-from dataclasses import fields as fields_of
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,35 +13,60 @@ from eden_memory.windows.window_request import StoredWindow
 from eden_memory.windows.window_rule import Closed, Control, Limits
 
 Row = dict[str, Any]
-MESSAGE_FIELDS = tuple(
-    field.name for field in fields_of(StoredMessage) if field.name not in ("message_id", "replaces")
-)
-"""Of a message in `memory_messages`, besides its id."""
-MEMBER_FIELDS = (
-    "message_id",
-    "version",
-    "role",
-    "user_id",
-    "text",
-    "characters",
-    "truncated",
-    "time",
-    "created_at",
-    "edited_at",
-)
-"""Of a message in a window."""
-TIMES = ("time", "since", "created_at", "edited_at")
 
 
 def message_row(message: StoredMessage) -> Row:
-    """Return the document of `memory_messages`."""
-    return {"_id": message.message_id, **{name: getattr(message, name) for name in MESSAGE_FIELDS}}
+    """Return the document of `memory_messages`, field by field: this runs for every message."""
+    return {
+        "_id": message.message_id,
+        "session_id": message.session_id,
+        "version": message.version,
+        "time": message.time,
+        "role": message.role,
+        "user_id": message.user_id,
+        "text": message.text,
+        "characters": message.characters,
+        "truncated": message.truncated,
+        "formation_id": message.formation_id,
+        "deleted": message.deleted,
+        "changed_after_formation": message.changed_after_formation,
+        "opted_out": message.opted_out,
+        "forgotten": message.forgotten,
+        "place": message.place,
+        "since": message.since,
+        "created_at": message.created_at,
+        "edited_at": message.edited_at,
+        "missing": message.missing,
+        "mapping": message.mapping,
+        "misread": message.misread,
+    }
 
 
 def message_of(row: Row) -> StoredMessage:
     """Return a message as stored; documents of earlier versions lack some fields."""
-    fields = {name: row[name] for name in MESSAGE_FIELDS if name in row}
-    return StoredMessage(message_id=row["_id"], **_aware_fields(fields))
+    return StoredMessage(
+        message_id=row["_id"],
+        session_id=row["session_id"],
+        version=row["version"],
+        time=_aware(row["time"]),
+        role=row["role"],
+        user_id=row["user_id"],
+        text=row["text"],
+        characters=row["characters"],
+        truncated=row["truncated"],
+        formation_id=row["formation_id"],
+        deleted=row["deleted"],
+        changed_after_formation=row["changed_after_formation"],
+        opted_out=row["opted_out"],
+        forgotten=row.get("forgotten", False),
+        place=row["place"],
+        since=_moment(row["since"]),
+        created_at=_moment(row.get("created_at")),
+        edited_at=_moment(row.get("edited_at")),
+        missing=row.get("missing", False),
+        mapping=row.get("mapping"),
+        misread=row.get("misread", False),
+    )
 
 
 def session_row(session: Session) -> tuple[Row, list[str]]:
@@ -140,7 +164,21 @@ def erased_at(window: StoredWindow) -> datetime | None:
 
 def member_rows(window: StoredWindow) -> list[Row]:
     """Return the messages of a window with their texts."""
-    return [{name: getattr(message, name) for name in MEMBER_FIELDS} for message in window.messages]
+    return [
+        {
+            "message_id": message.message_id,
+            "version": message.version,
+            "role": message.role,
+            "user_id": message.user_id,
+            "text": message.text,
+            "characters": message.characters,
+            "truncated": message.truncated,
+            "time": message.time,
+            "created_at": message.created_at,
+            "edited_at": message.edited_at,
+        }
+        for message in window.messages
+    ]
 
 
 def left_out_rows(window: StoredWindow) -> list[Row]:
@@ -155,9 +193,7 @@ def window_of(row: Row) -> StoredWindow:
         formation_id=row["_id"],
         session_id=row["session_id"],
         seq=row["seq"],
-        messages=tuple(
-            StoredMessage(session_id=row["session_id"], **_aware_fields(member)) for member in row["messages"]
-        ),
+        messages=tuple(_member_of(row["session_id"], member) for member in row["messages"]),
         closed=Closed(
             (),
             closed["because"],
@@ -175,15 +211,19 @@ def window_of(row: Row) -> StoredWindow:
     )
 
 
+def _member_of(session_id: str, row: Row) -> StoredMessage:
+    moments = {name: _moment(row.get(name)) for name in ("created_at", "edited_at")}
+    fields: Row = {**row, **moments, "time": _aware(row["time"])}
+    return StoredMessage(session_id=session_id, **fields)
+
+
 def request_text(window: StoredWindow) -> str | None:
     """Return the value of a window's FormationRequested, byte for byte; None while there is none."""
     return None if window.value is None else window.value.decode()
 
 
-def _aware_fields(fields: Row) -> Row:
-    """Give times the zone UTC, which MongoDB leaves out."""
-    moments = {name: fields[name] for name in TIMES if fields.get(name) is not None}
-    return {**fields, **{name: _aware(moment) for name, moment in moments.items()}}
+def _moment(value: datetime | None) -> datetime | None:
+    return None if value is None else _aware(value)
 
 
 def _aware(moment: datetime) -> datetime:
