@@ -8,8 +8,8 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.access.visible import Asker, Present
 from eden_memory.directory.author_store import Authors, MessageAuthors
+from eden_memory.directory.directory_store import group_of, text_of
 from eden_memory.directory.own_sessions import whose
-from eden_memory.directory.user_groups import group_of, text_of
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.document_fields import getter
 from eden_memory.schemas.documents import SessionState

@@ -33,7 +33,7 @@ from eden_memory.schemas.events.chat import Role
 from eden_memory.schemas.events.facts import Action
 from eden_memory.schemas.events.forgetting import Forgettable
 from eden_memory.schemas.scopes import Scope
-from eden_memory.source.text_parts import parts_of
+from eden_memory.source.inbox_store import parts_of
 
 Message = Mapping[str, Any]
 """`{"role": "user", "content": "…"}`, with an optional `created_at`."""

@@ -13,8 +13,8 @@ from pymongo.read_concern import ReadConcern
 from eden_memory.access.presence_store import MongoPresence
 from eden_memory.access.sharing import WIDE, private_keys
 from eden_memory.access.visible import Asker, Present, VisibleMemory, broad_scopes, view_of, with_unlisted
-from eden_memory.directory.agent_streams import Streams
 from eden_memory.directory.audience_store import MongoAudiences
+from eden_memory.directory.participants import Streams
 from eden_memory.logs import LibraryLogger
 from eden_memory.memory.hidden_store import MongoHidden
 from eden_memory.memory.snapshot_projection import recent_fact

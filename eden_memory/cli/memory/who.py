@@ -19,7 +19,7 @@ from eden_memory.mongo.application_ids import TYPED, id_of
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.document_fields import getter
 from eden_memory.settings import Settings
-from eden_memory.source.inbox_request_store import session_of, user_of
+from eden_memory.source.inbox_store import session_of, user_of
 
 T = TypeVar("T")
 AS_ID = "as in the application, or typed: s.TEXT, i.5, u.UUID, o.OBJECTID"

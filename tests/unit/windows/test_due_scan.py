@@ -5,7 +5,7 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.windows.due_scan import Looks
+from eden_memory.windows.cached_sessions import DueScan
 from eden_memory.windows.session_state import Session
 from eden_memory.windows.window_rule import Limits, Waiting
 from tests.unit.windows.records import NOON, version
@@ -26,17 +26,17 @@ def sessions() -> dict[str, Session]:
 
 @given(STEPS)
 def test_what_watermarks_close_is_what_asking_every_session_closes(steps: list[tuple[str, int, int]]) -> None:
-    asked, all_of_them, looks, minute = sessions(), sessions(), Looks(), 0
+    asked, all_of_them, scan, minute = sessions(), sessions(), DueScan(), 0
     for number, (what, which, later) in enumerate(steps):
         minute += later
         time = NOON + timedelta(minutes=minute)
         if what == "message":
             name = f"s.{which}"
-            looks.touched.add(name)
+            scan.touched.add(name)
             for one in (asked[name], all_of_them[name]):
                 one.pending.add(Waiting(f"s.m{number}", version(number), time, 1.0, number))
         else:
-            closed = [(one.session_id, one.pending.passed(time)) for one in looks.passed(time, asked)]
+            closed = [(one.session_id, one.pending.passed(time)) for one in scan.passed(time, asked)]
             there = [(name, one.pending.passed(time)) for name, one in all_of_them.items()]
             assert sorted((name, some) for name, some in closed if some) == [
                 (name, some) for name, some in there if some
@@ -44,9 +44,9 @@ def test_what_watermarks_close_is_what_asking_every_session_closes(steps: list[t
 
 
 def test_a_session_that_is_not_due_is_not_looked_at() -> None:
-    mine, looks = sessions(), Looks()
+    mine, scan = sessions(), DueScan()
     mine["s.1"].pending.add(Waiting("s.m1", version(1), NOON, 1.0, 1))
     mine["s.2"].due_at = NOON + COLD
-    looks.touched.update(mine)
-    assert [one.session_id for one in looks.passed(NOON + COLD / 2, mine)] == []
-    assert [one.session_id for one in looks.passed(NOON + COLD, mine)] == ["s.1", "s.2"]
+    scan.touched.update(mine)
+    assert [one.session_id for one in scan.passed(NOON + COLD / 2, mine)] == []
+    assert [one.session_id for one in scan.passed(NOON + COLD, mine)] == ["s.1", "s.2"]
