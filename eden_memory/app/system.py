@@ -204,7 +204,7 @@ async def stage_parts(
             )
             around = surroundings(settings, database, kafka, publisher, bounds)
             around = around if group_of is None else replace(around, group_of=group_of)
-            async with stage_handlers(settings, client, publisher, around.topic_of, names) as handlers:
+            async with stage_handlers(settings, client, names) as handlers:
                 workers: list[Part] = [Worker(stage, around) for stage in pipeline.stages(handlers)]
                 yield [*workers, *_beside(settings, client, around, handlers)]
         finally:

@@ -7,8 +7,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
 import structlog
 
 from eden_memory.placement import Placement
-from eden_memory.stages.process import Part, State
-from eden_memory.stages.together import Together
+from eden_memory.stages.process import Part, State, Together
 from eden_memory.task_ending import end
 
 log = structlog.get_logger("eden.live")

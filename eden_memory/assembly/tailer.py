@@ -48,7 +48,7 @@ from eden_memory.source.position_store import MongoPositions
 from eden_memory.source.refused_documents import RefusedDocuments
 from eden_memory.source.rereading import Rereading
 from eden_memory.source.tailing import Tailing
-from eden_memory.stages.control_store import MongoControls
+from eden_memory.stages.controls import MongoControls
 
 MongoClient = AsyncMongoClient[dict[str, Any]]
 

@@ -20,8 +20,7 @@ from eden_memory.kafka.topics import Topics, load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.settings import Settings
-from eden_memory.stages.control_store import MongoControls
-from eden_memory.stages.controls import DeadRetry
+from eden_memory.stages.controls import DeadRetry, MongoControls
 from eden_memory.stages.dead_letter_reading import DeadLetter, Wanted, dead_letter_at, dead_letters
 from eden_memory.stages.failure_decisions import UNPUBLISHABLE
 from eden_memory.stages.outcome_store import MongoLedger

@@ -3,7 +3,8 @@
 import structlog
 
 from eden_memory.housekeeping.janitor import Janitor
-from eden_memory.stages.leased import Leased, LeaseHandle
+from eden_memory.mongo.leases import MongoLease
+from eden_memory.stages.leased import Leased
 
 log = structlog.get_logger("eden.janitor")
 
@@ -14,7 +15,7 @@ PAUSE_SECONDS = 30.0
 class Housekeeping(Leased):
     """Rounds of the janitor while the lease is held; a round that fails is made again."""
 
-    def __init__(self, lease: LeaseHandle, janitor: Janitor, every: float = ROUND_SECONDS) -> None:
+    def __init__(self, lease: MongoLease, janitor: Janitor, every: float = ROUND_SECONDS) -> None:
         super().__init__("janitor", lease, self._tidy, every, PAUSE_SECONDS)
         self._janitor = janitor
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Any
 
 Headers = tuple[tuple[str, bytes | None], ...]
 """Kafka lets a header have no value; ours have one."""
@@ -41,3 +42,16 @@ class Record:
             if name == "ce_orderingkey" and value is not None:
                 return value
         return self.key or b""
+
+
+def as_record(fetched: Any) -> Record:
+    """Convert a record of aiokafka's."""
+    return Record(
+        fetched.topic,
+        fetched.partition,
+        fetched.offset,
+        fetched.key,
+        fetched.value,
+        tuple(fetched.headers),
+        fetched.timestamp,
+    )

@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from eden_memory.errors import EdenError
 from eden_memory.kafka.connection import start
 from eden_memory.kafka.partitions import partitions_asked
-from eden_memory.kafka.record import Record
+from eden_memory.kafka.record import Record, as_record
 
 POLL_MS = 500
 TOGETHER = 1_000
@@ -27,7 +27,10 @@ class Reading:
         while await self._behind():
             fetched = await self._consumer.getmany(timeout_ms=POLL_MS, max_records=TOGETHER)
             batch = [
-                _record(one) for tp, found in fetched.items() for one in found if one.offset < self.ends[tp]
+                as_record(record)
+                for tp, records in fetched.items()
+                for record in records
+                if record.offset < self.ends[tp]
             ]
             if batch:
                 yield batch
@@ -70,7 +73,3 @@ def refuse_missing(topics: Sequence[str], there: Iterable[str]) -> None:
             f"Kafka has no topic {', '.join(missing)}",
             "Is EDEN_KAFKA_TOPIC_PREFIX right? What is missing is made, empty, by: eden topics apply",
         )
-
-
-def _record(one: Any) -> Record:
-    return Record(one.topic, one.partition, one.offset, one.key, one.value, one.headers, one.timestamp)

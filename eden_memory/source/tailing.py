@@ -7,9 +7,8 @@ import structlog
 
 from eden_memory import metrics
 from eden_memory.mongo.changes import SourceFailed
-from eden_memory.mongo.leases import LeaseLost
+from eden_memory.mongo.leases import LeaseLost, MongoLease
 from eden_memory.source.chat_topics import PublishFailed
-from eden_memory.stages.leased import LeaseHandle
 from eden_memory.stages.process import State
 from eden_memory.task_ending import end
 
@@ -31,7 +30,7 @@ class Tailing:
 
     def __init__(
         self,
-        lease: LeaseHandle,
+        lease: MongoLease,
         lead: Callable[[int, asyncio.Event], Awaitable[None]],
         again_seconds: float = AGAIN_SECONDS,
     ) -> None:

@@ -14,9 +14,9 @@ from eden_memory.kafka.broken_clients import close_consumer
 from eden_memory.kafka.connection import start
 from eden_memory.kafka.outgoing import CUT, DEAD_HEADERS
 from eden_memory.kafka.partitions import partitions_asked
-from eden_memory.kafka.record import Record
+from eden_memory.kafka.record import Record, as_record
 from eden_memory.stages.controls import DeadRetry
-from eden_memory.stages.dead_letter_retries import as_record, read_at
+from eden_memory.stages.dead_letter_retries import read_at
 from eden_memory.stages.dead_letters import dead_topic, known_as, original
 from eden_memory.stages.outcome import StoredRecord
 

@@ -8,12 +8,12 @@ import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from eden_memory.kafka.broken_clients import close_consumer
-from eden_memory.kafka.record import Record
-from eden_memory.stages.controls import Controls, DeadRetry
+from eden_memory.kafka.record import Record, as_record
+from eden_memory.stages.controls import DeadRetry, MongoControls
 from eden_memory.stages.dead_letters import known_as, original
 from eden_memory.stages.finished_offsets import AssignedPartition
 from eden_memory.stages.lanes import Queued
-from eden_memory.stages.ledger import Ledger
+from eden_memory.stages.outcome import Ledger
 
 log = structlog.get_logger()
 READ_SECONDS = 10.0
@@ -26,7 +26,7 @@ class DeadRetries:
         self,
         stage: str,
         client: dict[str, Any],
-        controls: Controls,
+        controls: MongoControls,
         ledger: Ledger,
         queue: Callable[[Queued], None],
     ) -> None:
@@ -111,8 +111,3 @@ async def read_at(client: dict[str, Any], tp: TopicPartition, offset: int) -> Re
     for one in fetched.get(tp, []):
         return as_record(one) if one.offset == offset else None
     raise TimeoutError(f"{tp.topic}/{tp.partition}@{offset} was not read in {READ_SECONDS} s")
-
-
-def as_record(one: Any) -> Record:
-    """A record of aiokafka's as ours."""
-    return Record(one.topic, one.partition, one.offset, one.key, one.value, tuple(one.headers), one.timestamp)

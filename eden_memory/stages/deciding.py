@@ -3,24 +3,28 @@
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Literal
 
 import structlog
 
 from eden_memory import metrics
-from eden_memory.stages.codec import Encoder, kind_of
+from eden_memory.schemas.events import ModelCalled
+from eden_memory.schemas.registry import Registry
+from eden_memory.stages.codec import Encoder, TopicOf, kind_of
 from eden_memory.stages.dead_letters import Cause, dead_letter
 from eden_memory.stages.failure_decisions import Failure, Kind, attempts_allowed, backoff, delay
+from eden_memory.stages.handler_run import HandlerRun, KeptElsewhere
 from eden_memory.stages.lanes import Again, Queued, Unit
-from eden_memory.stages.outcome import Outcome, OutcomeTooLarge, Reread, StoredRecord
+from eden_memory.stages.outcome import Ledger, Outcome, OutcomeTooLarge, Publishing, Reread, StoredRecord
 from eden_memory.stages.outcome_publishing import OutcomePublishing
-from eden_memory.stages.own_time import STOPPED
 from eden_memory.stages.patience import SERVERS, until_done
 from eden_memory.stages.record_reading import Read, Reader, members, wanted
-from eden_memory.stages.stage import Dead, Decision, Delivery, Emit, Outgoing, Retry, Stage
-from eden_memory.stages.stage_tools import Tools, Watching
+from eden_memory.stages.stage import Dead, Decision, Delivery, Emit, Outgoing, Result, Retry, Stage
+from eden_memory.stages.stage_health import StageHealth
+from eden_memory.stages.usage_log import UsageLog
 from eden_memory.task_ending import Deadline
 
 log = structlog.get_logger()
@@ -29,16 +33,29 @@ REREADS = 20
 """How often a decision is made anew because another one was stored first, before that counts as a failure."""
 
 
-class Deciding:
-    """Works on the units of one stage; what it returns to the lanes is whether and when to try again."""
+@dataclass(frozen=True, slots=True)
+class StageTools:
+    """The stores and functions that a stage's units are worked on with."""
 
-    def __init__(self, stage: Stage, tools: Tools, watching: Watching) -> None:
+    topic_of: TopicOf
+    registry: Registry
+    publisher: Publishing
+    ledger: Ledger | None
+    clock: Callable[[], datetime]
+    group: str
+    usage: UsageLog | None = None
+
+
+class Deciding:
+    """Works on the units of one stage; returns to the lanes whether and when to try again."""
+
+    def __init__(self, stage: Stage, tools: StageTools, health: StageHealth) -> None:
         self._stage = stage
         self._tools = tools
-        self._watching = watching
-        self._reader = Reader(stage, tools.registry, watching)
+        self._health = health
+        self._reader = Reader(stage, tools.registry, health)
         self._encoder = Encoder(stage.name, tools.topic_of)
-        self._publish = OutcomePublishing(stage, tools, self._encoder)
+        self._publish = OutcomePublishing(stage, self._encoder, tools.publisher, tools.group, tools.clock)
         self._ledger = tools.ledger if stage.decides else None
         self._finished = {
             how: metrics.STAGE_RECORDS.labels(stage.name, how) for how in ("decided", "dead", "skipped")
@@ -60,7 +77,9 @@ class Deciding:
             return None
         if not wanted(read):
             return self._finish(unit, "skipped")
-        return await self._decide(unit, read)
+        self._cut(unit, read)
+        result = await self._handled(wanted(read))
+        return await self._conclude(unit, read, result)
 
     async def _known(self, unit: Unit, read: list[Read]) -> list[Outcome]:
         """The outcomes of the unit's first records if those were decided before; the unit is cut to fit."""
@@ -84,12 +103,40 @@ class Deciding:
             self._republished.inc()
         self._finish(unit, "dead" if any(outcome.dead for outcome in known) else "decided")
 
-    async def _decide(self, unit: Unit, read: list[Read]) -> Again | None:
-        self._cut(unit, read)
-        result = await self._handled(wanted(read))
+    async def _handled(self, deliveries: Sequence[Delivery]) -> Decision | Dead | Failure:
+        """Call the handler; whatever it raises is a value from here on. A decision carries its model calls."""
+        begun, deadline = time.perf_counter(), Deadline(self._stage.timeout)
+        run = HandlerRun(deadline.stopped)
+        result: Decision | Dead | Failure = Failure(Kind.BUG, "the handler has not returned")
+        try:
+            async with deadline, run:
+                result = _as_value(await self._stage.handler(deliveries))
+        except KeptElsewhere as error:
+            result = Failure(Kind.TRANSIENT, str(error), after=0.0, asked=True)
+        except asyncio.CancelledError as error:
+            result, task = (
+                Failure(Kind.BUG, "the handler was cancelled from inside", error),
+                asyncio.current_task(),
+            )
+            if task is None or task.cancelling():
+                raise
+        except Exception as error:  # noqa: BLE001 - the runtime's edge: it becomes a decision
+            result = Failure.of(error)
+        finally:
+            self._handler_seconds.observe(time.perf_counter() - begun)
+            if self._tools.usage is not None and not isinstance(result, Decision):
+                self._tools.usage.add(run.calls)
+        if isinstance(result, Decision) and run.calls:
+            return replace(result, events=[*result.events, *map(_model_call, run.calls)])
+        return result
+
+    async def _conclude(
+        self, unit: Unit, read: list[Read], result: Decision | Dead | Failure
+    ) -> Again | None:
+        """Store and publish a decision; a failure is tried again or given up."""
         if isinstance(result, Failure):
             return await self._failed(unit, read, result)
-        self._watching.attempt_succeeded()
+        self._health.attempt_succeeded()
         if isinstance(result, Dead):
             return await self._failed(unit, read, Failure(Kind.PERMANENT, result.reason))
         acted_on = await self._acted_on(wanted(read)[0]) if unit.items[0].retry else ()
@@ -106,26 +153,6 @@ class Deciding:
         if again is None and result.published is not None and not unit.home.revoked:
             result.published()
         return again
-
-    async def _handled(self, deliveries: Sequence[Delivery]) -> Decision | Dead | Failure:
-        """Call the handler; whatever it raises is a value from here on."""
-        begun = time.perf_counter()
-        try:
-            async with Deadline(self._stage.timeout) as deadline:
-                STOPPED.set(deadline.stopped)  # of this unit's task alone
-                result = await self._stage.handler(deliveries)
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            return Failure(Kind.BUG, "the handler was cancelled from inside", error)
-        except Exception as error:  # noqa: BLE001 - the runtime's edge: it becomes a decision
-            return Failure.of(error)
-        finally:
-            self._handler_seconds.observe(time.perf_counter() - begun)
-        if isinstance(result, Retry):
-            return Failure(Kind.TRANSIENT, result.reason, None, result.after, result.split, asked=True)
-        return result if isinstance(result, Decision | Dead) else Decision(result)
 
     def _cut(self, unit: Unit, read: list[Read]) -> None:
         """Keep what belongs together, as the stage judges; the rest goes back to the lane."""
@@ -211,7 +238,7 @@ class Deciding:
             if not item.retry:
                 item.home.finish(item.record.offset, item.size)
             of_question = self._stage.one_question and item is not unit.items[-1]
-            self._watching.finished(item, dead=how == "dead" and not of_question)
+            self._health.finished(item, dead=how == "dead" and not of_question)
         self._finished[how].inc(len(unit.items))
         if self._tells:
             self._say(unit, how)
@@ -229,7 +256,7 @@ class Deciding:
         counts = True
         if failure.kind in (Kind.AWAY, Kind.TRANSIENT, Kind.PROVIDER) and not failure.asked:
             outside = failure.kind is Kind.AWAY or not failure.counts
-            stage_fails = not failure.alone and not self._watching.attempt_failed(read[0].member, failure)
+            stage_fails = not failure.alone and not self._health.attempt_failed(read[0].member, failure)
             counts = not stage_fails and not outside
         attempts = 0 if failure.outage else unit.items[0].attempts + counts
         uncounted = unit.items[0].uncounted + 1 if failure.alone and not counts else 0
@@ -294,6 +321,17 @@ class Deciding:
         now = self._tools.clock()
         cause = Cause(self._stage.name, self._tools.group, failure, attempts, now, item.times)
         return dead_letter(record, cause)
+
+
+def _as_value(result: Result) -> Decision | Dead | Failure:
+    if isinstance(result, Retry):
+        return Failure(Kind.TRANSIENT, result.reason, None, result.after, result.split, asked=True)
+    return result if isinstance(result, Decision | Dead) else Decision(result)
+
+
+def _model_call(call: ModelCalled) -> Emit:
+    """Return the same record at every repeat: its id is the call's."""
+    return Emit(call, time=call.started_at, identity=f"call/{call.call_id}")
 
 
 def _keep(unit: Unit, read: list[Read], count: int) -> None:

@@ -187,11 +187,7 @@ class Lanes:
         """Whether no new unit starts, probes excepted."""
         return self._paused
 
-    def add(self, key: bytes, item: Queued) -> None:
-        """Put a record at the end of its lane."""
-        self.add_all(key, (item,))
-
-    def add_all(self, key: bytes, items: Iterable[Queued]) -> None:
+    def add(self, key: bytes, *items: Queued) -> None:
         """Put records (at least one) at the end of their lane, in order."""
         lane = self._lanes.get(key)
         if lane is None:
@@ -266,14 +262,12 @@ class Lanes:
             if not self._slots.take(self._call_pump):
                 return
             self._probes = 0
-            self._start(self._rounds.pop())
-
-    def _start(self, lane: _Lane) -> None:
-        lane.state = _State.RUNNING
-        unit = lane.take(self._together)
-        task = asyncio.ensure_future(self._run(unit))
-        self._tasks.add(task)
-        task.add_done_callback(partial(self._finished, lane, unit))
+            lane = self._rounds.pop()
+            lane.state = _State.RUNNING
+            unit = lane.take(self._together)
+            task = asyncio.ensure_future(self._run(unit))
+            self._tasks.add(task)
+            task.add_done_callback(partial(self._finished, lane, unit))
 
     def _finished(self, lane: _Lane, unit: Unit, task: asyncio.Task[Again | None]) -> None:
         self._tasks.discard(task)

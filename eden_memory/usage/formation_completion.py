@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from eden_memory.kafka.record import Headers
 from eden_memory.schemas.envelope import parse_type
 from eden_memory.schemas.events import FactsExtracted, FactsProposed
-from eden_memory.stages.ledger import Ledger
-from eden_memory.stages.outcome import Outcome
+from eden_memory.stages.outcome import Ledger, Outcome
 
 FACTS, REFLECTIONS, DEDUP = "fact-extraction", "reflection-extraction", "fact-dedup"
 READ_BY = {FactsExtracted.NAME: REFLECTIONS, FactsProposed.NAME: DEDUP}

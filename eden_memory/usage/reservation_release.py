@@ -13,8 +13,7 @@ from typing import Any, Protocol
 import structlog
 
 from eden_memory.schemas.events import ModelCalled
-from eden_memory.stages.ledger import Ledger
-from eden_memory.stages.outcome import Outcome
+from eden_memory.stages.outcome import Ledger, Outcome
 from eden_memory.stages.patience import until_done
 from eden_memory.stages.process import State
 from eden_memory.task_ending import end

@@ -36,7 +36,7 @@ from eden_memory.schemas import events
 from eden_memory.settings import KafkaSettings, MemorySettings, MongoSettings, Settings, WindowsSettings
 from eden_memory.stages import membership as consuming
 from eden_memory.stages import process
-from eden_memory.stages.control_store import MongoControls, MongoGroupNotes
+from eden_memory.stages.controls import MongoControls, MongoGroupNotes
 from eden_memory.stages.failure_decisions import Kind, classify
 from eden_memory.stages.outcome import Outcome
 from eden_memory.stages.outcome_store import MongoLedger
@@ -231,7 +231,7 @@ async def parts(place: Place, diary: Diary) -> AsyncGenerator[list[Worker]]:
             trigger = replace(trigger, registry=events.REGISTRY)
             workers = [Worker(stage, own) for stage in _own_stages(place, settings, client, around, diary)]
             names = {pipeline.FORMATION_TRIGGER}
-            async with stage_handlers(settings, client, publisher, trigger.topic_of, names) as handlers:
+            async with stage_handlers(settings, client, names) as handlers:
                 rows = pipeline.stages(handlers)
                 yield [*workers, *(Worker(replace(row, batch=25), trigger) for row in rows)]
         finally:

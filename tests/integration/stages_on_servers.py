@@ -19,7 +19,7 @@ from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import REGISTRY, Forgotten, FormationRequested, decode
 from eden_memory.schemas.events.base import Event
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
-from eden_memory.stages.control_store import MongoControls, MongoGroupNotes
+from eden_memory.stages.controls import MongoControls, MongoGroupNotes
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.process import Part
 from eden_memory.stages.publishing import Publisher, new_producer, partition_for
@@ -177,10 +177,6 @@ def event_of(record: Any) -> Event:
     """What a record of Kafka says."""
     envelope = Envelope.of_headers(record.headers)
     return decode(envelope.name, envelope.version, record.value)
-
-
-def ignored(calls: object) -> None:
-    """In the place of the accounts: nothing is accounted here."""
 
 
 K = TypeVar("K", bound=OnServers)

@@ -10,7 +10,7 @@ from typing import Literal
 import httpx2
 from pydantic import ValidationError
 
-from eden_memory.models.calls import TRIALS, Completion, Tokens, Trial, Turn
+from eden_memory.models.calls import Completion, Tokens, Trial, Turn
 from eden_memory.models.providers.answer_schema import described
 from eden_memory.models.providers.catalogue import provider_name
 from eden_memory.models.providers.found_json import found_json
@@ -44,6 +44,8 @@ class _Question:
     turns: Sequence[Turn]
     answer: type[Answer]
     most: int | None
+    trials: list[Trial]
+    """Requests made on the way to the one that counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +97,21 @@ class CompatibleChat:
         return self._known
 
     async def complete(
-        self, model: str, system: str, turns: Sequence[Turn], answer: type[Answer], most: int | None = None
+        self,
+        model: str,
+        system: str,
+        turns: Sequence[Turn],
+        answer: type[Answer],
+        most: int | None = None,
+        trials: list[Trial] | None = None,
     ) -> Completion:
-        """One request; until the model's form is known up to three, their tokens added up, and told as trials.
+        """One request; until the model's form is known up to three, their tokens added up, and added to `trials`.
 
         A repair is one request all the same: a question that no form helps has a bounded number of calls.
         """
         form = self._known.get(model) or (self._accepted.get(model) if len(turns) > 1 else None)
-        question = _Question(model, system, turns, answer, None if most is None else most + THOUGHTS)
+        most = None if most is None else most + THOUGHTS
+        question = _Question(model, system, turns, answer, most, trials if trials is not None else [])
         return await (self._find_out(question) if form is None else self._in_form(form, question))
 
     async def _find_out(self, question: "_Question") -> Completion:
@@ -121,10 +130,10 @@ class CompatibleChat:
                     self._known[model] = form
                     break
         except BaseException:
-            _tell(tries)
+            question.trials.extend(found.trial() for found in tries)
             raise
         counts = next((one for one in reversed(tries) if one.found is not None), tries[-1])
-        _tell([one for one in tries if one is not counts])
+        question.trials.extend(found.trial() for found in tries if found is not counts)
         return counts.completed(tries)
 
     async def _tried(self, form: Form, question: "_Question") -> "_Try":
@@ -143,7 +152,13 @@ class CompatibleChat:
         answer, system = question.answer, question.system
         told = system if form == "schema" else f"{system}\n\n{described(answer)}"
         found = await self._wire.chat(
-            question.model, told, question.turns, _format(form, answer), self._effort, question.most
+            question.model,
+            told,
+            question.turns,
+            _format(form, answer),
+            self._effort,
+            question.most,
+            question.trials,
         )
         if found.finish != "complete":
             return found
@@ -178,12 +193,6 @@ def _format(form: Form, answer: type[Answer]) -> Body | None:
     if form == "schema":
         return response_format(answer)
     return {"type": "json_object"} if form == "json" else None
-
-
-def _tell(tries: Sequence[_Try]) -> None:
-    told = TRIALS.get()
-    if told is not None:
-        told.extend(one.trial() for one in tries)
 
 
 def _fits(text: str, answer: type[Answer]) -> bool:

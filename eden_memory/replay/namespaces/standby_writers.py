@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import structlog
 
 from eden_memory.error_text import describe
-from eden_memory.stages.process import Part, State
-from eden_memory.stages.together import Together
+from eden_memory.stages.process import Part, State, Together
 from eden_memory.task_ending import end
 
 log = structlog.get_logger("eden.shadows")

@@ -182,9 +182,7 @@ async def reforming(
         money = Money(plan.expecting, lambda: keeping.spent, reform.cap_usd)
         keeping.counted = money.counted
         account = Account(reform.id, partial(_counted, answers, f"{reform.id}/", money))
-        handlers = await stack.enter_async_context(
-            stage_handlers(own, client, keeping, topics.topic_of, STAGES, account)
-        )
+        handlers = await stack.enter_async_context(stage_handlers(own, client, STAGES, account))
         workers = [Worker(stage, around) for stage in pipeline.stages(handlers)]
         stages = [one.name for one in workers if one.name != pipeline.FORMATION_TRIGGER]
         formed = await stack.enter_async_context(

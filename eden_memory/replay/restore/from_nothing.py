@@ -37,7 +37,7 @@ from eden_memory.replay.restore.restoring import Restoring
 from eden_memory.schemas.documents import Namespace
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import REGISTRY, Forgotten, ModelCalled, ScopeChanged, ScopeConsolidated
-from eden_memory.stages.control_store import MongoGroupNotes
+from eden_memory.stages.controls import MongoGroupNotes
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.stage import Delivery
 from eden_memory.usage.usage_store import MongoUsage

@@ -30,8 +30,7 @@ from eden_memory.schemas.events import (
     SessionClosed,
 )
 from eden_memory.stages.codec import Encoder
-from eden_memory.stages.ledger import Ledger
-from eden_memory.stages.outcome import Outcome, StoredRecord
+from eden_memory.stages.outcome import Ledger, Outcome, StoredRecord
 from eden_memory.stages.stage import Delivery, Outgoing
 
 EXTRACTION, DEDUP, REFLECTIONS = "fact-extraction", "fact-dedup", "reflection-extraction"

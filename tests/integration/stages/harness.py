@@ -21,7 +21,7 @@ from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events.base import Event
 from eden_memory.schemas.registry import Registry
 from eden_memory.settings import Settings
-from eden_memory.stages.control_store import MongoControls, MongoGroupNotes
+from eden_memory.stages.controls import MongoControls, MongoGroupNotes
 from eden_memory.stages.outcome import StoredRecord
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.publishing import Publisher, new_producer

@@ -13,7 +13,7 @@ from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FactsExtracted, FormationRequested
 from eden_memory.settings import Settings
 from eden_memory.stages.codec import Encoder
-from eden_memory.stages.control_store import MongoControls
+from eden_memory.stages.controls import MongoControls
 from eden_memory.stages.outcome import Outcome
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.stage import Delivery

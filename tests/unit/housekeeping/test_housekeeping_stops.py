@@ -42,7 +42,7 @@ class Failing:
 
 async def test_a_round_that_loses_its_cancellation_is_cancelled_again() -> None:
     deaf = Deaf()
-    part = Housekeeping(Held(), cast(Any, deaf))
+    part = Housekeeping(cast(Any, Held()), cast(Any, deaf))
     async with asyncio.timeout(30):
         running = asyncio.create_task(part.run())
         await deaf.begun.wait()
@@ -53,4 +53,4 @@ async def test_a_round_that_loses_its_cancellation_is_cancelled_again() -> None:
 
 async def test_what_a_round_raises_ends_the_part() -> None:
     with pytest.raises(ValueError, match="a defect"):
-        await Housekeeping(Held(), cast(Any, Failing())).run()
+        await Housekeeping(cast(Any, Held()), cast(Any, Failing())).run()

@@ -67,7 +67,7 @@ async def test_a_stage_is_not_ready_while_a_server_refuses(refusals: Refusals) -
     held = SimpleNamespace(
         membership=SimpleNamespace(homes={"a partition": 1}, behind=lambda: 0),
         lanes=SimpleNamespace(running=0, queued=0, waiting_alone=list[str]),
-        standing=SimpleNamespace(pauses={}),
+        health=SimpleNamespace(pauses={}),
     )
     one = cast(Worker, held)
     assert Worker.state(one).ready
