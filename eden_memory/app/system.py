@@ -26,7 +26,7 @@ from eden_memory.housekeeping.consumption_store import MongoMarks
 from eden_memory.housekeeping.janitor import Janitor
 from eden_memory.housekeeping.janitor_process import Housekeeping
 from eden_memory.kafka.connection import admin_config, client_kwargs
-from eden_memory.kafka.lag_reading import LagReader
+from eden_memory.kafka.lag import LagReader
 from eden_memory.kafka.preflight import topics_exist
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints

@@ -13,7 +13,7 @@ from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
 from eden_memory.housekeeping.consumption import Consumption, Mark, Partition, Removable, removable
 from eden_memory.kafka.connection import start
-from eden_memory.kafka.partitions import partitions_of
+from eden_memory.kafka.offsets import partitions_of
 from eden_memory.windows.window_texts import WindowTexts
 
 log = structlog.get_logger()

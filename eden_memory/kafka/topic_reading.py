@@ -9,7 +9,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from eden_memory.errors import EdenError
 from eden_memory.kafka.connection import start
-from eden_memory.kafka.partitions import partitions_asked
+from eden_memory.kafka.offsets import partitions_asked
 from eden_memory.kafka.record import Record, as_record
 
 POLL_MS = 500

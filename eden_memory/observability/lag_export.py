@@ -9,7 +9,7 @@ import structlog
 from aiokafka.errors import KafkaError
 
 from eden_memory import metrics
-from eden_memory.kafka.lag_reading import GroupLag, LagReader, Reading
+from eden_memory.kafka.lag import GroupLag, LagReader, LagReading
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.schemas.documents import Snapshot
 from eden_memory.stages.leased import Leased
@@ -101,7 +101,7 @@ class LagExport(Leased):
         await self._disconnect()
 
 
-def show(reading: Reading) -> None:
+def show(reading: LagReading) -> None:
     """All figures anew: a group or partition that is gone is shown no more. Nothing is awaited in between."""
     for gauge in OF_GROUPS:
         gauge.clear()

@@ -12,8 +12,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from eden_memory.errors import EdenError
 from eden_memory.kafka.broken_clients import close_consumer
 from eden_memory.kafka.connection import start
+from eden_memory.kafka.offsets import partitions_asked
 from eden_memory.kafka.outgoing import CUT, DEAD_HEADERS
-from eden_memory.kafka.partitions import partitions_asked
 from eden_memory.kafka.record import Record, as_record
 from eden_memory.stages.controls import DeadRetry
 from eden_memory.stages.dead_letter_retries import read_at

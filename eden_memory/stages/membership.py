@@ -27,8 +27,7 @@ from aiokafka.structs import ConsumerRecord
 
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
-from eden_memory.kafka.broken_clients import close_consumer, closed, consumer_broken
-from eden_memory.kafka.group_errors import heeding_group_errors
+from eden_memory.kafka.broken_clients import close_consumer, closed, consumer_broken, heeding_group_errors
 from eden_memory.stages.controls import MongoGroupNotes
 from eden_memory.stages.failure_decisions import Kind, classify, connection_lost
 from eden_memory.stages.finished_offsets import AssignedPartition

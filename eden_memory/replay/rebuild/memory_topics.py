@@ -11,8 +11,7 @@ from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVa
 
 from eden_memory.errors import EdenError
 from eden_memory.kafka.connection import start
-from eden_memory.kafka.coordinators import once_coordinated
-from eden_memory.kafka.partitions import partitions_of
+from eden_memory.kafka.offsets import once_coordinated, partitions_of
 from eden_memory.schemas.documents import Place
 
 GONE = KafkaError.GROUP_ID_NOT_FOUND  # pyright: ignore

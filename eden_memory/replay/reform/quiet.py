@@ -8,7 +8,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
 from eden_memory.kafka.connection import start
-from eden_memory.kafka.partitions import partitions_of
+from eden_memory.kafka.offsets import partitions_of
 from eden_memory.stages.patience import until_done
 
 LOOK_SECONDS = 0.15

@@ -19,7 +19,7 @@ from eden_memory.directory.stream_store import MongoStreams, Streams, streams_in
 from eden_memory.formation.consolidation_wakeups import Waking
 from eden_memory.formation.decided_blob_store import scopes_due
 from eden_memory.kafka.connection import admin_config, client_kwargs
-from eden_memory.kafka.group_offsets import commit, places_in
+from eden_memory.kafka.offsets import commit, places_in
 from eden_memory.kafka.topic_admin import apply_topics
 from eden_memory.kafka.topics import Topics, load_topics
 from eden_memory.local.servers import endpoints

@@ -14,7 +14,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from pymongo import AsyncMongoClient
 
 from eden_memory.kafka.connection import client_kwargs
-from eden_memory.kafka.partitions import partitions_of
+from eden_memory.kafka.offsets import partitions_of
 from eden_memory.kafka.record import Record
 from eden_memory.mongo.client import connect
 from eden_memory.schemas.envelope import Envelope
