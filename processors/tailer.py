@@ -15,9 +15,9 @@ from eden_memory.mongo.changes import (
     INSERT,
     REPLACE,
     UPDATE,
-    Change,
+    ChangeEvent,
     Document,
-    Page,
+    DocumentPage,
 )
 from eden_memory.mongo.document_fields import Unusable
 from eden_memory.schemas.envelope import rfc3339
@@ -41,7 +41,7 @@ class Tailer:
         self._map, self._ask, self._to_json = messages, asked, to_json
         self._collection, self._inbox = collection, inbox
 
-    def changes(self, changes: Sequence[Change]) -> Mapped:
+    def changes(self, changes: Sequence[ChangeEvent]) -> Mapped:
         """Records of a batch of changes; of several updates of one message in a row only the last."""
         mapped = Mapped()
         superseded = self._superseded(changes)
@@ -60,7 +60,7 @@ class Tailer:
                 self.carry(mapped, change.document, change.version, change.time)
         return mapped
 
-    def page(self, page: Page, origin: Origin) -> Mapped:
+    def page(self, page: DocumentPage, origin: Origin) -> Mapped:
         """Records of a page of messages that were read, not streamed."""
         mapped = Mapped()
         for document in page.documents:
@@ -70,7 +70,7 @@ class Tailer:
                 self._emptied(mapped, document, page.version, time, origin)
         return mapped
 
-    def created_since(self, page: Page, since: datetime) -> Page:
+    def created_since(self, page: DocumentPage, since: datetime) -> DocumentPage:
         """The documents of a page that were created then or later, and those that name no time."""
         latest = rfc3339(since)
         kept = [one for one in page.documents if (self._map.created_at(one) or latest) >= latest]
@@ -126,7 +126,7 @@ class Tailer:
         """Everything up to a cluster time is published to a partition."""
         return watermark(partition, version, time, self._map.source)
 
-    def _message(self, mapped: Mapped, change: Change) -> None:
+    def _message(self, mapped: Mapped, change: ChangeEvent) -> None:
         if change.operation == DELETE:
             self._ended(mapped, change)
         elif change.document is None:
@@ -162,7 +162,7 @@ class Tailer:
         except Unusable as error:
             mapped.unmapped.append(Unmapped(self._collection, document, str(error), version))
 
-    def _ended(self, mapped: Mapped, change: Change) -> None:
+    def _ended(self, mapped: Mapped, change: ChangeEvent) -> None:
         message_id = self._message_id(change.id)
         if message_id is None:
             return  # it was never recorded
@@ -171,7 +171,7 @@ class Tailer:
             self._map.tombstone(message_id, change.version, change.time, "deleted", session_id=session)
         )
 
-    def _moved(self, mapped: Mapped, change: Change) -> None:
+    def _moved(self, mapped: Mapped, change: ChangeEvent) -> None:
         """A tombstone where the message was, if it may have changed its session."""
         if change.operation == UPDATE and not self._touches(change, self._map.paths.session_id):
             return
@@ -193,19 +193,19 @@ class Tailer:
         except Unusable:
             return None
 
-    def _matters(self, change: Change) -> bool:
+    def _matters(self, change: ChangeEvent) -> bool:
         return any(self._touches(change, path) for path in self._map.paths)
 
     @staticmethod
-    def _touches(change: Change, path: str) -> bool:
+    def _touches(change: ChangeEvent, path: str) -> bool:
         return change.touched is None or any(_overlap(name, path) for name in change.touched)
 
-    def _repeats(self, later: Change, earlier: Change) -> bool:
+    def _repeats(self, later: ChangeEvent, earlier: ChangeEvent) -> bool:
         """Whether the record of `later` says all that the one of `earlier` would: also that the text changed."""
         content = self._map.paths.content
         return self._touches(later, content) or not self._touches(earlier, content)
 
-    def _superseded(self, changes: Sequence[Change]) -> set[int]:
+    def _superseded(self, changes: Sequence[ChangeEvent]) -> set[int]:
         """Updates that a later one of the same message repeats; one that may move it stays."""
         waiting: dict[str, int] = {}
         superseded: set[int] = set()

@@ -7,12 +7,12 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
 import structlog
 
 from eden_memory.placement import Placement
-from eden_memory.stages.process import Part, State, Together
+from eden_memory.stages.process import ProcessPart, State, Together
 from eden_memory.task_ending import end
 
 log = structlog.get_logger("eden.live")
 
-Made = Callable[[Placement], AbstractAsyncContextManager[Sequence[Part]]]
+Made = Callable[[Placement], AbstractAsyncContextManager[Sequence[ProcessPart]]]
 
 
 class Placed:
@@ -31,7 +31,7 @@ class Placed:
         self._stack = AsyncExitStack()
         self._stopping, self._moved = asyncio.Event(), asyncio.Event()
         self._now = self._wanted = Placement()
-        self.parts: tuple[Part, ...] = ()
+        self.parts: tuple[ProcessPart, ...] = ()
 
     async def begin(self, placement: Placement) -> None:
         """Make the parts of a placement; what goes wrong is raised."""

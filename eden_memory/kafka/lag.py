@@ -115,7 +115,7 @@ class LagReader:
         starts: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int],
     ) -> list[tuple[str, TopicPartition, int]]:
-        """Where a group stands in each partition that it reads; a declared one without commits at the start."""
+        """The offset of a group in each partition that it reads; a declared group without commits is at the start."""
         read = self._declared.get(group, ())
         return [
             (group, tp, max(committed.get(tp, 0), starts[tp]))

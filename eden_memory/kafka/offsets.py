@@ -78,7 +78,7 @@ class TopicOffsets:
         return await self._consumer.end_offsets(self.partitions) if self.partitions else {}
 
     async def committed(self, group: str, coordinator: int | None = None) -> dict[TopicPartition, int]:
-        """What a group has committed of the partitions; those without a commit are left out.
+        """Return a group's committed offsets; partitions without a commit are left out.
 
         `coordinator`: its node, where that is known.
         """
@@ -87,7 +87,7 @@ class TopicOffsets:
 
 
 async def committed_by(admin: Any, group: str, coordinator: int | None = None) -> dict[TopicPartition, int]:
-    """What a group has committed of any topic; `admin` is a started AIOKafkaAdminClient."""
+    """Return a group's committed offsets of any topic; `admin` is a started AIOKafkaAdminClient."""
     found = await admin.list_consumer_group_offsets(group, coordinator)
     return {tp: committed.offset for tp, committed in found.items() if committed.offset >= 0}
 

@@ -16,7 +16,7 @@ POLL_MS = 500
 TOGETHER = 1_000
 
 
-class Reading:
+class TopicReader:
     """`ends`: the offset behind the last record of each partition, taken when it was made."""
 
     def __init__(self, consumer: Any, ends: Mapping[TopicPartition, int]) -> None:
@@ -44,7 +44,7 @@ class Reading:
 @asynccontextmanager
 async def reading(
     client: dict[str, Any], topics: Sequence[str], since: Mapping[TopicPartition, int] | None = None
-) -> AsyncGenerator[Reading]:
+) -> AsyncGenerator[TopicReader]:
     """Topics by their whole names; EdenError where one is not there. `since`: offsets to begin from."""
     partitions = await all_partitions(client, topics)
     consumer: Any = AIOKafkaConsumer(**client, enable_auto_commit=False, auto_offset_reset="earliest")
@@ -54,7 +54,7 @@ async def reading(
         ends = await consumer.end_offsets(partitions)
         for tp, offset in (await consumer.beginning_offsets(partitions)).items():
             consumer.seek(tp, min(max(offset, (since or {}).get(tp, 0)), ends[tp]))
-        yield Reading(consumer, ends)
+        yield TopicReader(consumer, ends)
     finally:
         await consumer.stop()
 
@@ -62,7 +62,7 @@ async def reading(
 async def all_partitions(client: dict[str, Any], topics: Sequence[str]) -> list[TopicPartition]:
     """Of topics by their whole names; EdenError where one is not there."""
     found = await partitions_asked(client, topics)
-    refuse_missing(topics, (one.topic for one in found))
+    refuse_missing(topics, (tp.topic for tp in found))
     return found
 
 

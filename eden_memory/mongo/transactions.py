@@ -38,7 +38,7 @@ class Transactions:
         self._client, self._orphans = client, Orphans(client)
 
     async def run(self, put: Callable[[AsyncClientSession], Awaitable[T]]) -> T:
-        """What `put` returns once it is committed; it may be called several times."""
+        """Return the result of `put` once it is committed; `put` may be called several times."""
         begun = time.monotonic()
 
         async def unlocked(session: AsyncClientSession) -> T:
@@ -90,7 +90,7 @@ class Orphans:
         left, self._seen = ownerless & self._seen, ownerless
         if left:
             log.warning("transactions that a killed process left open are ended", count=len(left))
-            await self._admin.command("killSessions", [{"id": Binary.from_uuid(one)} for one in left])
+            await self._admin.command("killSessions", [{"id": Binary.from_uuid(session)} for session in left])
         return len(left)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 
 from eden_memory import metrics
-from eden_memory.mongo.changes import Change, ChangeBatch, PositionLost, SourceFailed
+from eden_memory.mongo.changes import ChangeBatch, ChangeEvent, PositionLost, SourceFailed
 from eden_memory.source.leading import Leading
 from eden_memory.source.mapped import Mapped
 from eden_memory.source.message_mapping import TOPIC
@@ -129,6 +129,6 @@ async def _unless(stopped: "asyncio.Task[Any]", coming: "asyncio.Task[ChangeBatc
     return None if stopped.done() else await coming
 
 
-def _count(changes: Sequence[Change]) -> None:
+def _count(changes: Sequence[ChangeEvent]) -> None:
     for operation, number in Counter(change.operation for change in changes).items():
         metrics.TAILER_EVENTS.labels(operation).inc(number)

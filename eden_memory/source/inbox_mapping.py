@@ -9,7 +9,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from eden_memory.constants import LONGEST_FACT, LONGEST_REASON
 from eden_memory.error_text import describe
 from eden_memory.kafka.outgoing import Outgoing
-from eden_memory.mongo.changes import Document, Reread
+from eden_memory.mongo.changes import Document, RereadRequest
 from eden_memory.mongo.document_fields import Unusable, cut
 from eden_memory.schemas.documents import (
     InboxAddedText,
@@ -57,12 +57,12 @@ class InboxMapping:
             raise Unusable(_reason(error)) from None
         return self._outgoing(topic, event, self._encode(asked.id), time)
 
-    def reread(self, document: Document) -> Reread:
+    def reread(self, document: Document) -> RereadRequest:
         """What an inbox document of the kind `reread` asks for; Unusable if it cannot be read."""
         try:
             asked = InboxReread.model_validate(_with_zones(document), strict=False)
             session = None if asked.session_id is None else self._encode(asked.session_id)
-            return Reread(asked.id, self._encode(asked.id), asked.session_id, session, asked.since)
+            return RereadRequest(asked.id, self._encode(asked.id), asked.session_id, session, asked.since)
         except (TypeError, ValidationError) as error:
             raise Unusable(_reason(error)) from None
 

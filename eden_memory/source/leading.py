@@ -16,7 +16,7 @@ import structlog
 
 from eden_memory import metrics
 from eden_memory.kafka.outgoing import Outgoing
-from eden_memory.mongo.changes import Change, ChangeBatch, Document, Page, SourceFailed
+from eden_memory.mongo.changes import ChangeBatch, ChangeEvent, Document, DocumentPage, SourceFailed
 from eden_memory.schemas.envelope import parse_type
 from eden_memory.schemas.events import MessageRecorded
 from eden_memory.source.chat_topics import TransactionalPublisher
@@ -52,7 +52,7 @@ class Messages(Protocol):
         """About how many messages there are (from `since` on)."""
         ...
 
-    def pages(self, after: Any, session: Any = None) -> AsyncGenerator[Page, None]:
+    def pages(self, after: Any, session: Any = None) -> AsyncGenerator[DocumentPage, None]:
         """All messages (of one session, if one is named) in (created_at, _id) order, from a page's `last` on."""
         ...
 
@@ -106,11 +106,11 @@ DEAD_TOGETHER = 10
 class Mapping(Protocol):
     """The pure part (processors/tailer.py)."""
 
-    def changes(self, changes: Sequence[Change]) -> Mapped:
+    def changes(self, changes: Sequence[ChangeEvent]) -> Mapped:
         """Records of a batch of changes."""
         ...
 
-    def page(self, page: Page, origin: Origin) -> Mapped:
+    def page(self, page: DocumentPage, origin: Origin) -> Mapped:
         """Records of a page of messages."""
         ...
 
@@ -122,7 +122,7 @@ class Mapping(Protocol):
         """Dead letters of the documents that could not be mapped."""
         ...
 
-    def created_since(self, page: Page, since: datetime) -> Page:
+    def created_since(self, page: DocumentPage, since: datetime) -> DocumentPage:
         """The documents of a page that were created then or later, and those that name no time."""
         ...
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from eden_memory.kafka.outgoing import Outgoing
-from eden_memory.mongo.changes import Document, Reread
+from eden_memory.mongo.changes import Document, RereadRequest
 
 
 class Unmapped(NamedTuple):
@@ -31,7 +31,7 @@ class Mapped:
     """Records of the role user without an author: what they say is no user's own memory."""
     emptied: list[Outgoing] = field(default_factory=list[Outgoing])
     """Of a merge: the records of messages without text, wanted only where the topic may hold an earlier text."""
-    rereads: list[Reread] = field(default_factory=list[Reread])
+    rereads: list[RereadRequest] = field(default_factory=list[RereadRequest])
     """Requests to read messages again; their inbox documents stay until that is done."""
     gone: str | None = None
     """Why the messages collection can no longer be followed."""

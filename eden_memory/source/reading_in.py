@@ -16,7 +16,7 @@ import structlog
 
 from eden_memory import metrics
 from eden_memory.kafka.outgoing import Outgoing
-from eden_memory.mongo.changes import Page
+from eden_memory.mongo.changes import DocumentPage
 from eden_memory.source.known_message_topics import Known
 from eden_memory.source.leading import Leading
 from eden_memory.source.mapped import Mapped
@@ -65,7 +65,7 @@ async def merge(leading: Leading, known: Known) -> None:
     await _finish(leading, replace(position, page=None), progress)
 
 
-async def unknown(leading: Leading, known: Known, page: Page, origin: Origin) -> Mapped:
+async def unknown(leading: Leading, known: Known, page: DocumentPage, origin: Origin) -> Mapped:
     """Of a page, the records that the topic does not hold as they are; tombstones where a message moved away.
 
     What was forgotten is not read again: its tombstone stands.
@@ -97,7 +97,7 @@ def _dated(known: Known, record: Outgoing) -> Outgoing:
     return record._replace(value=orjson.dumps(fields))
 
 
-def _lost_their_session(leading: Leading, known: Known, page: Page, mapped: Mapped) -> list[Outgoing]:
+def _lost_their_session(leading: Leading, known: Known, page: DocumentPage, mapped: Mapped) -> list[Outgoing]:
     """What can no longer be recorded goes to the dead letters; where it stood it ends, as in the stream."""
     keys = [leading.mapping.key(one.document) for one in mapped.unmapped]
     return [
@@ -142,7 +142,7 @@ async def _finish(leading: Leading, position: Position, progress: "Progress") ->
     await leading.settle()
 
 
-async def ahead(leading: Leading, after: Any, session: Any = None) -> AsyncGenerator[Page, None]:
+async def ahead(leading: Leading, after: Any, session: Any = None) -> AsyncGenerator[DocumentPage, None]:
     """Pages of the collection (or of one session), the next one on its way while one is worked on."""
     async with aclosing(leading.source.messages.pages(after, session)) as pages:
         coming = asyncio.ensure_future(anext(pages, None))

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from eden_memory.stages.dead_letter_reading import Wanted, dead_letters
+from eden_memory.stages.dead_letter_reading import DeadLetterFilter, dead_letters
 
 SETTLED = frozenset({"published", "dropped", "dead again"})
 
@@ -24,7 +24,7 @@ class RefusedDocuments:
     async def waiting(self) -> Mapping[bytes, Collection[str]]:
         """Ids of the letters that nobody has settled, by their key."""
         states, found = await self.states(), defaultdict[bytes, list[str]](list)
-        async for letter in dead_letters(self.client, [self.topic], Wanted(stage="tailer")):
+        async for letter in dead_letters(self.client, [self.topic], DeadLetterFilter(stage="tailer")):
             refused = letter.why.get("collection") == self.collection
             if refused and states.get(letter.id) not in SETTLED:
                 found[letter.record.key or b""].append(letter.id)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import structlog
 
 from eden_memory.kafka.outgoing import Outgoing
-from eden_memory.mongo.changes import Page, Reread
+from eden_memory.mongo.changes import DocumentPage, RereadRequest
 from eden_memory.source.known_message_topics import Consumers, Known
 from eden_memory.source.leading import Leading
 from eden_memory.source.mapped import Mapped, Unmapped
@@ -51,10 +51,10 @@ class Rereading:
     refusals: Refusals
     read_alike: Callable[[Sequence[str]], Awaitable[None]]
     """Notes that this mapping reads messages as they are recorded; by typed id."""
-    _waiting: dict[str, Reread] = field(default_factory=dict[str, Reread])
+    _waiting: dict[str, RereadRequest] = field(default_factory=dict[str, RereadRequest])
     _done: set[str] = field(default_factory=set[str])
 
-    def ask(self, rereads: Sequence[Reread]) -> None:
+    def ask(self, rereads: Sequence[RereadRequest]) -> None:
         """Take requests; one that is known already counts once."""
         for one in rereads:
             if one.request_id not in self._done:
@@ -77,7 +77,7 @@ class Rereading:
             await leading.settle()
             log.info("messages were read again", **result.counts())
 
-    async def _read(self, leading: Leading, asked: Reread) -> _Counts | None:
+    async def _read(self, leading: Leading, asked: RereadRequest) -> _Counts | None:
         """None: told to stop."""
         await leading.settle()  # so that the topic is read as it will stay
         known, counts = Known(), _Counts()
@@ -106,7 +106,7 @@ class Rereading:
         leading: Leading,
         known: Known,
         letters: Mapping[bytes, Collection[str]],
-        page: Page,
+        page: DocumentPage,
         counts: _Counts,
     ) -> None:
         mapped = await unknown(leading, known, page, "reread")
@@ -124,7 +124,7 @@ class Rereading:
         await leading.advance(leading.position)
 
 
-def _selected(leading: Leading, page: Page, asked: Reread) -> Page:
+def _selected(leading: Leading, page: DocumentPage, asked: RereadRequest) -> DocumentPage:
     return page if asked.since is None else leading.mapping.created_since(page, asked.since)
 
 
@@ -133,7 +133,7 @@ def _new(leading: Leading, refused: Unmapped, letters: Mapping[bytes, Any]) -> b
     return leading.mapping.dead_key(refused.document) not in letters
 
 
-def _alike(leading: Leading, page: Page, mapped: Mapped, changed: Sequence[Outgoing]) -> list[str]:
+def _alike(leading: Leading, page: DocumentPage, mapped: Mapped, changed: Sequence[Outgoing]) -> list[str]:
     """Messages of a page that are read as they are recorded."""
     others = {one.key for one in changed}
     others |= {key for one in mapped.unmapped if (key := leading.mapping.key(one.document)) is not None}

@@ -57,7 +57,7 @@ class MongoControls:
     async def pauses(self) -> Sequence[Pause]:
         """All pauses in force."""
         found = self._controls.find({"type": "pause"})
-        return [Pause(one["stage"], one["kind"], one["reason"], one["at"]) async for one in found]
+        return [Pause(row["stage"], row["kind"], row["reason"], row["at"]) async for row in found]
 
     async def pause(self, pause: Pause) -> None:
         """Put a pause in force; the reason of one that is there already stays."""
@@ -88,11 +88,11 @@ class MongoControls:
         """Stage and reason of what was reported lately; a process that was killed takes nothing back."""
         since = datetime.now(UTC) - timedelta(seconds=REPORTED_SECONDS)
         found = self._controls.find({"type": "trouble", "at": {"$gte": since}}).sort("_id")
-        return [(one["stage"], one["reason"]) async for one in found]
+        return [(row["stage"], row["reason"]) async for row in found]
 
     async def dead_states(self) -> dict[str, str]:
         """State (`asked`, `published`, `dead again`, `dropped`) by the dead letter's id."""
-        return {one["_id"]: one["state"] async for one in self._controls.find({"type": "dead"})}
+        return {control["_id"]: control["state"] async for control in self._controls.find({"type": "dead"})}
 
     async def ask_dead_retry(self, retry: DeadRetry) -> bool:
         """Ask for a dead letter to be tried again; False if that is asked for already, or was published."""
@@ -135,8 +135,8 @@ class MongoControls:
         """The retries asked for and not yet done."""
         found = self._controls.find({"type": "dead", "state": "asked"})
         return [
-            DeadRetry(id=one["_id"], times=one["times"], **{name: one[name] for name in _FIELDS})
-            async for one in found
+            DeadRetry(id=row["_id"], times=row["times"], **{name: row[name] for name in _FIELDS})
+            async for row in found
         ]
 
     async def dead_retry_done(self, retry: DeadRetry, result: str) -> None:

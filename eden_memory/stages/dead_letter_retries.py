@@ -83,7 +83,7 @@ class DeadRetries:
 
 
 def _original(letter: Record) -> Record | None:
-    """What a dead letter holds; None if something else stands in its place, as after a topic was made anew."""
+    """Return the record of a dead letter; None if something else stands there, as after a topic was made anew."""
     try:
         return original(letter)
     except (KeyError, ValueError):
@@ -91,7 +91,7 @@ def _original(letter: Record) -> Record | None:
 
 
 def _number(asked: DeadRetry) -> int:
-    """What tells this retry from every other one, also of the dead letter that an earlier one left."""
+    """A number of this retry alone, different also from those of dead letters that earlier retries left."""
     return int.from_bytes(blake2b(f"{asked.id}#{asked.times}".encode(), digest_size=6).digest()) or 1
 
 
@@ -108,6 +108,6 @@ async def read_at(client: dict[str, Any], tp: TopicPartition, offset: int) -> Re
         fetched = await consumer.getmany(tp, timeout_ms=int(READ_SECONDS * 1000), max_records=1)
     finally:
         await close_consumer(consumer)
-    for one in fetched.get(tp, []):
-        return as_record(one) if one.offset == offset else None
+    for record in fetched.get(tp, []):
+        return as_record(record) if record.offset == offset else None
     raise TimeoutError(f"{tp.topic}/{tp.partition}@{offset} was not read in {READ_SECONDS} s")

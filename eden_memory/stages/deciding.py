@@ -14,11 +14,11 @@ from eden_memory import metrics
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.schemas.registry import Registry
 from eden_memory.stages.codec import Encoder, TopicOf, kind_of
-from eden_memory.stages.dead_letters import Cause, dead_letter
+from eden_memory.stages.dead_letters import DeathCause, dead_letter
 from eden_memory.stages.failure_decisions import Failure, Kind, attempts_allowed, backoff, delay
 from eden_memory.stages.handler_run import HandlerRun, KeptElsewhere
 from eden_memory.stages.lanes import Again, Queued, Unit
-from eden_memory.stages.outcome import Ledger, Outcome, OutcomeTooLarge, Publishing, Reread, StoredRecord
+from eden_memory.stages.outcome import Ledger, OutcomeTooLarge, Publishing, Reread, StageOutcome, StoredRecord
 from eden_memory.stages.outcome_publishing import OutcomePublishing
 from eden_memory.stages.patience import SERVERS, until_done
 from eden_memory.stages.record_reading import Read, Reader, members, wanted
@@ -81,7 +81,7 @@ class Deciding:
         result = await self._handled(wanted(read))
         return await self._conclude(unit, read, result)
 
-    async def _known(self, unit: Unit, read: list[Read]) -> list[Outcome]:
+    async def _known(self, unit: Unit, read: list[Read]) -> list[StageOutcome]:
         """The outcomes of the unit's first records if those were decided before; the unit is cut to fit."""
         ledger, asked = self._ledger, members(read)
         if ledger is None or not asked:
@@ -89,15 +89,15 @@ class Deciding:
         found = await until_done(lambda: ledger.find(self._stage.name, asked))
         if not found:
             return []
-        decided = [one.delivery is None or one.member in found for one in read]
+        decided = [record.delivery is None or record.member in found for record in read]
         unit.keep(_alike(decided))
         del read[len(unit.items) :]
         if not decided[0]:
             return []
-        outcomes = (found[one.member] for one in read if one.delivery is not None)
+        outcomes = (found[record.member] for record in read if record.delivery is not None)
         return list({outcome.key: outcome for outcome in outcomes}.values())
 
-    async def _publish_known(self, unit: Unit, read: Sequence[Read], known: Sequence[Outcome]) -> None:
+    async def _publish_known(self, unit: Unit, read: Sequence[Read], known: Sequence[StageOutcome]) -> None:
         for outcome in known:
             await self._publish(unit, wanted(read), outcome.records)
             self._republished.inc()
@@ -159,8 +159,10 @@ class Deciding:
         if self._stage.together_first is not None and len(wanted(read)) > 1:
             _keep(unit, read, self._stage.together_first(wanted(read)))
 
-    def _outcome(self, unit: Unit, read: list[Read], decision: Decision, acted_on: Sequence[str]) -> Outcome:
-        events = [one for one in decision.events if kind_of(one) not in acted_on]
+    def _outcome(
+        self, unit: Unit, read: list[Read], decision: Decision, acted_on: Sequence[str]
+    ) -> StageOutcome:
+        events = [event for event in decision.events if kind_of(event) not in acted_on]
         records = self._encoder.records(events, wanted(read), unit.items[0].retry)
         longest = max((record.size for record in records), default=0)
         if longest > RECORD_LIMIT:
@@ -170,7 +172,7 @@ class Deciding:
             outcome,
             records=records,
             writes=decision.writes,
-            kinds=tuple(dict.fromkeys(kind_of(one) for one in events)),
+            kinds=tuple(dict.fromkeys(kind_of(event) for event in events)),
             in_parts=self._stage.in_parts,
         )
 
@@ -182,10 +184,10 @@ class Deciding:
         found = await until_done(lambda: ledger.find(self._stage.name, [dead.id]))
         return found[dead.id].kinds if dead.id in found else ()
 
-    def _bare(self, unit: Unit, covered: Sequence[str], key: str) -> Outcome:
+    def _bare(self, unit: Unit, covered: Sequence[str], key: str) -> StageOutcome:
         """An outcome of this unit that publishes nothing."""
         last = unit.items[-1].record
-        return Outcome(
+        return StageOutcome(
             key=f"{self._stage.name}:{key}",
             stage=self._stage.name,
             members=tuple(covered),
@@ -198,7 +200,7 @@ class Deciding:
         )
 
     async def _settle(
-        self, unit: Unit, read: Sequence[Read], outcome: Outcome, events: Sequence[Outgoing] = ()
+        self, unit: Unit, read: Sequence[Read], outcome: StageOutcome, events: Sequence[Outgoing] = ()
     ) -> Again | None:
         """Store an outcome, publish what is stored, and finish what it covers."""
         stored = outcome
@@ -212,14 +214,14 @@ class Deciding:
                 return await self._reread(unit, read, f"{outcome.key} was decided for others")
         await self._publish(unit, wanted(read), stored.records)
         if stored is outcome:
-            self._formed.decided(one.event if isinstance(one, Emit) else one for one in events)
+            self._formed.decided(event.event if isinstance(event, Emit) else event for event in events)
         return self._finish_covered(unit, read, stored)
 
-    def _finish_covered(self, unit: Unit, read: Sequence[Read], stored: Outcome) -> Again | None:
+    def _finish_covered(self, unit: Unit, read: Sequence[Read], stored: StageOutcome) -> Again | None:
         """Finish the records that an outcome covers; adopted, it may hold fewer than were taken."""
         covered = set(stored.members)
-        for index, one in enumerate(read):
-            if one.delivery is not None and one.member not in covered:
+        for index, record in enumerate(read):
+            if record.delivery is not None and record.member not in covered:
                 unit.keep(index)
                 break
         return self._finish(unit, "decided" if stored.dead is None else "dead")
@@ -246,8 +248,8 @@ class Deciding:
     def _say(self, unit: Unit, how: str) -> None:
         """A line for each finished record, for those who asked for it."""
         for item in unit.items:
-            one = item.record
-            at = f"{one.topic}/{one.partition}@{one.offset}"
+            record = item.record
+            at = f"{record.topic}/{record.partition}@{record.offset}"
             log.debug("finished", stage=self._stage.name, how=how, at=at, attempts=item.attempts + 1)
 
     async def _failed(self, unit: Unit, read: Sequence[Read], failure: Failure) -> Again | None:
@@ -319,7 +321,7 @@ class Deciding:
             at=f"{record.topic}/{record.partition}@{record.offset}",
         )
         now = self._tools.clock()
-        cause = Cause(self._stage.name, self._tools.group, failure, attempts, now, item.times)
+        cause = DeathCause(self._stage.name, self._tools.group, failure, attempts, now, item.times)
         return dead_letter(record, cause)
 
 
@@ -336,7 +338,7 @@ def _model_call(call: ModelCalled) -> Emit:
 
 def _keep(unit: Unit, read: list[Read], count: int) -> None:
     """Keep the records up to the `count`-th (at least the first) that the stage reads; the rest waits."""
-    positions = [index for index, one in enumerate(read) if one.delivery is not None]
+    positions = [index for index, record in enumerate(read) if record.delivery is not None]
     count = max(1, count)
     if count < len(positions):
         unit.keep(positions[count])

@@ -68,7 +68,7 @@ class Unit:
         del self.items[count:]
 
     def given_back(self) -> list[Queued]:
-        """What is not part of it any more, in order."""
+        """The records that are not part of it any more, in order."""
         return self._given_back
 
 
@@ -163,7 +163,7 @@ class Lanes:
         return sum(len(lane.queue) for lane in self._lanes.values())
 
     def waiting(self) -> dict[str, int]:
-        """The same by reason: behind another of its key, for a place, for its next attempt, for the stage's pause."""
+        """Waiting records by reason: the order of their key, a place, the next attempt, a pause of the stage."""
         found: dict[str, int] = {"order": 0, "turn": 0, "retry": 0, "pause": 0}
         for lane in self._lanes.values():
             first = 0 if lane.state is _State.RUNNING or not lane.queue else 1

@@ -33,7 +33,7 @@ class Leased:
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Its name for people."""
         return self._name
 
     def stop(self) -> None:

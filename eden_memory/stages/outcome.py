@@ -1,4 +1,4 @@
-"""What a stage has decided, as it is stored before it is published, and published again on a redelivery."""
+"""Decisions of stages as they are stored before they are published, and published again on a redelivery."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class StoredRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class StageOutcome:
     """One decision: written once, never changed; only its records are removed when all have consumed them.
 
     `members` are the ids of the input events decided together; `topic`, `partition` and `offset` say how far
@@ -68,7 +68,7 @@ class OutcomeTooLarge(Exception):  # noqa: N818
 
 
 class Publishing(Protocol):
-    """What sends records and returns when they are confirmed."""
+    """Sends records and returns when they are confirmed."""
 
     async def publish(self, records: Sequence[StoredRecord]) -> None:
         """Send in order and wait; raises if a record is refused."""
@@ -78,11 +78,11 @@ class Publishing(Protocol):
 class Ledger(Protocol):
     """The write-once store of outcomes."""
 
-    async def find(self, stage: str, members: Sequence[str]) -> Mapping[str, Outcome]:
+    async def find(self, stage: str, members: Sequence[str]) -> Mapping[str, StageOutcome]:
         """The outcomes that the members were decided in, by member; majority-committed ones only."""
         ...
 
-    async def store(self, outcome: Outcome) -> Outcome:
+    async def store(self, outcome: StageOutcome) -> StageOutcome:
         """Store an outcome, acknowledged by a majority, or return the one stored under its key before.
 
         Raises Reread if another decision holds a member or write of it, OutcomeTooLarge beyond the limit where the

@@ -9,7 +9,7 @@ from eden_memory import metrics
 from eden_memory.error_text import describe
 from eden_memory.kafka.outgoing import DEAD
 from eden_memory.stages.codec import Encoder, kind_of
-from eden_memory.stages.dead_letters import Cause, shrunk, unpublished
+from eden_memory.stages.dead_letters import DeathCause, shrunk, unpublished
 from eden_memory.stages.failure_decisions import TOO_LARGE, UNPUBLISHABLE, Failure, Kind
 from eden_memory.stages.lanes import Unit
 from eden_memory.stages.outcome import Publishing, StoredRecord
@@ -71,11 +71,13 @@ class OutcomePublishing:
         metrics.DEAD_LETTERS.labels(self._stage.name, type(error).__name__).inc()
         log.error("the broker refuses an event", stage=self._stage.name, topic=record.topic, reason=said)
         failure = Failure(Kind.PERMANENT, said, error)
-        cause = Cause(self._stage.name, self._group, failure, 1, self._clock())
+        cause = DeathCause(self._stage.name, self._group, failure, 1, self._clock())
         await self(unit, (), [unpublished(record, cause)])
         if len(deliveries) == 1 and not unit.items[0].retry:
             _, instead = self.in_its_place(deliveries[0], failure)
-            await self(unit, (), [one for one in instead if _alike(one, record)])
+            await self(
+                unit, (), [stored_record for stored_record in instead if _alike(stored_record, record)]
+            )
 
     async def _publish_shrunk(self, unit: Unit, letter: StoredRecord, error: Exception) -> None:
         """Publish a dead letter that was refused with less and less of the original, at last with none of it."""
@@ -102,6 +104,6 @@ class OutcomePublishing:
             return (), ()
 
 
-def _alike(one: StoredRecord, other: StoredRecord) -> bool:
+def _alike(stored_record: StoredRecord, other: StoredRecord) -> bool:
     """Whether two records are events of one type."""
-    return dict(one.headers).get("ce_type") == dict(other.headers).get("ce_type")
+    return dict(stored_record.headers).get("ce_type") == dict(other.headers).get("ce_type")

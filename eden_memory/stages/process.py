@@ -25,9 +25,9 @@ T = TypeVar("T")
 
 DRAIN_SECONDS = 30.0
 CANCEL_SECONDS = 5.0
-"""What was cancelled because it did not stop in time has so long to end."""
+"""Seconds for a part to end that was cancelled because it did not stop in time."""
 CLOSE_SECONDS = 10.0
-"""What the parts stood on (connections, files) has so long to be closed."""
+"""Seconds for closing the connections and files of the parts."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -39,12 +39,12 @@ class State:
     what: str
 
 
-class Part(Protocol):
+class ProcessPart(Protocol):
     """Something that runs until it is told to stop."""
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Its name for people."""
         ...
 
     async def run(self) -> None:
@@ -136,7 +136,7 @@ class Process:
 
     def __init__(
         self,
-        parts: Sequence[Part],
+        parts: Sequence[ProcessPart],
         signals: Signals,
         drain_seconds: float = DRAIN_SECONDS,
         *,
@@ -146,7 +146,7 @@ class Process:
         self._cancel_seconds = cancel_seconds
 
     async def run(self) -> None:
-        """All parts; what one of them raises is raised here, after the others were drained."""
+        """Run all parts; an error of one is raised after the others were drained."""
         self._signals.working()
         tasks = _started(self.parts)
         log.info("process runs", parts=[part.name for part in self.parts])
@@ -167,12 +167,12 @@ class Process:
             self._signals.end(1)
 
 
-def _started(parts: Sequence[Part]) -> list[asyncio.Task[None]]:
+def _started(parts: Sequence[ProcessPart]) -> list[asyncio.Task[None]]:
     return [asyncio.create_task(part.run(), name=part.name) for part in parts]
 
 
 async def _drained(
-    parts: Sequence[Part], tasks: Sequence[asyncio.Task[None]], seconds: float
+    parts: Sequence[ProcessPart], tasks: Sequence[asyncio.Task[None]], seconds: float
 ) -> set[asyncio.Task[None]]:
     """Stop all parts and wait for them; return the tasks that have not ended in time."""
     for part in parts:
@@ -228,12 +228,12 @@ class Together:
     A part that has not ended in time is cancelled.
     """
 
-    def __init__(self, parts: Sequence[Part], drain_seconds: float) -> None:
+    def __init__(self, parts: Sequence[ProcessPart], drain_seconds: float) -> None:
         self.parts, self._seconds = tuple(parts), drain_seconds
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
-        """What one of them raises is raised here, after the others were drained."""
+        """Run all parts; an error of one is raised after the others were drained."""
         tasks = _started(self.parts)
         try:
             await first_of(*tasks, self._stopping)

@@ -23,13 +23,13 @@ class Read:
 
 
 def wanted(read: Sequence[Read]) -> list[Delivery]:
-    """What the handler is given of a unit."""
-    return [one.delivery for one in read if one.delivery is not None]
+    """The deliveries of a unit that the handler is given."""
+    return [record.delivery for record in read if record.delivery is not None]
 
 
 def members(read: Sequence[Read]) -> list[str]:
-    """What the ledger knows a unit's records by."""
-    return [one.member for one in read if one.delivery is not None]
+    """The names of a unit's records in the ledger."""
+    return [record.member for record in read if record.delivery is not None]
 
 
 class Reader:

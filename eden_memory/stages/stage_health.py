@@ -236,8 +236,8 @@ class StageGauges:
         """`waiting`: records by reason; the others by their names in `OF_A_STAGE`."""
         found = self._found
         if not found:
-            found |= {one: metrics.STAGE_WAITING.labels(self._stage, one).set for one in waiting}
-            found |= {one: OF_A_STAGE[one].labels(self._stage).set for one in now}
+            found |= {reason: metrics.STAGE_WAITING.labels(self._stage, reason).set for reason in waiting}
+            found |= {name: OF_A_STAGE[name].labels(self._stage).set for name in now}
         for name, number in waiting.items():
             found[name](number)
         for name, number in now.items():

@@ -37,7 +37,7 @@ LAST_SECONDS = 2.0
 
 
 REPORT_SECONDS = 5.0
-"""What a stage reports for `eden status` changes so often at most."""
+"""The least time between two different reports of a stage for `eden status`."""
 RENEW_SECONDS = 30.0
 """So often it is reported again while it lasts."""
 
@@ -55,7 +55,7 @@ class Bounds:
     """So long a poll waits for records while all partitions are fetched; what comes ends the wait."""
     commit_seconds: float = 1.0
     stop_seconds: float = 25.0
-    """What runs when the stage is told to stop has so long to end."""
+    """Seconds for units to end that run when the stage is told to stop."""
     dead_share: float | None = None
     retry_cap: float | None = None
     """Stage.dead_share and RetryPolicy.cap of every stage; None: as its row says."""
@@ -69,7 +69,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What all stages of a process share."""
+    """Clients, stores and bounds that all stages of a process share."""
 
     client: dict[str, Any]
     """Connection arguments of aiokafka."""
@@ -154,7 +154,7 @@ class Worker:
         held = len(self.membership.homes)
         waiting = f"{self.lanes.running} running, {self.lanes.queued} waiting"
         what = f"{held} partitions, {waiting}, {_caught_up(self.membership.behind())}"
-        pauses = "; ".join(f"{one.kind}, {one.reason}" for one in self.health.pauses.values())
+        pauses = "; ".join(f"{pause.kind}, {pause.reason}" for pause in self.health.pauses.values())
         if pauses:  # an outage ends by itself: another process would do no better
             return State(held > 0 and set(self.health.pauses) == {"outage"}, f"paused: {pauses}; {what}")
         if REFUSALS.reason is not None:
@@ -301,7 +301,7 @@ class Worker:
 
 
 def _alone(reasons: Sequence[str]) -> str | None:
-    """What is said of units that wait alone."""
+    """Describe units that wait alone."""
     if not reasons:
         return None
     return f"goes on, but {len(reasons)} of its records wait for another attempt: {reasons[0]}"

@@ -21,7 +21,7 @@ from eden_memory.schemas.events.base import Event
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
 from eden_memory.stages.controls import MongoControls, MongoGroupNotes
 from eden_memory.stages.outcome_store import MongoLedger
-from eden_memory.stages.process import Part
+from eden_memory.stages.process import ProcessPart
 from eden_memory.stages.publishing import Publisher, new_producer, partition_for
 from eden_memory.stages.slots import Slots
 from eden_memory.stages.stage import Delivery, Stage
@@ -100,7 +100,9 @@ class OnServers:
 
 
 @asynccontextmanager
-async def running(workers: Iterable[Worker | Part], drain: float | None = None) -> AsyncGenerator[None]:
+async def running(
+    workers: Iterable[Worker | ProcessPart], drain: float | None = None
+) -> AsyncGenerator[None]:
     """Workers that run for the block; what they raise is raised."""
     made = list(workers)
     tasks = [

@@ -21,7 +21,7 @@ from eden_memory.api.memory import Memory
 from eden_memory.app.system import namespace_of
 from eden_memory.settings import Settings
 from eden_memory.stages.health_server import health_app
-from eden_memory.stages.process import Part
+from eden_memory.stages.process import ProcessPart
 
 ROUTERS = (reading.router, searching.router, writing.router, events.router, users.router)
 ASKED_HEADERS = ("Authorization", "X-Eden-Key", "Content-Type", "If-None-Match", "Last-Event-ID")
@@ -32,7 +32,7 @@ def create_app(
     memory: Memory,
     keys: ApiKeys | None = None,
     admission: Admission | None = None,
-    parts: Callable[[], Sequence[Part]] = lambda: (),
+    parts: Callable[[], Sequence[ProcessPart]] = lambda: (),
 ) -> FastAPI:
     """All doors over one memory; `parts` tell /readyz how they stand. Nothing is connected here."""
     serve = memory.settings.serve
@@ -86,7 +86,7 @@ def _body_limits(settings: Settings) -> dict[str, int]:
 
 
 def _health(
-    app: FastAPI, admission: Admission, settings: Settings, parts: Callable[[], Sequence[Part]]
+    app: FastAPI, admission: Admission, settings: Settings, parts: Callable[[], Sequence[ProcessPart]]
 ) -> None:
     """`/livez` and `/readyz` for whoever asks, `/metrics` for those who may know of all agents."""
     for route in health_app(parts, namespace_of(settings)).routes:

@@ -19,7 +19,7 @@ from eden_memory.errors import EdenError
 from eden_memory.logs import LibraryLogger
 from eden_memory.settings import Settings
 from eden_memory.stages.health_server import HealthServer, SignalLessServer
-from eden_memory.stages.process import Part, Process, Signals, State
+from eden_memory.stages.process import Process, ProcessPart, Signals, State
 
 log = LibraryLogger("eden.http")
 BACKLOG = 2_048
@@ -75,13 +75,13 @@ async def serve(settings: Settings, signals: Signals) -> None:
 
 
 @asynccontextmanager
-async def serving(settings: Settings, **options: Any) -> AsyncGenerator[list[Part]]:
+async def serving(settings: Settings, **options: Any) -> AsyncGenerator[list[ProcessPart]]:
     """The parts, ready to run. EdenError where whoever reaches the port could not be told apart."""
     async with Memory(settings, **options) as memory:
         keys = ApiKeys(memory.database, settings.names, memory.clock)
         await demand_account(keys)
         await demand_key(settings, keys)
-        parts: list[Part] = []
+        parts: list[ProcessPart] = []
         app = create_app(memory, keys, Admission(keys, settings.serve), lambda: parts)
         parts.append(DoorsServer(app, memory))
         if settings.http.port is not None:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import structlog
 
 from eden_memory.error_text import describe
-from eden_memory.stages.process import Part, State, Together
+from eden_memory.stages.process import ProcessPart, State, Together
 from eden_memory.task_ending import end
 
 log = structlog.get_logger("eden.shadows")
 
-Made = Callable[[], AbstractAsyncContextManager[Sequence[Part]]]
+Made = Callable[[], AbstractAsyncContextManager[Sequence[ProcessPart]]]
 LOOK_SECONDS = 1.0
 AGAIN_SECONDS = 10.0
 """What could not go on is begun again after so long."""
