@@ -3,7 +3,7 @@
 How far each group had committed, and where each topic ended, is noted at every round (housekeeping/consumption.py).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -13,7 +13,7 @@ from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
 from eden_memory.housekeeping.consumption import Consumption, Mark, Partition, Removable, removable
 from eden_memory.kafka.connection import start
-from eden_memory.kafka.offsets import partitions_of
+from eden_memory.kafka.offsets import committed_by, partitions_of
 from eden_memory.windows.window_texts import WindowTexts
 
 log = structlog.get_logger()
@@ -82,7 +82,7 @@ class Janitor:
             *(group for group, _ in declared.stages.values()),
             declared.writer[0],
         }
-        committed = {group: await _committed(admin, group) for group in sorted(groups)}
+        committed = {group: _by_place(await committed_by(admin, group)) for group in sorted(groups)}
         topics = sorted({*declared.readers, *declared.writer[1]})
         return Mark(now, await _ends(admin, self._client, topics), committed)
 
@@ -101,11 +101,6 @@ class Janitor:
             )
 
 
-async def _committed(admin: Any, group: str) -> dict[Partition, int]:
-    found = await admin.list_consumer_group_offsets(group)
-    return {tuple(tp): meta.offset for tp, meta in found.items() if meta.offset >= 0}
-
-
 async def _ends(admin: Any, client: dict[str, Any], topics: Sequence[str]) -> dict[Partition, int]:
     partitions = await partitions_of(admin, topics)
     consumer: Any = AIOKafkaConsumer(**client, enable_auto_commit=False)
@@ -114,4 +109,8 @@ async def _ends(admin: Any, client: dict[str, Any], topics: Sequence[str]) -> di
         ends: dict[TopicPartition, int] = await consumer.end_offsets(partitions) if partitions else {}
     finally:
         await consumer.stop()
-    return {(tp.topic, tp.partition): end for tp, end in ends.items()}
+    return _by_place(ends)
+
+
+def _by_place(offsets: Mapping[TopicPartition, int]) -> dict[Partition, int]:
+    return {(tp.topic, tp.partition): offset for tp, offset in offsets.items()}

@@ -6,7 +6,7 @@ aiokafka reads; librdkafka (`config`: `admin_config`) sets the offsets of groups
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
@@ -44,7 +44,7 @@ class TopicOffsets:
         self._consumer: Any = AIOKafkaConsumer(**client, enable_auto_commit=False)
         self.partitions: list[TopicPartition] = []
 
-    async def __aenter__(self) -> "TopicOffsets":
+    async def __aenter__(self) -> Self:
         await self.connect()
         return self
 

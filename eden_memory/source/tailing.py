@@ -10,7 +10,7 @@ from eden_memory.mongo.changes import SourceFailed
 from eden_memory.mongo.leases import LeaseLost, MongoLease
 from eden_memory.source.chat_topics import PublishFailed
 from eden_memory.stages.process import State
-from eden_memory.task_ending import end
+from eden_memory.task_ending import end, first_of
 
 STOP_SECONDS = 2.0
 """For what is under way to be sent, committed and saved; with the lease and the connections a stop takes < 5 s."""
@@ -49,13 +49,12 @@ class Tailing:
     async def run(self) -> None:
         """Until `stop`; what trying again cannot put right is raised."""
         cycles = asyncio.create_task(self._cycles())
-        stopped = asyncio.create_task(self._stopping.wait())
         try:
-            await asyncio.wait({cycles, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            await first_of(cycles, self._stopping)
             if self.leading:
                 await asyncio.wait({cycles}, timeout=STOP_SECONDS)
         finally:
-            await end([cycles, stopped], self._again_seconds)
+            await end([cycles], self._again_seconds)
         if not cycles.cancelled():
             cycles.result()
 

@@ -9,7 +9,7 @@ import structlog
 
 from eden_memory.error_text import describe
 from eden_memory.stages.process import ProcessPart, State, Together
-from eden_memory.task_ending import end
+from eden_memory.task_ending import end, first_of
 
 log = structlog.get_logger("eden.shadows")
 
@@ -82,13 +82,13 @@ class Shadows:
                 await _unless(stopping, AGAIN_SECONDS)
 
     async def _until(self, stopping: asyncio.Event, together: Together) -> None:
-        running, asked = asyncio.create_task(together.run()), asyncio.create_task(stopping.wait())
+        running = asyncio.create_task(together.run())
         try:
-            await asyncio.wait([running, asked], return_when=asyncio.FIRST_COMPLETED)
+            await first_of(running, stopping)
             together.stop()
             await running
         finally:
-            await end([running, asked])
+            await end([running])
 
     async def _end(self, names: Sequence[str]) -> None:
         ended = [self._running.pop(name) for name in names]
