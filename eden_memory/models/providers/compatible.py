@@ -1,11 +1,11 @@
 """Any endpoint that speaks OpenAI's format: held to JSON as far as it can be, which is found out once."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import reduce
-from typing import Literal
+from typing import Any, Literal
 
 import httpx2
 from pydantic import ValidationError
@@ -112,7 +112,9 @@ class CompatibleChat:
         form = self._known.get(model) or (self._accepted.get(model) if len(turns) > 1 else None)
         most = None if most is None else most + THOUGHTS
         question = _Question(model, system, turns, answer, most, trials if trials is not None else [])
-        return await (self._find_out(question) if form is None else self._in_form(form, question))
+        if form is None:
+            return await self._find_out(question)
+        return _json_of(await self._asked(form, question))
 
     async def _find_out(self, question: "_Question") -> Completion:
         model, answer = question.model, question.answer
@@ -141,28 +143,24 @@ class CompatibleChat:
         began, begun = datetime.now(UTC), time.perf_counter()
         found, refused = None, None
         try:
-            found = await self._in_form(form, question)
+            found = _json_of(await self._asked(form, question))
         except InvalidRequest as error:
             if error.too_long:
                 raise
             refused = error
         return _Try(began, time.perf_counter() - begun, found, refused)
 
-    async def _in_form(self, form: Form, question: "_Question") -> Completion:
+    def _asked(self, form: Form, question: "_Question") -> Coroutine[Any, Any, Completion]:
         answer, system = question.answer, question.system
-        told = system if form == "schema" else f"{system}\n\n{described(answer)}"
-        found = await self._wire.chat(
+        return self._wire.chat(
             question.model,
-            told,
+            system if form == "schema" else f"{system}\n\n{described(answer)}",
             question.turns,
             _format(form, answer),
             self._effort,
             question.most,
             question.trials,
         )
-        if found.finish != "complete":
-            return found
-        return Completion(found_json(found.text), found.finish, found.tokens, found.response_model)
 
     async def close(self) -> None:
         """Let go of the connections."""
@@ -187,6 +185,13 @@ class CompatibleEmbeddings:
     async def close(self) -> None:
         """Let go of the connections."""
         await self._wire.close()
+
+
+def _json_of(found: Completion) -> Completion:
+    """The JSON in a complete answer, without what stands around it."""
+    if found.finish != "complete":
+        return found
+    return Completion(found_json(found.text), found.finish, found.tokens, found.response_model)
 
 
 def _format(form: Form, answer: type[Answer]) -> Body | None:
