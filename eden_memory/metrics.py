@@ -365,7 +365,7 @@ PROVIDER_AWAY = Gauge(
 
 
 class GuardMetrics:
-    """What is shown of providers (eden_memory.models.guard.guard.GuardWatch)."""
+    """What is shown of providers (eden_memory.models.guard.guard.ProviderMetrics)."""
 
     def places(self, provider: str, limit: int, running: int) -> None:
         """So many calls of it may run at once, and so many do."""

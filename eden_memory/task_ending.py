@@ -1,7 +1,7 @@
-"""Ending tasks that were told to: a cancellation may get lost on the way in a library."""
+"""Running tasks side by side until the first ends, and ending them: a cancellation may get lost in a library."""
 
 import asyncio
-from collections.abc import Coroutine, Generator, Iterable
+from collections.abc import Awaitable, Coroutine, Generator, Iterable
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, TypeVar
@@ -25,6 +25,28 @@ async def end(jobs: Iterable[asyncio.Future[Any]], again_seconds: float = AGAIN_
             job.cancel()
         _, left = await asyncio.wait(left, timeout=again_seconds)
     await asyncio.gather(*everyone, return_exceptions=True)
+
+
+async def first_of(*jobs: "asyncio.Future[Any] | asyncio.Event") -> None:
+    """Wait until one of the futures is done, or one of the events is set; the futures go on."""
+    waited = [asyncio.ensure_future(job.wait()) if isinstance(job, asyncio.Event) else job for job in jobs]
+    try:
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await end([wait for wait, job in zip(waited, jobs, strict=True) if wait is not job])
+
+
+async def run_until_first(*work: Awaitable[Any] | asyncio.Event) -> None:
+    """Run work side by side until the first ends, or an event is set; end the rest, raise what the first raised."""
+    jobs = [asyncio.ensure_future(job.wait() if isinstance(job, asyncio.Event) else job) for job in work]
+    ended: list[asyncio.Future[Any]] = []
+    try:
+        await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        ended = [job for job in jobs if job.done()]
+        await end(jobs)
+    for job in ended:
+        job.result()
 
 
 async def heeding(main: Coroutine[Any, Any, T], again_seconds: float = HEEDED_SECONDS) -> T:

@@ -87,7 +87,9 @@ class FactExtraction:
             self._watch.extracted(STAGE, 0, {"past_retention": 1})
             return [_extracted(delivery, window, (), reason=PAST_RETENTION)]
         fence = self._fence.around(f"{STAGE}/{window.formation_id}")
-        return await self._formed(case, await self._ask(case, fence), fence)
+        prompt = prompts.fact_extraction(self._material(case), fence)
+        answered = await self._model.ask(prompt, ExtractedFacts, case.asking)
+        return await self._formed(case, answered, fence)
 
     async def _case(self, delivery: Delivery, window: Window) -> Case:
         asking = asking_about(window, delivery, STAGE, "facts")
@@ -106,12 +108,9 @@ class FactExtraction:
         names = participants_named(stored, window) if self._demote_names else ()
         return Case(delivery, window, asking, scopes, told, names, scopes.past(window, self._clock()))
 
-    async def _ask(self, case: Case, fence: str) -> Answered[ExtractedFacts]:
+    def _material(self, case: Case) -> FactMaterial:
         limits = self._limits
-        material = FactMaterial(
-            case.transcript.lines, case.scopes.for_facts(), limits.facts, limits.fact_words
-        )
-        return await self._model.ask(prompts.fact_extraction(material, fence), ExtractedFacts, case.asking)
+        return FactMaterial(case.transcript.lines, case.scopes.for_facts(), limits.facts, limits.fact_words)
 
     async def _formed(self, case: Case, answered: Answered[ExtractedFacts], fence: str) -> Sequence[Outgoing]:
         """What stands of the answer, by what is forgotten now that it is here."""

@@ -5,7 +5,7 @@
 
 from collections.abc import Sequence
 
-from eden_memory.mongo.changes import COLLECTION_GONE, DELETE, INSERT, REPLACE, UPDATE, Change
+from eden_memory.mongo.changes import COLLECTION_GONE, DELETE, INSERT, REPLACE, UPDATE, ChangeEvent
 from eden_memory.source.source_mapping import Mapped, SourceMapping
 
 
@@ -15,7 +15,7 @@ class Tailer:
     def __init__(self, mapping: SourceMapping) -> None:
         self._mapping, self._messages = mapping, mapping.messages
 
-    def __call__(self, changes: Sequence[Change]) -> Mapped:
+    def __call__(self, changes: Sequence[ChangeEvent]) -> Mapped:
         """Map a batch of changes; of several updates of one message in a row only the last is recorded."""
         mapping, mapped = self._mapping, Mapped()
         superseded = self._superseded(changes)
@@ -34,7 +34,7 @@ class Tailer:
                 mapping.carry(mapped, change.document, change.version, change.time)
         return mapped
 
-    def _message(self, mapped: Mapped, change: Change) -> None:
+    def _message(self, mapped: Mapped, change: ChangeEvent) -> None:
         record, messages = self._mapping.record, self._messages
         if change.operation == DELETE:
             self._ended(mapped, change)
@@ -49,7 +49,7 @@ class Tailer:
             edited = change.operation == REPLACE or _touches(change, messages.paths.content)
             record(mapped, change.document, change.version, time, "stream", even_empty=True, edited=edited)
 
-    def _ended(self, mapped: Mapped, change: Change) -> None:
+    def _ended(self, mapped: Mapped, change: ChangeEvent) -> None:
         message_id = self._mapping.message_id(change.id)
         if message_id is None:
             return  # it was never recorded
@@ -58,7 +58,7 @@ class Tailer:
             self._messages.tombstone(message_id, change.version, change.time, "deleted", session_id=session)
         )
 
-    def _moved(self, mapped: Mapped, change: Change) -> None:
+    def _moved(self, mapped: Mapped, change: ChangeEvent) -> None:
         """Add a tombstone for the session that the message was in, if it may have changed its session."""
         if change.operation == UPDATE and not _touches(change, self._messages.paths.session_id):
             return
@@ -72,15 +72,15 @@ class Tailer:
             )
         )
 
-    def _matters(self, change: Change) -> bool:
+    def _matters(self, change: ChangeEvent) -> bool:
         return any(_touches(change, path) for path in self._messages.paths)
 
-    def _repeats(self, later: Change, earlier: Change) -> bool:
+    def _repeats(self, later: ChangeEvent, earlier: ChangeEvent) -> bool:
         """Tell whether the record of `later` says all that the one of `earlier` does: also that the text changed."""
         content = self._messages.paths.content
         return _touches(later, content) or not _touches(earlier, content)
 
-    def _superseded(self, changes: Sequence[Change]) -> set[int]:
+    def _superseded(self, changes: Sequence[ChangeEvent]) -> set[int]:
         """Return the indexes of updates that a later update repeats; an update that may move its message stays."""
         waiting: dict[str, int] = {}
         superseded: set[int] = set()
@@ -99,7 +99,7 @@ class Tailer:
         return superseded
 
 
-def _touches(change: Change, path: str) -> bool:
+def _touches(change: ChangeEvent, path: str) -> bool:
     return change.touched is None or any(_overlap(name, path) for name in change.touched)
 
 

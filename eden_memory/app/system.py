@@ -25,7 +25,7 @@ from eden_memory.housekeeping.consumption import Consumption
 from eden_memory.housekeeping.consumption_store import ConsumptionMarks
 from eden_memory.housekeeping.janitor import PAUSE_SECONDS, ROUND_SECONDS, Janitor
 from eden_memory.kafka.connection import admin_config, client_kwargs
-from eden_memory.kafka.lag_reading import LagReader
+from eden_memory.kafka.lag import LagReader
 from eden_memory.kafka.preflight import topics_exist
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
@@ -47,7 +47,7 @@ from eden_memory.stages.health_server import HealthServer
 from eden_memory.stages.leased import Leased
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.patience import until_there
-from eden_memory.stages.process import Part, Process, Signals
+from eden_memory.stages.process import Process, ProcessPart, Signals
 from eden_memory.stages.publishing import Publisher, new_producer
 from eden_memory.stages.stage import Handler
 from eden_memory.stages.worker import Bounds, Surroundings, Worker
@@ -118,7 +118,7 @@ async def _live(settings: Settings) -> AsyncGenerator[MongoLive]:
         yield live
 
 
-def _http(settings: Settings, parts: Callable[[], Sequence[Part]]) -> list[Part]:
+def _http(settings: Settings, parts: Callable[[], Sequence[ProcessPart]]) -> list[ProcessPart]:
     if settings.http.port is None:
         return []
     metrics.BUILD.info({"version": version("eden-memory")})
@@ -128,7 +128,7 @@ def _http(settings: Settings, parts: Callable[[], Sequence[Part]]) -> list[Part]
 @asynccontextmanager
 async def _parts(
     settings: Settings, wanted: Collection[str], *, new_source: bool
-) -> AsyncGenerator[list[Part]]:
+) -> AsyncGenerator[list[ProcessPart]]:
     """What is to run for a namespace, once the servers are there and hold what it needs."""
     async with AsyncExitStack() as stack:
         yield await _entered(settings, wanted, stack, new_source=new_source)
@@ -136,11 +136,11 @@ async def _parts(
 
 async def _entered(
     settings: Settings, wanted: Collection[str], stack: AsyncExitStack, *, new_source: bool
-) -> list[Part]:
+) -> list[ProcessPart]:
     patience, topics = settings.run.start_seconds, load_topics(settings.kafka, settings.placement)
     config = admin_config(settings.kafka, endpoints(settings).kafka)
     await topics_exist(config, [topic.name for topic in topics], patience)
-    parts: list[Part] = []
+    parts: list[ProcessPart] = []
     if TAILER in wanted:
         parts.append(await stack.enter_async_context(tailing(settings, new_source=new_source)))
     if JANITOR in wanted:
@@ -156,7 +156,7 @@ async def _entered(
     return parts
 
 
-async def _stages(settings: Settings, names: Collection[str], stack: AsyncExitStack) -> list[Part]:
+async def _stages(settings: Settings, names: Collection[str], stack: AsyncExitStack) -> list[ProcessPart]:
     return await stack.enter_async_context(stage_parts(settings, names))
 
 
@@ -187,7 +187,7 @@ def _wanted(names: Sequence[str]) -> set[str]:
 @asynccontextmanager
 async def stage_parts(
     settings: Settings, names: Collection[str], *, group_of: Callable[[str], str] | None = None
-) -> AsyncGenerator[list[Part]]:
+) -> AsyncGenerator[list[ProcessPart]]:
     """The stages named, ready to run; what they share is closed at the end. `group_of`: other consumer groups."""
     servers = endpoints(settings)
     async with connect(settings.mongodb, servers.mongodb) as client:
@@ -203,8 +203,8 @@ async def stage_parts(
             )
             around = surroundings(settings, database, kafka, publisher, bounds)
             around = around if group_of is None else replace(around, group_of=group_of)
-            async with stage_handlers(settings, client, publisher, around.topic_of, names) as handlers:
-                workers: list[Part] = [Worker(stage, around) for stage in pipeline.stages(handlers)]
+            async with stage_handlers(settings, client, names) as handlers:
+                workers: list[ProcessPart] = [Worker(stage, around) for stage in pipeline.stages(handlers)]
                 yield [*workers, *_beside(settings, client, around, handlers)]
         finally:
             await publisher.stop()
@@ -212,9 +212,9 @@ async def stage_parts(
 
 def _beside(
     settings: Settings, client: MongoClient, around: Surroundings, handlers: Mapping[str, Handler]
-) -> list[Part]:
+) -> list[ProcessPart]:
     """What some stages need besides their records."""
-    parts: list[Part] = []
+    parts: list[ProcessPart] = []
     if isinstance(cache := handlers.get(pipeline.CONTEXT_CACHE), ContextCache):
         parts.append(
             ContextKeeping(

@@ -63,11 +63,7 @@ from eden_memory.processors.pipeline import (
 from eden_memory.processors.reflection_extraction import ReflectionExtraction
 from eden_memory.processors.usage import Usage
 from eden_memory.settings import Settings
-from eden_memory.stages.answer_storing import storing
-from eden_memory.stages.call_records import UsageLog, accounted
-from eden_memory.stages.codec import TopicOf
 from eden_memory.stages.stage import Handler
-from eden_memory.stages.stage_tools import Publishing
 from eden_memory.usage.budget_metrics import BudgetMetrics
 from eden_memory.usage.budget_store import MongoBudgets
 from eden_memory.usage.recorded_cost_store import MongoRecorded
@@ -81,7 +77,6 @@ from eden_memory.windows.window_rule import Limits
 log = LibraryLogger()
 
 ASK_MODELS = frozenset({FACT_EXTRACTION, FACT_DEDUP, REFLECTION_EXTRACTION, CONSOLIDATION})
-USAGE_SOURCE = "models"
 MongoClient = AsyncMongoClient[dict[str, Any]]
 
 
@@ -106,8 +101,6 @@ LIVE = Account()
 async def stage_handlers(
     settings: Settings,
     client: MongoClient,
-    publisher: Publishing,
-    topic_of: TopicOf,
     names: Collection[str],
     account: Account = LIVE,
 ) -> AsyncGenerator[dict[str, Handler]]:
@@ -116,16 +109,13 @@ async def stage_handlers(
     async with AsyncExitStack() as stack:
         handlers = await made.plain(names)
         if ASK_MODELS & set(names):
-            usage = UsageLog(publisher, topic_of, USAGE_SOURCE)
             models = await models_of(settings, client, account)
             stack.push_async_callback(models.close)
-            stack.push_async_callback(usage.flush)
             models.introduce()
             models.prepare()
             if FACT_DEDUP in names:
                 await made.refuse_another_model(models.embedder.model)
-            asking = await made.asking(models)
-            handlers |= {name: accounted(storing(one), usage.add) for name, one in asking.items()}
+            handlers |= await made.asking(models)
         yield {name: handler for name, handler in handlers.items() if name in names}
 
 

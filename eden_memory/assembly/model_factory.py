@@ -1,8 +1,8 @@
 """The language model and the embedder that the settings ask for, put together from adapters and wrappers."""
 
+from functools import cache
 from typing import TYPE_CHECKING
 
-from eden_memory.assembly.choosing_model import ChoosingModel
 from eden_memory.formation import prompts
 from eden_memory.logs import LibraryLogger
 from eden_memory.models.asking.answer_forwarding import AnswerStore
@@ -16,7 +16,7 @@ from eden_memory.models.embeddings.kept_embedder import KeptEmbedder
 from eden_memory.models.embeddings.local_embedder import LocalEmbedder
 from eden_memory.models.guard.breaker import WAITS
 from eden_memory.models.guard.budget import CallBudget
-from eden_memory.models.guard.guard import Guard, GuardWatch
+from eden_memory.models.guard.guard import Guard, ProviderMetrics
 from eden_memory.models.guard.pings import Pings
 from eden_memory.models.model_protocols import Embedder, LanguageModel
 from eden_memory.models.providers import prices
@@ -55,7 +55,7 @@ class Models:
         cost: Cost,
         *,
         calls: CallWatch | None = None,
-        guards: GuardWatch | None = None,
+        guards: ProviderMetrics | None = None,
         namespace: str = "live",
         providers: "Providers | None" = None,
         probe_waits: tuple[float, float] = WAITS,
@@ -101,8 +101,12 @@ class Models:
         models = self._settings.models
         chat = Chat(self._accounts, self._cost, self._budget, log_prompts=models.log_prompts)
         router = Router(self._choose, self._guard, self._pings.chat, models.effort)
-        asked = AskingModel(router, chat, self._answers, self._budget, self._accounts, self._units)
-        return ChoosingModel(asked, lambda asking: self._choice(asking).provider == OFFLINE)
+        return AskingModel(
+            router, chat, self._answers, self._budget, self._accounts, self._units, self._offline
+        )
+
+    def _offline(self, asking: Asking) -> LanguageModel | None:
+        return rules() if self._choice(asking).provider == OFFLINE else None
 
     def _embedder(self) -> Embedder:
         asked = self._providers
@@ -149,6 +153,14 @@ class Models:
 
             self._providers = Providers(self._settings)
         return self._providers
+
+
+@cache
+def rules() -> LanguageModel:
+    """The offline model, loaded where it is used."""
+    from eden_memory.formation.offline import OfflineModel  # noqa: PLC0415 - see above
+
+    return OfflineModel()
 
 
 def introduce(settings: Settings, vectors: str) -> None:

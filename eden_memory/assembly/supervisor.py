@@ -7,13 +7,12 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
 import structlog
 
 from eden_memory.placement import Placement
-from eden_memory.stages.process import Part, State
-from eden_memory.stages.together import Together
-from eden_memory.task_ending import end
+from eden_memory.stages.process import ProcessPart, State, Together
+from eden_memory.task_ending import end, first_of
 
 log = structlog.get_logger("eden.live")
 
-Made = Callable[[Placement], AbstractAsyncContextManager[Sequence[Part]]]
+Made = Callable[[Placement], AbstractAsyncContextManager[Sequence[ProcessPart]]]
 
 
 class Placed:
@@ -32,7 +31,7 @@ class Placed:
         self._stack = AsyncExitStack()
         self._stopping, self._moved = asyncio.Event(), asyncio.Event()
         self._now = self._wanted = Placement()
-        self.parts: tuple[Part, ...] = ()
+        self.parts: tuple[ProcessPart, ...] = ()
 
     async def begin(self, placement: Placement) -> None:
         """Make the parts of a placement; what goes wrong is raised."""
@@ -70,7 +69,7 @@ class Placed:
         together = Together(self.parts, self._drain_seconds)
         running = asyncio.create_task(together.run())
         try:
-            await self._first(running, following, self._moved, self._stopping)
+            await first_of(running, following, self._moved, self._stopping)
             together.stop()
             await running
         finally:
@@ -84,20 +83,12 @@ class Placed:
         log.info("another namespace is live", was=self._now.memory, now=self._wanted.memory)
         making = asyncio.create_task(self.begin(self._wanted))
         try:
-            await self._first(making, self._stopping)
+            await first_of(making, self._stopping)
             await asyncio.wait([making], timeout=self._drain_seconds)
         finally:
             await end([making])
         if not making.cancelled():
             making.result()
-
-    async def _first(self, *these: "asyncio.Task[None] | asyncio.Event") -> None:
-        """Until one of them has ended or is set."""
-        jobs = [one if isinstance(one, asyncio.Task) else asyncio.create_task(_wait(one)) for one in these]
-        try:
-            await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            await end([job for job, one in zip(jobs, these, strict=True) if job is not one])
 
     async def _follow(self) -> None:
         async with aclosing(self._changes()) as changes:
@@ -105,7 +96,3 @@ class Placed:
                 self._wanted = placement
                 if placement != self._now:
                     self._moved.set()
-
-
-async def _wait(event: asyncio.Event) -> None:
-    await event.wait()

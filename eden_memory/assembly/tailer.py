@@ -42,7 +42,7 @@ from eden_memory.source.oplog_store import MongoOplog
 from eden_memory.source.position_store import MongoPositions
 from eden_memory.source.rereader import MessageRereader, RefusedDocuments
 from eden_memory.source.source_mapping import SourceMapping
-from eden_memory.stages.control_store import MongoControls
+from eden_memory.stages.controls import MongoControls
 
 MongoClient = AsyncMongoClient[dict[str, Any]]
 

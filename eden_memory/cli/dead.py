@@ -20,9 +20,8 @@ from eden_memory.kafka.topics import Topics, load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.settings import Settings
-from eden_memory.stages.control_store import MongoControls
-from eden_memory.stages.controls import DeadRetry
-from eden_memory.stages.dead_letter_reading import DeadLetter, Wanted, dead_letter_at, dead_letters
+from eden_memory.stages.controls import DeadRetry, MongoControls
+from eden_memory.stages.dead_letter_reading import DeadLetter, DeadLetterFilter, dead_letter_at, dead_letters
 from eden_memory.stages.failure_decisions import UNPUBLISHABLE
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.publishing import Publisher, new_producer
@@ -62,7 +61,9 @@ class _Connected:
     controls: MongoControls
     ledger: MongoLedger
 
-    async def found(self, wanted: Wanted, *, settled: bool = False) -> AsyncIterator[tuple[DeadLetter, str]]:
+    async def found(
+        self, wanted: DeadLetterFilter, *, settled: bool = False
+    ) -> AsyncIterator[tuple[DeadLetter, str]]:
         """Dead letters with their state; those that are settled only if asked for."""
         states = await self.controls.dead_states()
         async for letter in dead_letters(self.client, self._names(wanted.topic), wanted, _report):
@@ -209,13 +210,13 @@ def drop(
 
 async def _each(
     connected: _Connected,
-    wanted: Wanted,
+    wanted: DeadLetterFilter,
     ids: list[str] | None,
     yes: bool,
     verb: str,
     do: Callable[[_Connected, DeadLetter], Awaitable[bool]],
 ) -> int:
-    if not ids and wanted == Wanted() and not yes:
+    if not ids and wanted == DeadLetterFilter() and not yes:
         confirm(f"{verb} all dead letters?")
     found = [letter async for letter, _ in connected.found(wanted) if not ids or letter.id in ids]
     missing = set(ids or ()) - {letter.id for letter in found}
@@ -237,13 +238,13 @@ def _wanted(
     reason: str | None,
     since: datetime | None,
     until: datetime | None,
-) -> Wanted:
+) -> DeadLetterFilter:
     if topic is not None and topic not in topics.file.topics:
         raise Invalid(f"there is no topic {topic}", f"Topics: {', '.join(topics.file.topics)}.")
     if stage is not None and stage not in topics.file.programs:
         raise Invalid(f"there is no stage {stage}", f"Stages: {', '.join(topics.file.programs)}.")
     name = None if topic is None else topics.name(topic)
-    return Wanted(name, stage, reason, since, until)
+    return DeadLetterFilter(name, stage, reason, since, until)
 
 
 def _summary(letter: DeadLetter, state: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from eden_memory.errors import NotFound
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.settings import Settings
-from eden_memory.stages.control_store import MongoGroupNotes
+from eden_memory.stages.controls import MongoGroupNotes
 
 app = typer.Typer(help="Consumer groups of the stages.", no_args_is_help=True)
 

@@ -15,8 +15,7 @@ from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.processors.pipeline import NAMES
 from eden_memory.settings import Settings
-from eden_memory.stages.control_store import MongoControls
-from eden_memory.stages.controls import Pause
+from eden_memory.stages.controls import MongoControls, Pause
 
 Stage = Annotated[str, typer.Argument(help=f"one of: {', '.join(NAMES)}")]
 Reason = Annotated[str, typer.Option(help="shown wherever the stage's state is shown")]

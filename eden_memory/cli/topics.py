@@ -17,8 +17,8 @@ from eden_memory.cli.replay.live import live_if_there
 from eden_memory.contract.contract_files import ASYNCAPI, checkout, generated
 from eden_memory.errors import EdenError, NotFound
 from eden_memory.kafka.connection import admin_config
-from eden_memory.kafka.topic_admin import Report, TopicAdmin
-from eden_memory.kafka.topic_diff import Difference, Found
+from eden_memory.kafka.topic_admin import TopicAdmin, TopicReport
+from eden_memory.kafka.topic_diff import BrokerTopic, TopicDifference
 from eden_memory.kafka.topics import Topic, Topics, load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.settings import Settings
@@ -115,7 +115,7 @@ def _confirmed(names: Sequence[str]) -> bool:
     return agreed(f"Delete {', '.join(names)}, with all that is in them?")
 
 
-def _tell(report: Report, as_json: bool, *, changed: bool) -> None:
+def _tell(report: TopicReport, as_json: bool, *, changed: bool) -> None:
     if as_json:
         said: dict[str, Any] = {
             "differences": [asdict(difference) for difference in report.differences],
@@ -132,7 +132,7 @@ def _tell(report: Report, as_json: bool, *, changed: bool) -> None:
         _out("all topics are as topics.yaml says")
 
 
-def _line(difference: Difference, *, changed: bool) -> str:
+def _line(difference: TopicDifference, *, changed: bool) -> str:
     if difference.what == "missing":
         return f"{difference.topic}: " + (f"created with {difference.wanted}" if changed else "missing")
     what = difference.setting or difference.what
@@ -143,7 +143,7 @@ def _line(difference: Difference, *, changed: bool) -> str:
     return f"{difference.topic}: {what} {was} {difference.found}, {wanted} {difference.wanted}"
 
 
-def _described(topic: Topic, found: Found | None) -> dict[str, Any]:
+def _described(topic: Topic, found: BrokerTopic | None) -> dict[str, Any]:
     declaration = topic.declaration.model_dump() if topic.declaration else {"dead_of": topic.dead_of}
     wanted = {"partitions": topic.partitions, "replication_factor": topic.replication_factor}
     return {
@@ -154,12 +154,12 @@ def _described(topic: Topic, found: Found | None) -> dict[str, Any]:
     }
 
 
-def _on_broker(topic: Topic, found: Found) -> dict[str, Any]:
+def _on_broker(topic: Topic, found: BrokerTopic) -> dict[str, Any]:
     config = {name: found.config.get(name) for name in topic.config}
     return {"partitions": found.partitions, "replication_factor": found.replication_factor, "config": config}
 
 
-def _overview(topics: Iterable[Topic], found: dict[str, Found]) -> Iterator[Sequence[str | Text]]:
+def _overview(topics: Iterable[Topic], found: dict[str, BrokerTopic]) -> Iterator[Sequence[str | Text]]:
     for topic in topics:
         if topic.declaration:
             declared, now = topic.declaration, found.get(topic.name)
@@ -168,7 +168,7 @@ def _overview(topics: Iterable[Topic], found: dict[str, Found]) -> Iterator[Sequ
             yield topic.name, ", ".join(declared.events), ", ".join(declared.groups), kept
 
 
-def _details(topic: Topic, found: Found | None) -> Iterator[Sequence[str]]:
+def _details(topic: Topic, found: BrokerTopic | None) -> Iterator[Sequence[str]]:
     if topic.declaration:
         for name, value in topic.declaration.model_dump(exclude={"tombstones"}).items():
             yield name.replace("_", " "), _text(value), ""

@@ -12,7 +12,7 @@ import structlog
 
 from eden_memory.error_text import describe
 from eden_memory.stages.process import State
-from eden_memory.task_ending import end
+from eden_memory.task_ending import run_until_first
 
 log = structlog.get_logger()
 TOGETHER_SECONDS = 0.05
@@ -93,19 +93,15 @@ class ContextKeeping:
 
     async def run(self) -> None:
         """Until `stop`."""
-        tasks = [
-            asyncio.create_task(self._watch.run()),
-            asyncio.create_task(self._work(self._all_changed, self._refresh_all)),
-            asyncio.create_task(self._work(self._some_changed, self._refresh_some)),
-            asyncio.create_task(self._stale_rounds()),
-            asyncio.create_task(self._stopping.wait()),
-        ]
         try:
-            ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in ended:
-                task.result()
+            await run_until_first(
+                self._watch.run(),
+                self._work(self._all_changed, self._refresh_all),
+                self._work(self._some_changed, self._refresh_some),
+                self._stale_rounds(),
+                self._stopping,
+            )
         finally:
-            await end(tasks)
             await self._contexts.close()
 
     def stop(self) -> None:

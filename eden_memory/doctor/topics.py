@@ -1,8 +1,8 @@
 """The topics as the broker has them, against topics.yaml."""
 
 from eden_memory.doctor.finding import Finding
-from eden_memory.kafka.topic_admin import Report, TopicAdmin
-from eden_memory.kafka.topic_diff import Difference
+from eden_memory.kafka.topic_admin import TopicAdmin, TopicReport
+from eden_memory.kafka.topic_diff import TopicDifference
 from eden_memory.kafka.topics import Topics
 
 SHOWN = 3
@@ -13,7 +13,7 @@ def topic_settings(admin: TopicAdmin, topics: Topics) -> Finding:
     return judge_report(admin.report(topics))
 
 
-def judge_report(report: Report) -> Finding:
+def judge_report(report: TopicReport) -> Finding:
     """Of what `eden topics diff` found."""
     absent = [difference for difference in report.differences if difference.what == "missing"]
     others = [difference for difference in report.differences if difference.what != "missing"]
@@ -27,6 +27,6 @@ def judge_report(report: Report) -> Finding:
     return Finding("topics", "ok", "all as topics.yaml says")
 
 
-def _some(differences: list[Difference]) -> str:
+def _some(differences: list[TopicDifference]) -> str:
     names = list(dict.fromkeys(difference.topic for difference in differences))
     return ", ".join(names[:SHOWN]) + (", …" if len(names) > SHOWN else "")

@@ -10,9 +10,8 @@ from eden_memory.formation.consolidation_rules import change_of
 from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.events import ScopeChanged
 from eden_memory.stages.codec import TopicOf, record_of
-from eden_memory.stages.outcome import StoredRecord
+from eden_memory.stages.outcome import Publishing, StoredRecord
 from eden_memory.stages.process import State
-from eden_memory.stages.stage_tools import Publishing
 from eden_memory.task_ending import end
 from eden_memory.tracing import traceparent
 

@@ -9,7 +9,7 @@ from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
 from eden_memory.housekeeping.consumption import Offsets, Partition
 from eden_memory.kafka.connection import start
-from eden_memory.kafka.partitions import partitions_of
+from eden_memory.kafka.offsets import committed_by, partitions_of
 
 
 class ConsumedTopics:
@@ -20,8 +20,7 @@ class ConsumedTopics:
 
     async def committed(self, group: str) -> Offsets:
         """Return the offsets that a group has committed."""
-        found = await self._admin.list_consumer_group_offsets(group)
-        return {(tp.topic, tp.partition): meta.offset for tp, meta in found.items() if meta.offset >= 0}
+        return _by_place(await committed_by(self._admin, group))
 
     async def ends(self, topics: Sequence[str]) -> Offsets:
         """Return the end of every partition of the topics that exist."""
@@ -32,7 +31,7 @@ class ConsumedTopics:
             ends: dict[TopicPartition, int] = await consumer.end_offsets(partitions) if partitions else {}
         finally:
             await consumer.stop()
-        return {(tp.topic, tp.partition): end for tp, end in ends.items()}
+        return _by_place(ends)
 
     async def remove(self, records: Mapping[Partition, int]) -> None:
         """Remove the records below these offsets."""
@@ -43,6 +42,10 @@ class ConsumedTopics:
                     for partition, offset in records.items()
                 }
             )
+
+
+def _by_place(offsets: Mapping[TopicPartition, int]) -> Offsets:
+    return {(tp.topic, tp.partition): offset for tp, offset in offsets.items()}
 
 
 @asynccontextmanager

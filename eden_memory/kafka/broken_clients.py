@@ -9,11 +9,13 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, for_code
+from aiokafka.protocol.commit import OffsetFetchRequest
 
 from eden_memory.task_ending import Deadline, end
 
 CLOSE_SECONDS = 5.0
+Send = Callable[..., Awaitable[Any]]
 FAILURES = (KafkaError, OSError, RuntimeError, TimeoutError)
 
 
@@ -73,3 +75,21 @@ async def close_producer(producer: Any, seconds: float = CLOSE_SECONDS) -> None:
         stack.push_async_callback(end, [sending(producer)])
         for close in (producer.client.close, producer.stop):
             stack.push_async_callback(closed, close, seconds)
+
+
+def heeding_group_errors(send: Send) -> Send:
+    """Return a client's `send` that raises the KafkaError which an answer about offsets holds for the whole group.
+
+    From version 2 on, OffsetFetch says in one place for the whole group that its coordinator is loading, or is
+    another broker, as after a broker was frozen or has just started. aiokafka (0.14) looks at the partitions alone,
+    of which such an answer holds none, and takes it for "this group has no offsets".
+    """
+
+    async def checked(node_id: int, request: Any, **more: Any) -> Any:
+        response = await send(node_id, request, **more)
+        code = getattr(response, "error_code", 0) if isinstance(request, OffsetFetchRequest) else 0
+        if code:
+            raise for_code(code)(f"{type(request).__name__} was refused for the whole group")
+        return response
+
+    return checked

@@ -38,7 +38,7 @@ def read_all_names() -> None:
 
 
 class _Fetched(_fetched):
-    """What was fetched of a partition, and its bytes."""
+    """The records fetched of a partition, and their bytes."""
 
     def __init__(self, raw: bytes) -> None:
         super().__init__(raw)
@@ -88,7 +88,7 @@ class _Batch(_plain):
 
     def __next__(self) -> Any:
         record: Any = super().__next__()
-        return replace(record, headers=[pair for one in record.headers for pair in _readable(one)])
+        return replace(record, headers=[pair for header in record.headers for pair in _readable(header)])
 
 
 class _Bytes(bytearray):

@@ -1,57 +1,248 @@
-"""How far the consumer groups are behind, in records."""
+"""How far consumer groups are behind: in records, and in seconds since the first unread record came."""
 
+import asyncio
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
 
-from eden_memory.kafka.connection import start
-from eden_memory.kafka.partitions import partitions_of
+from eden_memory.kafka import connection
+from eden_memory.kafka.offsets import TopicOffsets
+
+Place = tuple[TopicPartition, int]
+LOOK_SECONDS = 15.0
+"""How often partitions and groups that are new are looked for."""
+ALIEN_SECONDS = 120.0
+"""A group that reads none of our topics is asked again after so long."""
+AT_ONCE = 8
+ROUND_SECONDS = 1.0
+"""A first unread record that could not be read by then is left out, and read the next time."""
+FETCH_BYTES = 4_096
 
 
-class Lag:
-    """Reads committed offsets and ends; one connection each, kept for the block.
+@dataclass(frozen=True, slots=True)
+class GroupLag:
+    """One group on one partition; `seconds` None: not known this time."""
 
-    `groups` are group → full names of the topics that it reads. A transaction marker takes an offset too: on
-    `chat.messages` a reader at its end may show a lag of one a partition until it commits again.
+    group: str
+    tp: TopicPartition
+    committed: int | None
+    lag: int
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class LagReading:
+    """Offsets, lags and members of all groups at one moment."""
+
+    at: float
+    """Seconds since the epoch."""
+    starts: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
+    groups: Sequence[GroupLag]
+    members: Mapping[str, int]
+    """Group → consumers in it."""
+
+
+async def lags(offsets: TopicOffsets, groups: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    """Group → records between what it has committed and the ends; from the start for one without commits.
+
+    `groups` are group → full names of the topics that it reads.
+    """
+    await offsets.find_partitions()
+    ends, begins = await offsets.ends(), await offsets.begins()
+    found: dict[str, int] = {}
+    for group, topics in groups.items():
+        committed = await offsets.committed(group)
+        found[group] = sum(
+            max(0, ends[tp] - max(committed.get(tp, 0), begins[tp])) for tp in ends if tp.topic in topics
+        )
+    return found
+
+
+class LagReader:
+    """One admin connection and two consumers; `declared` are group → full names of the topics that it reads."""
+
+    def __init__(
+        self, client: dict[str, Any], topics: Sequence[str], declared: Mapping[str, Sequence[str]]
+    ) -> None:
+        self._declared = declared
+        self._offsets = TopicOffsets(client, topics)
+        self._unread = FirstUnread(client)
+        self._coordinators: dict[str, int] = {}
+        self._others: set[str] = set()
+        self._aliens: dict[str, float] = {}
+        self._looked = -LOOK_SECONDS
+
+    async def start(self) -> None:
+        """Connect."""
+        await self._offsets.connect()
+        await self._unread.start()
+
+    async def close(self) -> None:
+        """Disconnect."""
+        await asyncio.gather(self._offsets.close(), self._unread.stop(), return_exceptions=True)
+
+    async def read(self) -> LagReading:
+        """Read everything; a KafkaError where a broker does not answer."""
+        await self._look()
+        at = time.time()
+        ends = await self._offsets.ends()
+        starts = await self._offsets.begins()
+        names = sorted({*self._declared, *self._others})
+        committed = dict(zip(names, await self._all(names), strict=True))
+        rows = [row for name in names for row in self._rows(name, committed[name], starts, ends)]
+        behind = {(tp, offset): ends[tp] for _, tp, offset in rows if offset < ends[tp]}
+        since = await self._unread.times(behind)
+        found = [
+            GroupLag(
+                name,
+                tp,
+                offset if tp in committed[name] else None,
+                max(0, ends[tp] - offset),
+                _seconds(since, tp, offset, at) if offset < ends[tp] else 0.0,
+            )
+            for name, tp, offset in rows
+        ]
+        return LagReading(at, starts, ends, found, await self._members(names))
+
+    def _rows(
+        self,
+        group: str,
+        committed: Mapping[TopicPartition, int],
+        starts: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+    ) -> list[tuple[str, TopicPartition, int]]:
+        """The offset of a group in each partition that it reads; a declared group without commits is at the start."""
+        read = self._declared.get(group, ())
+        return [
+            (group, tp, max(committed.get(tp, 0), starts[tp]))
+            for tp in ends
+            if tp in committed or tp.topic in read
+        ]
+
+    async def _look(self) -> None:
+        if time.monotonic() - self._looked < LOOK_SECONDS:
+            return
+        await self._offsets.find_partitions()
+        listed = {name for name, *_ in await self._offsets.admin.list_consumer_groups()}
+        self._others &= listed
+        now = time.monotonic()
+        new = [
+            name
+            for name in sorted(listed - self._others - set(self._declared))
+            if self._aliens.get(name, 0.0) <= now
+        ]
+        for name, found in zip(new, await self._all(new), strict=True):
+            if found:
+                self._others.add(name)
+            else:
+                self._aliens[name] = now + ALIEN_SECONDS
+        self._looked = time.monotonic()
+
+    async def _all(self, groups: Sequence[str]) -> list[Mapping[TopicPartition, int]]:
+        """Committed offsets of each group, on our partitions."""
+        places = asyncio.Semaphore(AT_ONCE)
+
+        async def of_group(group: str) -> Mapping[TopicPartition, int]:
+            async with places:
+                return await self._committed(group)
+
+        return await asyncio.gather(*map(of_group, groups))
+
+    async def _committed(self, group: str) -> Mapping[TopicPartition, int]:
+        try:
+            return await self._offsets.committed(group, await self._coordinator(group))
+        except Exception:
+            self._coordinators.pop(group, None)
+            raise
+
+    async def _members(self, groups: Sequence[str]) -> Mapping[str, int]:
+        """One group a request: aiokafka 0.14 reads answers about several of them wrongly."""
+        places = asyncio.Semaphore(AT_ONCE)
+
+        async def of_group(group: str) -> int:
+            async with places:
+                node = await self._coordinator(group)
+                (answer,) = await self._offsets.admin.describe_consumer_groups([group], node)
+            ((_, _, _, _, _, members, *_),) = answer.groups
+            return len(members)
+
+        return dict(zip(groups, await asyncio.gather(*map(of_group, groups)), strict=True))
+
+    async def _coordinator(self, group: str) -> int:
+        if group not in self._coordinators:
+            self._coordinators[group] = await self._offsets.admin.find_coordinator(group)
+        return self._coordinators[group]
+
+
+class FirstUnread:
+    """Reads when the first record from an offset on came into its partition; kept while nothing moves.
+
+    A consumer without a group. A transaction marker takes an offset and is no record: nothing may be there.
     """
 
-    def __init__(self, client: dict[str, Any], groups: Mapping[str, Sequence[str]]) -> None:
-        self._groups = groups
-        self._admin: Any = AIOKafkaAdminClient(**client)
-        self._consumer: Any = AIOKafkaConsumer(**client, enable_auto_commit=False)
+    def __init__(self, client: dict[str, Any]) -> None:
+        self._consumer: Any = AIOKafkaConsumer(
+            **client,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            max_partition_fetch_bytes=FETCH_BYTES,
+            fetch_max_wait_ms=50,
+        )
+        self._known: dict[Place, float] = {}
+        self._nothing: dict[Place, int] = {}
+        """Places behind which there was no record up to this end."""
 
-    async def __aenter__(self) -> "Lag":
-        try:
-            await start(self._admin)
-            await start(self._consumer)
-        except BaseException:
-            await self.__aexit__()
-            raise
-        return self
+    async def start(self) -> None:
+        """Connect."""
+        await connection.start(self._consumer)
 
-    async def __aexit__(self, *_: object) -> None:
+    async def stop(self) -> None:
+        """Disconnect."""
         await self._consumer.stop()
-        await self._admin.close()
 
-    async def read(self) -> dict[str, int]:
-        """Group → records between what it has committed and the ends; from the start for one without commits."""
-        topics = sorted({topic for read in self._groups.values() for topic in read})
-        partitions = await partitions_of(self._admin, topics)
-        ends = await self._consumer.end_offsets(partitions)
-        starts = await self._consumer.beginning_offsets(partitions)
-        lags: dict[str, int] = {}
-        for group, read in self._groups.items():
-            committed = await self._admin.list_consumer_group_offsets(group)
-            lags[group] = sum(
-                max(0, ends[tp] - _position(committed, tp, starts[tp]))
-                for tp in partitions
-                if tp.topic in read
-            )
-        return lags
+    async def times(self, places: Mapping[Place, int]) -> Mapping[Place, float | None]:
+        """Place → seconds since the epoch (None: no record up to the end given); unknown ones are left out."""
+        self._known = {place: at for place, at in self._known.items() if place in places}
+        self._nothing = {place: end for place, end in self._nothing.items() if places.get(place) == end}
+        wanted = [place for place in places if place not in self._known and place not in self._nothing]
+        until = time.monotonic() + ROUND_SECONDS
+        while wanted and time.monotonic() < until:
+            now = _one_of_each(wanted)
+            await self._read(now, places, until)
+            wanted = [place for place in wanted if place[0] not in now or now[place[0]] != place[1]]
+        return {**self._known, **dict.fromkeys(self._nothing)}
+
+    async def _read(
+        self, offsets: dict[TopicPartition, int], ends: Mapping[Place, int], until: float
+    ) -> None:
+        """One offset of each partition."""
+        self._consumer.assign(list(offsets))
+        for tp, offset in offsets.items():
+            self._consumer.seek(tp, offset)
+        left = dict(offsets)
+        while left and time.monotonic() < until:
+            for tp, records in (await self._consumer.getmany(*left, timeout_ms=100)).items():
+                if records:
+                    self._known[tp, left.pop(tp)] = records[0].timestamp / 1_000
+                    self._consumer.pause(tp)
+            for tp, offset in list(left.items()):
+                if await self._consumer.position(tp) >= ends[tp, offset]:
+                    self._nothing[tp, left.pop(tp)] = ends[tp, offset]
 
 
-def _position(committed: Mapping[TopicPartition, Any], tp: TopicPartition, start: int) -> int:
-    found = committed.get(tp)
-    return start if found is None or found.offset < 0 else max(found.offset, start)
+def _one_of_each(places: Sequence[Place]) -> dict[TopicPartition, int]:
+    found: dict[TopicPartition, int] = {}
+    for tp, offset in places:
+        found.setdefault(tp, offset)
+    return found
+
+
+def _seconds(since: Mapping[Place, float | None], tp: TopicPartition, offset: int, at: float) -> float | None:
+    if (tp, offset) not in since:
+        return None
+    first = since[tp, offset]
+    return 0.0 if first is None else max(0.0, at - first)

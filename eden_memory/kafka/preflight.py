@@ -1,4 +1,4 @@
-"""What has to be there before a process begins: Kafka answers, and its topics exist."""
+"""Waits before a process begins until Kafka answers and its topics exist."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -43,7 +43,7 @@ async def _topics(config: Mapping[str, Any], patience: float) -> Iterable[str]:
             except KafkaException as error:
                 admin.poll(0)
                 reason = _reason(reasons) or error.args[0].str()
-                if any(one.code() == LibraryError._AUTHENTICATION for one in reasons):
+                if any(kafka_error.code() == LibraryError._AUTHENTICATION for kafka_error in reasons):
                     raise EdenError(f"{server} refuses: {reason}", SASL_HINT) from None
                 if loop.time() >= until:
                     raise EdenError(f"{server} does not answer: {reason}", HINT) from None
@@ -54,5 +54,5 @@ async def _topics(config: Mapping[str, Any], patience: float) -> Iterable[str]:
 
 def _reason(reasons: Iterable[LibraryError]) -> str:
     """Return why the last attempt to connect failed: without the address, and how long it took."""
-    said = [one.str() for one in reasons if one.code() != LibraryError._ALL_BROKERS_DOWN]
+    said = [reason.str() for reason in reasons if reason.code() != LibraryError._ALL_BROKERS_DOWN]
     return said[-1].partition(": ")[2].partition(" (after")[0] if said else ""

@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Any
 
 Headers = tuple[tuple[str, bytes | None], ...]
 """Kafka lets a header have no value; ours have one."""
 
 OVERHEAD_BYTES = 300
-"""What a waiting record costs besides its bytes, roughly."""
+"""Memory of a waiting record besides its bytes, roughly."""
 
 
 @dataclass(slots=True)
@@ -36,8 +37,21 @@ class Record:
 
     @property
     def ordering_key(self) -> bytes:
-        """What it must stay in order with: header `ce_orderingkey`, else its key."""
+        """The key whose records stay in order: header `ce_orderingkey`, else the record's key."""
         for name, value in self.headers:
             if name == "ce_orderingkey" and value is not None:
                 return value
         return self.key or b""
+
+
+def as_record(fetched: Any) -> Record:
+    """Convert a record of aiokafka's."""
+    return Record(
+        fetched.topic,
+        fetched.partition,
+        fetched.offset,
+        fetched.key,
+        fetched.value,
+        tuple(fetched.headers),
+        fetched.timestamp,
+    )

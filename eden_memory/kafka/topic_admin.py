@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
 )
 
 from eden_memory.errors import EdenError
-from eden_memory.kafka.topic_diff import Difference, Found, differences, unknown_topics
+from eden_memory.kafka.topic_diff import BrokerTopic, TopicDifference, differences, unknown_topics
 from eden_memory.kafka.topics import Topics
 from eden_memory.own_process import patience
 
@@ -32,22 +32,22 @@ CONNECT = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class TopicReport:
     """How a broker's topics differ (`eden topics diff`), or differed before they were changed (`apply`)."""
 
-    differences: Sequence[Difference]
+    differences: Sequence[TopicDifference]
     unknown: Sequence[str]
     """Topics under our prefix that topics.yaml does not name."""
 
     @property
-    def refused(self) -> Sequence[Difference]:
-        """What is left as it is, with the reason."""
-        return [one for one in self.differences if one.refused]
+    def refused(self) -> Sequence[TopicDifference]:
+        """The differences that `apply` leaves, with the reason."""
+        return [difference for difference in self.differences if difference.refused]
 
     @property
-    def changeable(self) -> Sequence[Difference]:
-        """What `apply` changes."""
-        return [one for one in self.differences if not one.refused]
+    def changeable(self) -> Sequence[TopicDifference]:
+        """The differences that `apply` removes."""
+        return [difference for difference in self.differences if not difference.refused]
 
 
 class TopicAdmin:
@@ -61,26 +61,31 @@ class TopicAdmin:
         # What cannot be reached is raised as an EdenError; librdkafka's own log lines would only repeat it.
         self._admin: Any = AdminClient({**config, "log_level": 0})
 
-    def found(self, topics: Topics) -> dict[str, Found]:
+    def found(self, topics: Topics) -> dict[str, BrokerTopic]:
         """Those of the topics that are there, with every setting's effective value."""
         return self._described(topics, self._listed())
 
     def names(self, prefix: str = "") -> list[str]:
         """Names of the topics that begin with `prefix`, Kafka's own left out."""
-        return sorted(one for one in self._listed() if one.startswith(prefix) and not one.startswith("__"))
+        return sorted(
+            name for name in self._listed() if name.startswith(prefix) and not name.startswith("__")
+        )
 
-    def report(self, topics: Topics) -> Report:
-        """What differs now."""
+    def report(self, topics: Topics) -> TopicReport:
+        """Compare the broker with topics.yaml."""
         listed = self._listed()
         unknown = unknown_topics(topics.prefix, topics, listed)
-        return Report(differences(topics, self._described(topics, listed)), unknown)
+        return TopicReport(differences(topics, self._described(topics, listed)), unknown)
 
-    def apply(self, topics: Topics) -> Report:
+    def apply(self, topics: Topics) -> TopicReport:
         """Create, alter and grow what may be, and wait until the broker shows it; what differed before."""
         report = self.report(topics)
-        self._create(topics, [one.topic for one in report.changeable if one.what == "missing"])
-        self._alter([one for one in report.changeable if one.what == "config"])
-        self._grow([one for one in report.changeable if one.what == "partitions"])
+        self._create(
+            topics,
+            [difference.topic for difference in report.changeable if difference.what == "missing"],
+        )
+        self._alter([difference for difference in report.changeable if difference.what == "config"])
+        self._grow([difference for difference in report.changeable if difference.what == "partitions"])
         if report.changeable:
             self._until(lambda: not self.report(topics).changeable, "the changes to show")
         return report
@@ -105,27 +110,33 @@ class TopicAdmin:
             self._all(self._admin.create_topics(new, operation_timeout=TIMEOUT))
             self._until(lambda: self._are_led(names), "leaders of new topics")
 
-    def _alter(self, wanted: Sequence[Difference]) -> None:
+    def _alter(self, wanted: Sequence[TopicDifference]) -> None:
         by_topic: dict[str, list[ConfigEntry]] = {}
-        for one in wanted:
-            entry = ConfigEntry(str(one.setting), one.wanted, incremental_operation=AlterConfigOpType.SET)
-            by_topic.setdefault(one.topic, []).append(entry)
+        for difference in wanted:
+            entry = ConfigEntry(
+                str(difference.setting),
+                difference.wanted,
+                incremental_operation=AlterConfigOpType.SET,
+            )
+            by_topic.setdefault(difference.topic, []).append(entry)
         resources = [
             ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
             for name, entries in by_topic.items()
         ]
         self._all(self._admin.incremental_alter_configs(resources) if resources else {})
 
-    def _grow(self, wanted: Sequence[Difference]) -> None:
-        new = [NewPartitions(one.topic, int(one.wanted)) for one in wanted]
+    def _grow(self, wanted: Sequence[TopicDifference]) -> None:
+        new = [NewPartitions(difference.topic, int(difference.wanted)) for difference in wanted]
         self._all(self._admin.create_partitions(new, operation_timeout=TIMEOUT) if new else {})
 
-    def _described(self, topics: Topics, listed: Mapping[str, Any]) -> dict[str, Found]:
-        resources = [ConfigResource(ResourceType.TOPIC, one.name) for one in topics if one.name in listed]
+    def _described(self, topics: Topics, listed: Mapping[str, Any]) -> dict[str, BrokerTopic]:
+        resources = [
+            ConfigResource(ResourceType.TOPIC, topic.name) for topic in topics if topic.name in listed
+        ]
         asked: Mapping[ConfigResource, Future[Any]] = (
             self._admin.describe_configs(resources) if resources else {}
         )
-        configs = {one.name: self._answer(answer) for one, answer in asked.items()}
+        configs = {resource.name: self._answer(answer) for resource, answer in asked.items()}
         return {name: _found(name, listed[name], config) for name, config in configs.items()}
 
     def _all(self, answers: Mapping[Any, "Future[Any]"]) -> None:
@@ -160,15 +171,15 @@ class TopicAdmin:
             sleep(0.05)
 
 
-def apply_topics(config: Mapping[str, Any], topics: Topics) -> Report:
+def apply_topics(config: Mapping[str, Any], topics: Topics) -> TopicReport:
     """Bring a broker's topics to what topics.yaml says; safe to repeat. `config` as of `admin_config`."""
     return TopicAdmin(config).apply(topics)
 
 
-def _found(name: str, metadata: Any, config: Mapping[str, ConfigEntry]) -> Found:
+def _found(name: str, metadata: Any, config: Mapping[str, ConfigEntry]) -> BrokerTopic:
     replicas = {len(partition.replicas) for partition in metadata.partitions.values()}
     values = {key: entry.value for key, entry in config.items() if entry.value is not None}
-    return Found(name, len(metadata.partitions), min(replicas, default=0), values)
+    return BrokerTopic(name, len(metadata.partitions), min(replicas, default=0), values)
 
 
 def _led(metadata: Any) -> bool:

@@ -1,4 +1,4 @@
-"""What differs between topics.yaml and a broker, and which of it may be changed. Pure."""
+"""Compares topics.yaml with a broker, and says which differences may be removed. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ REPLICATION = "replicas are moved by kafka-reassign-partitions, not from here"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class BrokerTopic:
     """A topic as the broker has it; `config` holds effective values."""
 
     name: str
@@ -28,7 +28,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class TopicDifference:
     """One thing that is not as topics.yaml says; `refused` says why it is left as it is."""
 
     topic: str
@@ -39,9 +39,9 @@ class Difference:
     refused: str | None = None
 
 
-def differences(topics: Iterable[Topic], found: Mapping[str, Found]) -> list[Difference]:
+def differences(topics: Iterable[Topic], found: Mapping[str, BrokerTopic]) -> list[TopicDifference]:
     """Everything that differs, in the order of topics.yaml; settings that it does not name do not count."""
-    return [one for topic in topics for one in _of_topic(topic, found.get(topic.name))]
+    return [difference for topic in topics for difference in _of_topic(topic, found.get(topic.name))]
 
 
 def unknown_topics(prefix: str, topics: Iterable[Topic], found: Iterable[str]) -> list[str]:
@@ -50,24 +50,26 @@ def unknown_topics(prefix: str, topics: Iterable[Topic], found: Iterable[str]) -
     return sorted(name for name in found if prefix and name.startswith(prefix) and name not in ours)
 
 
-def _of_topic(topic: Topic, found: Found | None) -> Iterator[Difference]:
+def _of_topic(topic: Topic, found: BrokerTopic | None) -> Iterator[TopicDifference]:
     if found is None:
-        yield Difference(topic.name, "missing", f"{topic.partitions} partitions")
+        yield TopicDifference(topic.name, "missing", f"{topic.partitions} partitions")
         return
     if found.partitions != topic.partitions:
         yield _partitions(topic, found)
     if found.replication_factor != topic.replication_factor:
         wanted, now = str(topic.replication_factor), str(found.replication_factor)
-        yield Difference(topic.name, "replication", wanted, now, refused=REPLICATION)
+        yield TopicDifference(topic.name, "replication", wanted, now, refused=REPLICATION)
     for setting, wanted in topic.config.items():
         now = found.config.get(setting)
         if _parts(now) != _parts(wanted):
-            yield Difference(topic.name, "config", wanted, now, setting)
+            yield TopicDifference(topic.name, "config", wanted, now, setting)
 
 
-def _partitions(topic: Topic, found: Found) -> Difference:
+def _partitions(topic: Topic, found: BrokerTopic) -> TopicDifference:
     refused = FEWER if found.partitions > topic.partitions else KEYS_MOVE if topic.compacted else None
-    return Difference(topic.name, "partitions", str(topic.partitions), str(found.partitions), refused=refused)
+    return TopicDifference(
+        topic.name, "partitions", str(topic.partitions), str(found.partitions), refused=refused
+    )
 
 
 def _parts(value: str | None) -> set[str] | None:

@@ -9,14 +9,14 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from eden_memory.errors import EdenError
 from eden_memory.kafka.connection import start
-from eden_memory.kafka.partitions import partitions_asked
-from eden_memory.kafka.record import Record
+from eden_memory.kafka.offsets import partitions_asked
+from eden_memory.kafka.record import Record, as_record
 
 POLL_MS = 500
 TOGETHER = 1_000
 
 
-class Reading:
+class TopicReader:
     """`ends`: the offset behind the last record of each partition, taken when it was made."""
 
     def __init__(self, consumer: Any, ends: Mapping[TopicPartition, int]) -> None:
@@ -27,7 +27,10 @@ class Reading:
         while await self._behind():
             fetched = await self._consumer.getmany(timeout_ms=POLL_MS, max_records=TOGETHER)
             batch = [
-                _record(one) for tp, found in fetched.items() for one in found if one.offset < self.ends[tp]
+                as_record(record)
+                for tp, records in fetched.items()
+                for record in records
+                if record.offset < self.ends[tp]
             ]
             if batch:
                 yield batch
@@ -41,7 +44,7 @@ class Reading:
 @asynccontextmanager
 async def reading(
     client: dict[str, Any], topics: Sequence[str], since: Mapping[TopicPartition, int] | None = None
-) -> AsyncGenerator[Reading]:
+) -> AsyncGenerator[TopicReader]:
     """Topics by their whole names; EdenError where one is not there. `since`: offsets to begin from."""
     partitions = await all_partitions(client, topics)
     consumer: Any = AIOKafkaConsumer(**client, enable_auto_commit=False, auto_offset_reset="earliest")
@@ -51,7 +54,7 @@ async def reading(
         ends = await consumer.end_offsets(partitions)
         for tp, offset in (await consumer.beginning_offsets(partitions)).items():
             consumer.seek(tp, min(max(offset, (since or {}).get(tp, 0)), ends[tp]))
-        yield Reading(consumer, ends)
+        yield TopicReader(consumer, ends)
     finally:
         await consumer.stop()
 
@@ -59,7 +62,7 @@ async def reading(
 async def all_partitions(client: dict[str, Any], topics: Sequence[str]) -> list[TopicPartition]:
     """Of topics by their whole names; EdenError where one is not there."""
     found = await partitions_asked(client, topics)
-    refuse_missing(topics, (one.topic for one in found))
+    refuse_missing(topics, (tp.topic for tp in found))
     return found
 
 
@@ -70,7 +73,3 @@ def refuse_missing(topics: Sequence[str], there: Iterable[str]) -> None:
             f"Kafka has no topic {', '.join(missing)}",
             "Is EDEN_KAFKA_TOPIC_PREFIX right? What is missing is made, empty, by: eden topics apply",
         )
-
-
-def _record(one: Any) -> Record:
-    return Record(one.topic, one.partition, one.offset, one.key, one.value, one.headers, one.timestamp)

@@ -44,7 +44,7 @@ class Tombstones(_Declared):
 
 
 class Program(_Declared):
-    """What writes or reads topics."""
+    """A program that writes or reads topics."""
 
     does: str
     later: bool = False
@@ -179,7 +179,7 @@ class Topics:
 
 
 def topics_path() -> Path:
-    """Where topics.yaml is: in the package; a checkout has a link there to the one at the top."""
+    """Return the path of topics.yaml: in the package; a checkout has a link there to the one at the top."""
     return Path(str(files("eden_memory"))) / "topics.yaml"
 
 

@@ -16,7 +16,7 @@ from eden_memory.memory.memory_writing_store import Changed, MemoryWriting
 from eden_memory.memory.projection import project
 from eden_memory.memory.stored_memory import Applied, Projected, StoredScope
 from eden_memory.mongo.documents import Row
-from eden_memory.mongo.orphaned_transactions import Orphans
+from eden_memory.mongo.transactions import Orphans
 from eden_memory.names import Names
 
 AT_ONCE = 8

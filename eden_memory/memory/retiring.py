@@ -6,11 +6,11 @@ so a fact that is stated again meanwhile stays.
 
 from collections.abc import AsyncIterable, Callable
 
+from eden_memory.mongo.leases import MongoLease
 from eden_memory.schemas.events import FactCommanded
 from eden_memory.stages.codec import TopicOf, record_of
-from eden_memory.stages.leased import Leased, LeaseHandle
-from eden_memory.stages.outcome import StoredRecord
-from eden_memory.stages.stage_tools import Publishing
+from eden_memory.stages.leased import Leased
+from eden_memory.stages.outcome import Publishing, StoredRecord
 from eden_memory.tracing import traceparent
 
 ROUND_SECONDS = 10.0
@@ -23,7 +23,7 @@ class Retiring(Leased):
 
     def __init__(
         self,
-        lease: LeaseHandle,
+        lease: MongoLease,
         due: Callable[[], AsyncIterable[FactCommanded]],
         publisher: Publishing,
         topic_of: TopicOf,

@@ -12,7 +12,7 @@ from eden_memory.models.question import Asking
 from eden_memory.schemas.documents import Answer as KeptAnswer
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.schemas.events.usage import CallOutcome
-from eden_memory.stages.model_calls import note
+from eden_memory.stages.handler_run import note
 
 Cost = Callable[[str, str, Tokens], Decimal | None]
 """(provider, model, tokens) → US dollars, None where the price is unknown."""

@@ -1,7 +1,6 @@
 """One request to a provider and what came back, as adapters and the wrappers around them share it."""
 
 from collections.abc import Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol
@@ -63,10 +62,6 @@ class Trial:
     error: str | None = None
 
 
-TRIALS: ContextVar[list[Trial] | None] = ContextVar("trials", default=None)
-"""Where a provider tells of them, also when the call fails; whoever makes the call sets it."""
-
-
 class ChatProvider(Protocol):
     """One provider's chat models."""
 
@@ -82,10 +77,12 @@ class ChatProvider(Protocol):
         turns: Sequence[Turn],
         answer: type[Answer],
         most: int | None = None,
+        trials: list[Trial] | None = None,
     ) -> Completion:
         """One request, no retries; CallFailed, PermanentError (the provider will never accept this input).
 
-        `most`: tokens of the longest answer wanted, without what the model thinks before it.
+        `most`: tokens of the longest answer wanted, without what the model thinks before it. Requests made on the way
+        to the one that counts are added to `trials`, also when the call fails.
         """
         ...
 

@@ -18,7 +18,7 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.errors import OperationFailure, PyMongoError
 
 from eden_memory.error_text import describe
-from eden_memory.mongo.changes import Change, ChangeBatch, PositionLost, SourceFailed, version_of
+from eden_memory.mongo.changes import ChangeBatch, ChangeEvent, PositionLost, SourceFailed, version_of
 from eden_memory.mongo.resume_tokens import token_position, token_time
 
 PLAIN: CodecOptions[dict[str, Any]] = CodecOptions(
@@ -165,11 +165,11 @@ class ChangeStream:
             time=datetime.fromtimestamp(seconds, UTC),
         )
 
-    def _change(self, event: dict[str, Any]) -> Change:
+    def _change(self, event: dict[str, Any]) -> ChangeEvent:
         moment: Timestamp = event["clusterTime"]
         seconds = moment.time
         key = event.get("documentKey")
-        return Change(
+        return ChangeEvent(
             event["operationType"],
             self._concerned(event),
             key["_id"] if key else None,

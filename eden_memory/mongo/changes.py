@@ -1,4 +1,4 @@
-"""What the application's database tells the tailer: one change, one batch of changes, one page of documents."""
+"""Changes, batches of changes and pages of documents, as the tailer reads them from the application's database."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -22,7 +22,7 @@ COLLECTION_GONE = frozenset({"drop", "rename", "dropDatabase", "invalidate"})
 """Operations after which the collection can no longer be followed event by event."""
 
 
-class Change(NamedTuple):
+class ChangeEvent(NamedTuple):
     """One change event; ids and field values are the driver's, ``time` is its cluster time."""
 
     operation: str
@@ -40,7 +40,7 @@ class Change(NamedTuple):
 class ChangeBatch(NamedTuple):
     """Changes in the order of the stream, and the position after them."""
 
-    decoded: Callable[[], Sequence[Change]]
+    decoded: Callable[[], Sequence[ChangeEvent]]
     """Decodes the changes, each time it is called: after the next batch has been asked for, so that the server
     works meanwhile."""
     position: str
@@ -49,7 +49,7 @@ class ChangeBatch(NamedTuple):
     time: datetime
 
 
-class Reread(NamedTuple):
+class RereadRequest(NamedTuple):
     """A request to read messages again: of a session (its id as the application has it), from a time on, or all."""
 
     request: Any
@@ -67,12 +67,12 @@ class Reread(NamedTuple):
         return self.session is None and self.since is None
 
 
-class Page(NamedTuple):
+class DocumentPage(NamedTuple):
     """Documents read from a collection in order."""
 
     documents: Sequence[Document]
     last: Any
-    """Where the next page begins: to be kept and handed back, nothing else."""
+    """The place where the next page begins: to be handed back as it is."""
     version: str
     """A cluster time taken before the page was read."""
     time: datetime

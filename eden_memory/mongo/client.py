@@ -1,16 +1,17 @@
 """The connection to MongoDB, with the options that durability and real clusters need."""
 
 import asyncio
+import sys
+from collections.abc import Awaitable
 from datetime import UTC
 from typing import Any
 from uuid import uuid4
 
-from pymongo import AsyncMongoClient, ReadPreference
+from pymongo import AsyncMongoClient, ReadPreference, lock
 from pymongo.driver_info import DriverInfo
 from pymongo.errors import InvalidURI
 
 from eden_memory.errors import EdenError
-from eden_memory.mongo.cancelled_waits import let_waits_be_cancelled
 from eden_memory.own_process import patience, process_is_ours
 from eden_memory.settings import MongoSettings
 
@@ -18,6 +19,8 @@ APP_NAME = "eden-memory"
 CLIENT = "client "
 """Before the name of one client among what it tells the server of its platform: every connection of it says so."""
 CLOSE_SECONDS = 0.5
+NEEDED = sys.version_info < (3, 12)
+"""Whether PyMongo loses its lock where a wait is cancelled; a test fails once it does not."""
 ENCODE = (
     "Check EDEN_MONGODB_URI: in its user name and password write @ as %40, : as %3A, / as %2F, ? as %3F, "
     "# as %23 and % as %25."
@@ -87,3 +90,18 @@ def _unless_in(uri: str, options: dict[str, Any]) -> dict[str, Any]:
     named = {pair.partition("=")[0].lower() for pair in uri.partition("?")[2].replace(";", "&").split("&")}
     aliases = {"read_preference": "readpreference"}
     return {name: value for name, value in options.items() if aliases.get(name, name.lower()) not in named}
+
+
+async def _wait_here(awaitable: Awaitable[Any], timeout: float | None) -> Any:
+    async with asyncio.timeout(timeout):
+        return await awaitable
+
+
+def let_waits_be_cancelled() -> None:
+    """Replace what PyMongo waits with (`pymongo.lock.wait_for`), as Python 3.12 does itself.
+
+    Before 3.12 `asyncio.wait_for` waits in a task of its own. Who is cancelled while the wait times out goes on
+    without it; that task then takes the pool's lock, and nobody gives it back.
+    """
+    if NEEDED:
+        setattr(lock, "wait_for", _wait_here)  # noqa: B010 - not a name that the module exports

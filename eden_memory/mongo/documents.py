@@ -55,9 +55,9 @@ def packed_of(value: object) -> bytes | None:
 def _encoded(value: Any) -> Any:
     if isinstance(value, dict):
         fields = cast("Row", value).items()
-        return {key: _encoded(one) if isinstance(one, HOLDS_MONEY) else one for key, one in fields}
+        return {key: _encoded(field) if isinstance(field, HOLDS_MONEY) else field for key, field in fields}
     if isinstance(value, list | tuple):
-        return [_encoded(one) for one in cast("Sequence[Any]", value)]
+        return [_encoded(item) for item in cast("Sequence[Any]", value)]
     return Decimal128(value) if isinstance(value, Decimal) else value
 
 
@@ -73,7 +73,9 @@ def _decoded(row: Row) -> Row:
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         fields = cast("Row", value).items()
-        return {key: _plain(one) if isinstance(one, HOLDS_STORED_MONEY) else one for key, one in fields}
+        return {
+            key: _plain(field) if isinstance(field, HOLDS_STORED_MONEY) else field for key, field in fields
+        }
     if isinstance(value, list):
-        return [_plain(one) for one in cast("list[Any]", value)]
+        return [_plain(item) for item in cast("list[Any]", value)]
     return value.to_decimal() if isinstance(value, Decimal128) else value

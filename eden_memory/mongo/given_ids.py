@@ -18,7 +18,7 @@ def typed(text: str) -> str:
 
 
 def readings(text: str) -> list[Any]:
-    """What a text may stand for: text first, then the types that it can be read as."""
+    """Values that a text may stand for: the text first, then the types that it can be read as."""
     found: list[Any] = [text]
     for read in (int, UUID, ObjectId):
         try:

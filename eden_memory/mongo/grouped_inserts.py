@@ -31,7 +31,7 @@ class GroupedInserts:
     async def insert_all(self, documents: Sequence[Document]) -> list[bool]:
         """Insert them; which of them were: the others are to be inserted again, to see what is wrong."""
         done = await asyncio.gather(*map(self._begin, documents), return_exceptions=True)
-        return [one is None for one in done]
+        return [taken is None for taken in done]
 
     def _begin(self, document: Document) -> "asyncio.Future[str | None]":
         future: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
@@ -55,11 +55,11 @@ class GroupedInserts:
         if len(group) == 1:
             _refuse(group, error)
             return
-        for one in group:
+        for waiting in group:
             try:
-                await self._send([one])
-            except Exception as alone:  # noqa: BLE001 - handed to the one who waits
-                _refuse([one], alone)
+                await self._send([waiting])
+            except Exception as alone:  # noqa: BLE001 - handed to the task that waits
+                _refuse([waiting], alone)
 
     async def _send(self, group: Sequence[_Waiting]) -> None:
         wrong: dict[int, Document] = {}
@@ -69,7 +69,7 @@ class GroupedInserts:
             details: Any = error.details
             if details["writeConcernErrors"]:
                 raise WriteConcernError(describe(error)) from error
-            wrong = {one["index"]: one for one in details["writeErrors"]}
+            wrong = {detail["index"]: detail for detail in details["writeErrors"]}
         for index, (_, future) in enumerate(group):
             if not future.done():
                 _settle(future, wrong.get(index))

@@ -12,7 +12,7 @@ MOST = 1_000
 
 
 class _Round(Generic[K, V]):
-    """What is asked for together, and what is found of it."""
+    """Keys that are asked for together, and the values found."""
 
     def __init__(self) -> None:
         self.keys: dict[K, None] = {}
@@ -29,7 +29,7 @@ class SharedReads(Generic[K, V]):
         self._reading: asyncio.Task[None] | None = None
 
     async def get(self, keys: Iterable[K]) -> dict[K, V]:
-        """What is found of these keys; what the read raises is raised."""
+        """Return the values found of these keys; errors of the read are raised."""
         asked = dict.fromkeys(keys)
         if not asked:
             return {}

@@ -1,18 +1,25 @@
-"""Transactions that are not held up for a minute by one that a killed process has left open."""
+"""Transactions that are not held up by those of a killed process, which the server ends after a minute."""
 
+import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+import structlog
+from bson.binary import Binary
 from bson.errors import InvalidDocument
-from pymongo import AsyncMongoClient
+from pymongo import AsyncMongoClient, ReadPreference
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.errors import DocumentTooLarge, OperationFailure
+from pymongo.read_concern import ReadConcern
 
+from eden_memory.error_text import describe
 from eden_memory.failures import refused_for_good
-from eden_memory.mongo.orphaned_transactions import Orphans
+from eden_memory.mongo.client import APP_NAME, CLIENT
 
+log = structlog.get_logger()
 T = TypeVar("T")
+Row = dict[str, Any]
 LOCKED_SECONDS = 1.0
 """After so long somebody may have been killed in the middle."""
 
@@ -31,7 +38,7 @@ class Transactions:
         self._client, self._orphans = client, Orphans(client)
 
     async def run(self, put: Callable[[AsyncClientSession], Awaitable[T]]) -> T:
-        """What `put` returns once it is committed; it may be called several times."""
+        """Return the result of `put` once it is committed; `put` may be called several times."""
         begun = time.monotonic()
 
         async def unlocked(session: AsyncClientSession) -> T:
@@ -41,3 +48,66 @@ class Transactions:
 
         async with self._client.start_session() as session:
             return await session.with_transaction(unlocked)
+
+
+class Orphans:
+    """Ends transactions of this program whose client has no connection left, at two looks one after the other.
+
+    A client that lives, however slow, has one: its transactions are left alone. `older`: seconds after which a
+    transaction is looked at, `every`: how often the server is asked at most.
+    """
+
+    def __init__(self, client: AsyncMongoClient[Row], older: float = 3.0, every: float = 1.0) -> None:
+        self._admin = client.get_database(
+            "admin", read_concern=ReadConcern(), read_preference=ReadPreference.PRIMARY
+        )
+        self._older, self._every = older, every
+        self._asked = -every
+        self._asking = asyncio.Lock()
+        self._seen = set[Any]()
+        """Sessions that had no owner at the last look."""
+
+    async def end(self) -> int:
+        """Return how many were ended; 0 where the server does not let us, and its own limit has to be waited for."""
+        async with self._asking:
+            if time.monotonic() < self._asked + self._every:
+                return 0
+            self._asked = time.monotonic()
+            try:
+                return await self._end()
+            except OperationFailure as error:
+                log.info("open transactions not looked up: they end after a minute", error=describe(error))
+                return 0
+
+    async def _end(self) -> int:
+        stages: list[Row] = [
+            {"$currentOp": {"allUsers": False, "idleSessions": True, "idleConnections": True}},
+            {"$match": {"appName": APP_NAME}},
+            {"$project": {"type": 1, "lsid.id": 1, "clientMetadata.platform": 1, "transaction": 1}},
+        ]
+        rows = [row async for row in await self._admin.aggregate(stages)]
+        ownerless = _ownerless(rows, self._older)
+        left, self._seen = ownerless & self._seen, ownerless
+        if left:
+            log.warning("transactions that a killed process left open are ended", count=len(left))
+            await self._admin.command("killSessions", [{"id": Binary.from_uuid(session)} for session in left])
+        return len(left)
+
+
+def _ownerless(rows: Sequence[Mapping[str, Any]], older: float) -> set[Any]:
+    """The sessions with a transaction open for longer whose client, known by name, has no connection."""
+    connected = {_client(row) for row in rows if row["type"] != "idleSession"}
+    return {
+        row["lsid"]["id"]
+        for row in rows
+        if row["type"] == "idleSession"
+        and row.get("transaction", {}).get("timeOpenMicros", 0) > older * 1e6
+        and (client := _client(row)) is not None
+        and client not in connected
+    }
+
+
+def _client(row: Mapping[str, Any]) -> str | None:
+    """The name of the client; None for one that gives none, such as an older version of this program."""
+    _, named, name = row.get("clientMetadata", {}).get("platform", "").rpartition(CLIENT)
+    return name if named else None

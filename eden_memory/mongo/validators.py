@@ -41,7 +41,7 @@ TYPES = {
 
 
 def validator_of(document: type[Document]) -> Schema:
-    """What MongoDB refuses is what no reader could read, and in what people write, fields that are not known."""
+    """Return a validator that refuses documents no reader could read, and unknown fields in documents of people."""
     schema = document.model_json_schema(mode="validation", by_alias=True)
     closed = {"additionalProperties": False} if document in BY_HAND else {}
     return {"$jsonSchema": _of(schema, schema.get("$defs", {})) | closed}
@@ -51,12 +51,12 @@ def _of(node: Schema, shared: Schema) -> Schema:
     if "$ref" in node:
         return _of(shared[node["$ref"].rpartition("/")[2]], shared)
     if "anyOf" in node:
-        return _any([_of(one, shared) for one in node["anyOf"]])
+        return _any([_of(option, shared) for option in node["anyOf"]])
     if "enum" in node or "const" in node:
         return {"enum": node.get("enum", [node.get("const")])}
     found = _typed(node)
     if node.get("type") == "object" and "properties" in node:
-        found["properties"] = {name: _of(one, shared) for name, one in node["properties"].items()}
+        found["properties"] = {name: _of(field, shared) for name, field in node["properties"].items()}
         if node.get("required"):
             found["required"] = node["required"]
     if isinstance(node.get("items"), dict):
@@ -78,7 +78,7 @@ def _typed(node: Schema) -> Schema:
 def _any(found: list[Schema]) -> Schema:
     """One of several; that a value may be missing is said in its type."""
     null = {"bsonType": "null"}
-    others = [one for one in found if one != null]
+    others = [schema for schema in found if schema != null]
     if len(others) != 1 or null not in found:
         return {"anyOf": found}
     (only,) = others

@@ -9,9 +9,10 @@ import structlog
 from aiokafka.errors import KafkaError
 
 from eden_memory import metrics
-from eden_memory.kafka.lag_reading import GroupLag, LagReader, Reading
+from eden_memory.kafka.lag import GroupLag, LagReader, LagReading
+from eden_memory.mongo.leases import MongoLease
 from eden_memory.schemas.documents import Snapshot
-from eden_memory.stages.leased import Leased, LeaseHandle
+from eden_memory.stages.leased import Leased
 
 log = structlog.get_logger("eden.lag")
 EVERY_SECONDS, PAUSE_SECONDS, CENSUS_SECONDS = 2.5, 2.0, 10.0
@@ -57,7 +58,7 @@ class LagExport(Leased):
 
     def __init__(
         self,
-        lease: LeaseHandle,
+        lease: MongoLease,
         reader: Callable[[], LagReader],
         census: Census,
         every: float = EVERY_SECONDS,
@@ -100,7 +101,7 @@ class LagExport(Leased):
         await self._disconnect()
 
 
-def show(reading: Reading) -> None:
+def show(reading: LagReading) -> None:
     """All figures anew: a group or partition that is gone is shown no more. Nothing is awaited in between."""
     for gauge in OF_GROUPS:
         gauge.clear()

@@ -8,7 +8,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
 from eden_memory.kafka.connection import start
-from eden_memory.kafka.partitions import partitions_of
+from eden_memory.kafka.offsets import partitions_of
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import Event, decode
 from eden_memory.stages.publishing import partition_for

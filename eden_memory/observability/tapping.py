@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from eden_memory.kafka import connection
-from eden_memory.kafka.partitions import partitions_there
+from eden_memory.kafka.offsets import partitions_there
 from eden_memory.observability.tap import Tapped
 
 Start = Literal["start", "end"] | datetime

@@ -7,7 +7,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from aiokafka.errors import KafkaError
 
 from eden_memory.kafka.connection import client_kwargs
-from eden_memory.kafka.lag import Lag
+from eden_memory.kafka.lag import lags
+from eden_memory.kafka.offsets import TopicOffsets
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
@@ -33,7 +34,8 @@ async def watching(settings: Settings, progress: Progress) -> AsyncGenerator[Non
         database, names = client[settings.mongodb.database], settings.names
         memory = await stack.enter_async_context(memory_feed(database, names))
         calls = await stack.enter_async_context(usage_feed(kafka, topics.topic_of(ModelCalled)))
-        lag = await stack.enter_async_context(Lag(kafka, groups))
+        read = sorted({topic for topics_read in groups.values() for topic in topics_read})
+        offsets = await stack.enter_async_context(TopicOffsets(kafka, read))
 
         async def notice() -> None:
             async for change in memory:
@@ -47,7 +49,7 @@ async def watching(settings: Settings, progress: Progress) -> AsyncGenerator[Non
             while True:
                 progress.messages = await database[names["messages"]].estimated_document_count()
                 with suppress(KafkaError):  # a broker that has just started has no coordinator for groups yet
-                    found = await lag.read()
+                    found = await lags(offsets, groups)
                     progress.lag = {
                         name.removeprefix(topics.group_prefix): behind for name, behind in found.items()
                     }

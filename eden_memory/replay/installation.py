@@ -37,11 +37,12 @@ from eden_memory.replay.rebuild.rebuilding import Counted, Progress, Rebuilding
 from eden_memory.schemas.documents import Namespace
 from eden_memory.schemas.events import REGISTRY
 from eden_memory.settings import Settings
-from eden_memory.stages.control_store import MongoControls, MongoGroupNotes
+from eden_memory.stages.controls import MongoControls, MongoGroupNotes
+from eden_memory.stages.outcome import Publishing
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.slots import Slots
 from eden_memory.stages.stage import Stage
-from eden_memory.stages.stage_tools import Publishing
+from eden_memory.stages.usage_log import USAGE_SOURCE, UsageLog
 from eden_memory.stages.worker import Bounds, Surroundings, Worker
 
 Row = dict[str, Any]
@@ -196,5 +197,6 @@ def surroundings(
         notes=MongoGroupNotes(database, names),
         controls=MongoControls(database, names),
         slots=Slots(settings.run.at_once),
+        usage=UsageLog(publisher, topics.topic_of, USAGE_SOURCE),
         bounds=bounds or Bounds(),
     )

@@ -16,7 +16,7 @@ import structlog
 
 from eden_memory import metrics
 from eden_memory.kafka.outgoing import Outgoing
-from eden_memory.mongo.changes import Page
+from eden_memory.mongo.changes import DocumentPage
 from eden_memory.source.known_message_topics import Known
 from eden_memory.source.leader import Leader
 from eden_memory.source.message_mapping import TOPIC, Origin
@@ -65,7 +65,7 @@ async def merge(leader: Leader, known: Known) -> None:
     await _finish(leader, replace(position, page=None), progress)
 
 
-async def differing(leader: Leader, known: Known, page: Page, origin: Origin) -> Mapped:
+async def differing(leader: Leader, known: Known, page: DocumentPage, origin: Origin) -> Mapped:
     """Map a page to the records that differ from the topic, and to tombstones where a message moved away.
 
     A forgotten message is not read again: its tombstone stays.
@@ -98,7 +98,7 @@ def _dated(known: Known, record: Outgoing) -> Outgoing:
     return record._replace(value=orjson.dumps(fields))
 
 
-def _lost_their_session(leader: Leader, known: Known, page: Page, mapped: Mapped) -> list[Outgoing]:
+def _lost_their_session(leader: Leader, known: Known, page: DocumentPage, mapped: Mapped) -> list[Outgoing]:
     """Return tombstones for messages that can no longer be recorded; they go to the dead letters."""
     keys = [leader.mapping.key(refused.document) for refused in mapped.unmapped]
     return [
@@ -142,7 +142,7 @@ async def _finish(leader: Leader, position: TailerPosition, progress: "ReadProgr
     await leader.settle(replace(position, phase="stream", page=None))
 
 
-async def pages_ahead(leader: Leader, after: Any, session: Any = None) -> AsyncGenerator[Page, None]:
+async def pages_ahead(leader: Leader, after: Any, session: Any = None) -> AsyncGenerator[DocumentPage, None]:
     """Yield pages of the collection (or of one session), and fetch the next page meanwhile."""
     async with aclosing(leader.source.messages.pages(after, session)) as pages:
         coming = asyncio.ensure_future(anext(pages, None))

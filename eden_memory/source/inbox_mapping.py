@@ -9,7 +9,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from eden_memory.constants import LONGEST_FACT, LONGEST_REASON
 from eden_memory.error_text import describe
 from eden_memory.kafka.outgoing import Outgoing
-from eden_memory.mongo.changes import Document, Reread
+from eden_memory.mongo.changes import Document, RereadRequest
 from eden_memory.mongo.document_fields import Unusable, cut
 from eden_memory.schemas.documents import (
     InboxAddedText,
@@ -57,12 +57,14 @@ class InboxMapping:
             raise Unusable(_reason(error)) from None
         return self._outgoing(topic, event, self._encode(request.id), time)
 
-    def reread(self, document: Document) -> Reread:
+    def reread(self, document: Document) -> RereadRequest:
         """Return the request of an inbox document of the kind `reread`; Unusable if it cannot be read."""
         try:
             request = InboxReread.model_validate(_with_zones(document), strict=False)
             session = None if request.session_id is None else self._encode(request.session_id)
-            return Reread(request.id, self._encode(request.id), request.session_id, session, request.since)
+            return RereadRequest(
+                request.id, self._encode(request.id), request.session_id, session, request.since
+            )
         except (TypeError, ValidationError) as error:
             raise Unusable(_reason(error)) from None
 

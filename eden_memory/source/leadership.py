@@ -14,7 +14,7 @@ import structlog
 
 from eden_memory import metrics
 from eden_memory.mongo.changes import PositionLost, SourceFailed
-from eden_memory.mongo.leases import LeaseLost
+from eden_memory.mongo.leases import LeaseLost, MongoLease
 from eden_memory.source.backfill import backfill, merge
 from eden_memory.source.chat_topics import PublishFailed
 from eden_memory.source.flagged_message_store import MappingVersions
@@ -24,9 +24,8 @@ from eden_memory.source.oplog_store import MongoOplog, OplogWindow
 from eden_memory.source.position_store import another_source, named, nothing_there
 from eden_memory.source.rereader import MessageRereader
 from eden_memory.source.stream_follower import MapChanges, StreamFollower
-from eden_memory.stages.leased import LeaseHandle
 from eden_memory.stages.process import State
-from eden_memory.task_ending import end
+from eden_memory.task_ending import end, first_of
 
 STOP_SECONDS = 2.0
 """For sending, committing and saving at a stop; with the lease and the connections a stop takes < 5 s."""
@@ -57,7 +56,7 @@ class TailerPart:
 
     def __init__(
         self,
-        lease: LeaseHandle,
+        lease: MongoLease,
         lead: Callable[[int, asyncio.Event], Awaitable[None]],
         again_seconds: float = AGAIN_SECONDS,
     ) -> None:
@@ -76,13 +75,12 @@ class TailerPart:
     async def run(self) -> None:
         """Run until `stop`; raise errors that trying again cannot repair."""
         work = asyncio.create_task(self._lead_again_and_again())
-        stopped = asyncio.create_task(self._stopping.wait())
         try:
-            await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            await first_of(work, self._stopping)
             if self.leading:
                 await asyncio.wait({work}, timeout=STOP_SECONDS)
         finally:
-            await end([work, stopped], self._again_seconds)
+            await end([work], self._again_seconds)
         if not work.cancelled():
             work.result()
 

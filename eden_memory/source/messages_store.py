@@ -15,7 +15,7 @@ from pymongo.read_concern import ReadConcern
 from eden_memory.error_text import describe
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.change_stream import PLAIN
-from eden_memory.mongo.changes import Document, Page, SourceFailed, version_of
+from eden_memory.mongo.changes import Document, DocumentPage, SourceFailed, version_of
 
 log = structlog.get_logger("eden.tailer")
 LAST_SECOND = 2**32 - 1
@@ -79,7 +79,7 @@ class CollectionReader:
         with source_errors(f"reading {self._collection.full_name}"):
             return await self._collection.find_one({}, {"_id": 1}) is None
 
-    async def pages(self, after: Any, session: Any = None) -> AsyncGenerator[Page, None]:
+    async def pages(self, after: Any, session: Any = None) -> AsyncGenerator[DocumentPage, None]:
         """Yield pages after `after` (a page's `last`; None: from the first document on), of one session or of all."""
         with source_errors(f"reading {self._collection.full_name}"):
             if session is not None:
@@ -105,7 +105,7 @@ class CollectionReader:
             for index in indexes.values()
         )
 
-    async def _by_index(self, after: Any) -> AsyncGenerator[Page, None]:
+    async def _by_index(self, after: Any) -> AsyncGenerator[DocumentPage, None]:
         """Yield pages, each read by its own query, after its own cluster time."""
         while True:
             async with self._client.start_session(causal_consistency=True) as session:
@@ -124,7 +124,7 @@ class CollectionReader:
             if len(found) <= self._page:
                 return
 
-    async def _sorted(self, after: Any, wanted: dict[str, Any]) -> AsyncGenerator[Page, None]:
+    async def _sorted(self, after: Any, wanted: dict[str, Any]) -> AsyncGenerator[DocumentPage, None]:
         """Yield pages of one sorted query: the cluster time before it counts for all of them."""
         wanted = wanted if after is None else {"$and": [wanted, self._beyond(after)]}
         async with self._client.start_session(causal_consistency=True) as session:
@@ -159,9 +159,11 @@ class CollectionReader:
             raise SourceFailed("the server gives no operation time: it is no replica set")
         return moment
 
-    def _paged(self, documents: Sequence[Document], moment: Timestamp) -> Page:
+    def _paged(self, documents: Sequence[Document], moment: Timestamp) -> DocumentPage:
         version = version_of(moment.time, moment.inc)
-        return Page(documents, self._place(documents[-1]), version, datetime.fromtimestamp(moment.time, UTC))
+        return DocumentPage(
+            documents, self._place(documents[-1]), version, datetime.fromtimestamp(moment.time, UTC)
+        )
 
     def _oldest(self, since: datetime) -> datetime | ObjectId:
         """Return the least value of the time's field that is wanted."""

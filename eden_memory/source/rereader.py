@@ -12,15 +12,15 @@ from typing import Any
 import structlog
 
 from eden_memory.kafka.outgoing import Outgoing
-from eden_memory.mongo.changes import Page, Reread
+from eden_memory.mongo.changes import DocumentPage, RereadRequest
 from eden_memory.source.backfill import ReadProgress, differing, pages_ahead
 from eden_memory.source.flagged_message_store import MappingVersions
 from eden_memory.source.known_message_topics import Consumers, Known, known_messages
 from eden_memory.source.leader import Leader
 from eden_memory.source.position_store import RereadOutcome
 from eden_memory.source.source_mapping import Mapped, Unmapped
-from eden_memory.stages.control_store import MongoControls
-from eden_memory.stages.dead_letter_reading import Wanted, dead_letters
+from eden_memory.stages.controls import MongoControls
+from eden_memory.stages.dead_letter_reading import DeadLetterFilter, dead_letters
 
 log = structlog.get_logger("eden.tailer")
 SETTLED = frozenset({"published", "dropped", "dead again"})
@@ -39,7 +39,7 @@ class RefusedDocuments:
     async def waiting(self) -> Mapping[bytes, Collection[str]]:
         """Return the ids of the letters that nobody has settled, by their key."""
         states, found = await self.controls.dead_states(), defaultdict[bytes, list[str]](list)
-        async for letter in dead_letters(self.client, [self.topic], Wanted(stage="tailer")):
+        async for letter in dead_letters(self.client, [self.topic], DeadLetterFilter(stage="tailer")):
             refused = letter.why.get("collection") == self.collection
             if refused and states.get(letter.id) not in SETTLED:
                 found[letter.record.key or b""].append(letter.id)
@@ -69,10 +69,10 @@ class MessageRereader:
     consumers: Consumers
     refused: RefusedDocuments
     versions: MappingVersions
-    _waiting: dict[str, Reread] = field(default_factory=dict[str, Reread])
+    _waiting: dict[str, RereadRequest] = field(default_factory=dict[str, RereadRequest])
     _done: set[str] = field(default_factory=set[str])
 
-    def request(self, rereads: Sequence[Reread]) -> None:
+    def request(self, rereads: Sequence[RereadRequest]) -> None:
         """Take requests; a request that is known already counts once."""
         for request in rereads:
             if request.request_id not in self._done:
@@ -96,7 +96,7 @@ class MessageRereader:
             await leader.settle()
             log.info("messages were read again", **outcome.counts())
 
-    async def _read(self, request: Reread) -> _Counts | None:
+    async def _read(self, request: RereadRequest) -> _Counts | None:
         """Read the messages of a request; None when told to stop."""
         leader, counts = self.leader, _Counts()
         await leader.settle()  # so that the topic is read as it will stay
@@ -119,7 +119,7 @@ class MessageRereader:
         return counts
 
     async def _page(
-        self, known: Known, letters: Mapping[bytes, Collection[str]], page: Page, counts: _Counts
+        self, known: Known, letters: Mapping[bytes, Collection[str]], page: DocumentPage, counts: _Counts
     ) -> None:
         leader = self.leader
         mapped = await differing(leader, known, page, "reread")
@@ -140,7 +140,7 @@ class MessageRereader:
         """Tell whether the document has no dead letter yet."""
         return self.leader.mapping.dead_key(refused.document) not in letters
 
-    def _read_alike(self, page: Page, mapped: Mapped, changed: Sequence[Outgoing]) -> list[str]:
+    def _read_alike(self, page: DocumentPage, mapped: Mapped, changed: Sequence[Outgoing]) -> list[str]:
         """Return the messages of a page that this mapping reads as they are recorded."""
         key_of = self.leader.mapping.key
         others = {record.key for record in changed}

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from eden_memory.kafka.outgoing import CUT, DEAD, Outgoing, why_dead
-from eden_memory.mongo.changes import Document, Page, Reread
+from eden_memory.mongo.changes import Document, DocumentPage, RereadRequest
 from eden_memory.mongo.document_fields import Unusable
 from eden_memory.schemas.envelope import rfc3339
 from eden_memory.source.inbox_mapping import REREAD, InboxMapping
@@ -44,7 +44,7 @@ class Mapped:
     """Records of the role user without an author: they form no user-scoped memory."""
     emptied: list[Outgoing] = field(default_factory=list[Outgoing])
     """Of a merge: records of messages without text, published only if the topic may hold an earlier text."""
-    rereads: list[Reread] = field(default_factory=list[Reread])
+    rereads: list[RereadRequest] = field(default_factory=list[RereadRequest])
     """Requests to read messages again; their inbox documents stay until that is done."""
     gone: str | None = None
     """Why the messages collection can no longer be followed."""
@@ -64,7 +64,7 @@ class SourceMapping:
         self.messages, self.collection, self.inbox = messages, collection, inbox
         self._requests, self._to_json = requests, to_json
 
-    def page(self, page: Page, origin: Origin) -> Mapped:
+    def page(self, page: DocumentPage, origin: Origin) -> Mapped:
         """Map a page of messages that were read from the collection, not from the stream."""
         mapped = Mapped()
         for document in page.documents:
@@ -74,7 +74,7 @@ class SourceMapping:
                 self._emptied(mapped, document, page.version, time, origin)
         return mapped
 
-    def created_since(self, page: Page, since: datetime) -> Page:
+    def created_since(self, page: DocumentPage, since: datetime) -> DocumentPage:
         """Return the page with the documents created at `since` or later, and those that give no time."""
         latest = rfc3339(since)
         kept = [

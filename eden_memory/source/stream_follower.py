@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 
 from eden_memory import metrics
-from eden_memory.mongo.changes import Change, ChangeBatch, PositionLost, SourceFailed
+from eden_memory.mongo.changes import ChangeBatch, ChangeEvent, PositionLost, SourceFailed
 from eden_memory.source.leader import Leader
 from eden_memory.source.message_mapping import TOPIC
 from eden_memory.source.rereader import MessageRereader
@@ -22,7 +22,7 @@ log = structlog.get_logger("eden.tailer")
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 NEVER = datetime.min.replace(tzinfo=UTC)
 
-MapChanges = Callable[[Sequence[Change]], Mapped]
+MapChanges = Callable[[Sequence[ChangeEvent]], Mapped]
 """Map a batch of changes to records (processors/tailer.py)."""
 
 

@@ -23,7 +23,7 @@ def event_id(cause: str, stage: str, index: int, retry: int = 0) -> str:
 
 
 def delivery(record: Record, envelope: Envelope, decode: Decode, *, attempt: int, times: int) -> Delivery:
-    """What the handler sees of a record; a SchemaViolation if its value is not what its type promises."""
+    """Return a record as the handler sees it; a SchemaViolation if its value is not what its type promises."""
     event = None if record.value is None else decode(envelope.name, envelope.version, record.value)
     key = (record.key or b"").decode(errors="replace")
     return Delivery(envelope, event, record.topic, key, record.partition, attempt, times)
@@ -40,40 +40,40 @@ class Encoder:
         self, outgoing: Sequence[Outgoing], unit: Sequence[Delivery], retry: int = 0
     ) -> tuple[StoredRecord, ...]:
         """The records of a decision over `unit` (not empty), in order."""
-        return tuple(self._record(one, index, unit[-1], retry) for index, one in enumerate(outgoing))
+        return tuple(self._record(event, index, unit[-1], retry) for index, event in enumerate(outgoing))
 
-    def _record(self, one: Outgoing, index: int, last: Delivery, retry: int) -> StoredRecord:
-        if isinstance(one, Event):
-            one = Emit(one)
-        cause = one.cause or last
+    def _record(self, outgoing: Outgoing, index: int, last: Delivery, retry: int) -> StoredRecord:
+        if isinstance(outgoing, Event):
+            outgoing = Emit(outgoing)
+        cause = outgoing.cause or last
         identity = event_id(cause.id, self.stage, index, retry)
-        if isinstance(one, Erase):
-            return self._tombstone(one, cause, identity)
+        if isinstance(outgoing, Erase):
+            return self._tombstone(outgoing, cause, identity)
         return record_of(
-            one.event,
+            outgoing.event,
             self.topic_of,
-            identity=one.identity or identity,
+            identity=outgoing.identity or identity,
             source=self.stage,
-            time=one.time or cause.envelope.time,
-            traceparent=one.traceparent or following(cause.envelope),
-            value=one.value,
+            time=outgoing.time or cause.envelope.time,
+            traceparent=outgoing.traceparent or following(cause.envelope),
+            value=outgoing.value,
         )
 
-    def _tombstone(self, one: Erase, cause: Delivery, identity: str) -> StoredRecord:
+    def _tombstone(self, erase: Erase, cause: Delivery, identity: str) -> StoredRecord:
         envelope = Envelope(
-            id=one.identity or identity,
-            name=one.of.NAME,
-            version=one.of.VERSION,
+            id=erase.identity or identity,
+            name=erase.of.NAME,
+            version=erase.of.VERSION,
             source=self.stage,
-            time=one.time or cause.envelope.time,
-            subject=one.subject,
-            ordering_key=one.ordering_key,
+            time=erase.time or cause.envelope.time,
+            subject=erase.subject,
+            ordering_key=erase.ordering_key,
             traceparent=following(cause.envelope),
-            entity_version=one.entity_version,
-            scope=one.scope,
-            reason=one.reason,
+            entity_version=erase.entity_version,
+            scope=erase.scope,
+            reason=erase.reason,
         )
-        return _stored(self.topic_of(one.of), envelope, one.key, None)
+        return _stored(self.topic_of(erase.of), envelope, erase.key, None)
 
 
 def record_of(
@@ -96,8 +96,8 @@ def _stored(topic: str, envelope: Envelope, key: str, value: bytes | None) -> St
     return StoredRecord(topic, ordering, key.encode(), value, tuple(envelope.headers()))
 
 
-def kind_of(one: Outgoing) -> str:
+def kind_of(outgoing: Outgoing) -> str:
     """The name of the event that is published or erased."""
-    if isinstance(one, Emit):
-        return one.event.NAME
-    return one.of.NAME if isinstance(one, Erase) else one.NAME
+    if isinstance(outgoing, Emit):
+        return outgoing.event.NAME
+    return outgoing.of.NAME if isinstance(outgoing, Erase) else outgoing.NAME

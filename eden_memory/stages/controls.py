@@ -1,11 +1,23 @@
-"""What people, and the stages themselves, ask of stages: pauses and dead letters to be tried again."""
+"""The collections `controls` and `groups`: pauses, dead letters to retry, what each consumer group committed."""
 
+import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Literal, Protocol
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import PyMongoError
+
+from eden_memory.names import Names
 
 PauseKind = Literal["hand", "dead-letters", "outage"]
+Document = dict[str, Any]
+AGAIN_SECONDS = 2.0
+"""How soon a change stream that broke is opened again, and how often everything is read without one."""
+REPORTED_SECONDS = 90.0
+"""A report of trouble that is not renewed is out of date after so long."""
+_FIELDS = ("stage", "topic", "partition", "dead_topic", "dead_partition", "dead_offset")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,45 +46,160 @@ class DeadRetry:
     """1 at the first retry, then one more each, also of the dead letter that a failed retry leaves."""
 
 
-class Controls(Protocol):
-    """What people, and the stages themselves, ask of the stages."""
+class MongoControls:
+    """The collection `controls`: documents of type `pause`, `trouble` and `dead`, one of each subject."""
+
+    def __init__(self, database: AsyncDatabase[Document], names: Names) -> None:
+        self._controls = database[names["controls"]]
+        self._listening: dict[asyncio.Event, None] = {}
+        self._watching: asyncio.Task[None] | None = None
 
     async def pauses(self) -> Sequence[Pause]:
         """All pauses in force."""
-        ...
+        found = self._controls.find({"type": "pause"})
+        return [Pause(row["stage"], row["kind"], row["reason"], row["at"]) async for row in found]
 
     async def pause(self, pause: Pause) -> None:
-        """Put a pause in force (one per stage and kind)."""
-        ...
+        """Put a pause in force; the reason of one that is there already stays."""
+        first = {"type": "pause", "stage": pause.stage, "kind": pause.kind, "reason": pause.reason}
+        await self._controls.update_one(
+            {"_id": f"pause:{pause.stage}:{pause.kind}"},
+            {"$setOnInsert": {**first, "at": pause.at}},
+            upsert=True,
+        )
 
     async def resume(self, stage: str, kind: PauseKind | None = None) -> int:
         """Lift the pauses of a stage (of one kind); how many there were."""
-        ...
+        which: Document = {"type": "pause", "stage": stage}
+        if kind is not None:
+            which["kind"] = kind
+        return (await self._controls.delete_many(which)).deleted_count
 
     async def report(self, stage: str, trouble: str | None) -> None:
         """Say what keeps a stage, or some of its records, from going on; None: nothing does."""
-        ...
+        name = {"_id": f"trouble:{stage}"}
+        if trouble is None:
+            await self._controls.delete_one(name)
+            return
+        fields = {"type": "trouble", "stage": stage, "reason": trouble, "at": datetime.now(UTC)}
+        await self._controls.update_one(name, {"$set": fields}, upsert=True)
+
+    async def troubles(self) -> Sequence[tuple[str, str]]:
+        """Stage and reason of what was reported lately; a process that was killed takes nothing back."""
+        since = datetime.now(UTC) - timedelta(seconds=REPORTED_SECONDS)
+        found = self._controls.find({"type": "trouble", "at": {"$gte": since}}).sort("_id")
+        return [(row["stage"], row["reason"]) async for row in found]
+
+    async def dead_states(self) -> dict[str, str]:
+        """State (`asked`, `published`, `dead again`, `dropped`) by the dead letter's id."""
+        return {control["_id"]: control["state"] async for control in self._controls.find({"type": "dead"})}
+
+    async def ask_dead_retry(self, retry: DeadRetry) -> bool:
+        """Ask for a dead letter to be tried again; False if that is asked for already, or was published."""
+        at = datetime.now(UTC)
+        fields = {name: getattr(retry, name) for name in _FIELDS}
+        result = await self._controls.update_one(
+            {"_id": retry.id, "state": {"$nin": ["asked", "published"]}},
+            {"$set": {**fields, "type": "dead", "state": "asked", "at": at}, "$inc": {"times": 1}},
+        )
+        if result.matched_count:
+            return True
+        inserted = await self._controls.update_one(
+            {"_id": retry.id},
+            {
+                "$setOnInsert": {
+                    **fields,
+                    "type": "dead",
+                    "state": "asked",
+                    "at": at,
+                    "times": retry.times + 1,
+                }
+            },
+            upsert=True,
+        )
+        return inserted.upserted_id is not None
+
+    async def drop_dead(self, dead_letter_id: str, member: str | None = None, state: str = "dropped") -> None:
+        """Take a dead letter off the list; `member`: what the ledger knows its record by, where there is one.
+
+        `state`: `published` for one whose document could be read since.
+        """
+        at = datetime.now(UTC)
+        await self._controls.update_one(
+            {"_id": dead_letter_id},
+            {"$set": {"type": "dead", "state": state, "at": at, "member": member}},
+            upsert=True,
+        )
 
     async def dead_retries(self) -> Sequence[DeadRetry]:
         """The retries asked for and not yet done."""
-        ...
+        found = self._controls.find({"type": "dead", "state": "asked"})
+        return [
+            DeadRetry(id=row["_id"], times=row["times"], **{name: row[name] for name in _FIELDS})
+            async for row in found
+        ]
 
     async def dead_retry_done(self, retry: DeadRetry, result: str) -> None:
-        """Note how a retry ended: `published` or `dead again`."""
-        ...
+        """Note how a retry ended."""
+        await self._controls.update_one(
+            {"_id": retry.id, "times": retry.times, "state": "asked"}, {"$set": {"state": result}}
+        )
 
-    def changes(self) -> AsyncIterator[None]:
-        """Yields once at the start and whenever pauses or retries may have changed."""
-        ...
+    async def changes(self) -> AsyncIterator[None]:
+        """Yields at the start and at each change, and again whenever the server could not be watched.
+
+        All who listen in a process share one change stream.
+        """
+        changed = asyncio.Event()
+        self._listening[changed] = None
+        if self._watching is None or self._watching.done():
+            self._watching = asyncio.create_task(self._watch())
+        try:
+            while True:
+                yield None
+                await changed.wait()
+                changed.clear()
+        finally:
+            del self._listening[changed]
+            if not self._listening:
+                self._watching.cancel()
+                self._watching = None
+
+    async def _watch(self) -> None:
+        """While anybody listens. The driver may lose a cancellation that arrives together with an answer."""
+        while self._listening:
+            try:
+                async with await self._controls.watch(max_await_time_ms=1_000) as stream:
+                    self._tell()
+                    while self._listening and stream.alive:
+                        if await stream.try_next() is not None:
+                            self._tell()
+            except PyMongoError:
+                await asyncio.sleep(AGAIN_SECONDS)
+
+    def _tell(self) -> None:
+        for changed in self._listening:
+            changed.set()
 
 
-class GroupNotes(Protocol):
-    """Which partitions each consumer group has ever committed, so that lost offsets are noticed."""
+class MongoGroupNotes:
+    """The collection `groups`: which partitions each consumer group has ever committed."""
+
+    def __init__(self, database: AsyncDatabase[Document], names: Names) -> None:
+        self._groups = database[names["groups"]]
 
     async def committed(self, group: str) -> Collection[tuple[str, int]]:
         """Topic and partition of every partition that the group committed."""
-        ...
+        found = await self._groups.find_one({"_id": group})
+        return {(topic, number) for topic, number in (found or {}).get("partitions", ())}
 
     async def note(self, group: str, partitions: Collection[tuple[str, int]]) -> None:
         """Remember that the group committed these."""
-        ...
+        pairs = [[topic, number] for topic, number in partitions]
+        await self._groups.update_one(
+            {"_id": group}, {"$addToSet": {"partitions": {"$each": pairs}}}, upsert=True
+        )
+
+    async def forget(self, group: str) -> bool:
+        """Let a group that lost its offsets start from the beginning; False: it is not known here."""
+        return (await self._groups.delete_one({"_id": group})).deleted_count > 0

@@ -12,11 +12,11 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from eden_memory.errors import EdenError
 from eden_memory.kafka.broken_clients import close_consumer
 from eden_memory.kafka.connection import start
+from eden_memory.kafka.offsets import partitions_asked
 from eden_memory.kafka.outgoing import CUT, DEAD_HEADERS
-from eden_memory.kafka.partitions import partitions_asked
-from eden_memory.kafka.record import Record
+from eden_memory.kafka.record import Record, as_record
 from eden_memory.stages.controls import DeadRetry
-from eden_memory.stages.dead_letter_retries import as_record, read_at
+from eden_memory.stages.dead_letter_retries import read_at
 from eden_memory.stages.dead_letters import dead_topic, known_as, original
 from eden_memory.stages.outcome import StoredRecord
 
@@ -42,7 +42,7 @@ class DeadLetter:
 
     @property
     def id(self) -> str:
-        """Where it is: `topic/partition@offset` of the dead letter."""
+        """Its place: `topic/partition@offset` of the dead letter."""
         return f"{self.record.topic}/{self.record.partition}@{self.record.offset}"
 
     @property
@@ -52,18 +52,18 @@ class DeadLetter:
 
     @property
     def member(self) -> str | None:
-        """What the ledger knows its record by; None if it could not even be read."""
+        """The name of its record in the ledger; None if it could not even be read."""
         identity = dict(self.record.headers).get("ce_id")
         return f"{self.stage}:{identity.decode(errors='replace')}" if identity and self.stage else None
 
     @property
     def known_as(self) -> list[str]:
-        """What the ledger may know its record by; nothing if it did not come from a stage."""
+        """The names that its record may have in the ledger; none if it did not come from a stage."""
         return [] if self.retry() is None else known_as(original(self.record))
 
     @property
     def copy(self) -> tuple[str, ...] | None:
-        """The same for all copies of one letter: a crash after publishing publishes it again.
+        """A key that all copies of a letter share: a crash after publishing publishes it again.
 
         What the tailer refuses has no place in a topic: there the key tells one document from another.
         """
@@ -91,8 +91,8 @@ class DeadLetter:
         """The event of a stage that the broker did not take; None if only a part of it is left."""
         if not self.was_refused or CUT in dict(self.record.headers):
             return None
-        one = original(self.record)
-        return StoredRecord(one.topic, one.ordering_key, one.key, one.value, one.headers)
+        record = original(self.record)
+        return StoredRecord(record.topic, record.ordering_key, record.key, record.value, record.headers)
 
     def retry(self) -> DeadRetry | None:
         """The request to try it again; None if it did not come from a stage."""
@@ -111,7 +111,7 @@ class DeadLetter:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DeadLetterFilter:
     """Which dead letters; None: all."""
 
     topic: str | None = None
@@ -143,7 +143,10 @@ def dead_letter_of(record: Record) -> DeadLetter:
 
 
 async def dead_letters(
-    client: dict[str, Any], topics: Sequence[str], wanted: Wanted, on_progress: OnProgress = no_progress
+    client: dict[str, Any],
+    topics: Sequence[str],
+    wanted: DeadLetterFilter,
+    on_progress: OnProgress = no_progress,
 ) -> AsyncIterator[DeadLetter]:
     """The dead letters that the broker holds now, oldest first per topic; topics that do not exist are empty.
 
@@ -200,9 +203,9 @@ async def _whole(consumer: Any, tp: TopicPartition, begin: int, end: int) -> Asy
     consumer.seek(tp, begin)
     position, until = begin, time.monotonic() + STILL_SECONDS
     while position < end:
-        for one in (await consumer.getmany(tp, timeout_ms=POLL_MS)).get(tp, []):
-            if one.offset < end:
-                yield as_record(one)
+        for fetched in (await consumer.getmany(tp, timeout_ms=POLL_MS)).get(tp, []):
+            if fetched.offset < end:
+                yield as_record(fetched)
         if (reached := await consumer.position(tp)) > position:
             position, until = reached, time.monotonic() + STILL_SECONDS
         elif time.monotonic() > until:

@@ -8,12 +8,12 @@ import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from eden_memory.kafka.broken_clients import close_consumer
-from eden_memory.kafka.record import Record
-from eden_memory.stages.controls import Controls, DeadRetry
+from eden_memory.kafka.record import Record, as_record
+from eden_memory.stages.controls import DeadRetry, MongoControls
 from eden_memory.stages.dead_letters import known_as, original
 from eden_memory.stages.finished_offsets import AssignedPartition
 from eden_memory.stages.lanes import Queued
-from eden_memory.stages.ledger import Ledger
+from eden_memory.stages.outcome import Ledger
 
 log = structlog.get_logger()
 READ_SECONDS = 10.0
@@ -26,7 +26,7 @@ class DeadRetries:
         self,
         stage: str,
         client: dict[str, Any],
-        controls: Controls,
+        controls: MongoControls,
         ledger: Ledger,
         queue: Callable[[Queued], None],
     ) -> None:
@@ -83,7 +83,7 @@ class DeadRetries:
 
 
 def _original(letter: Record) -> Record | None:
-    """What a dead letter holds; None if something else stands in its place, as after a topic was made anew."""
+    """Return the record of a dead letter; None if something else stands there, as after a topic was made anew."""
     try:
         return original(letter)
     except (KeyError, ValueError):
@@ -91,7 +91,7 @@ def _original(letter: Record) -> Record | None:
 
 
 def _number(asked: DeadRetry) -> int:
-    """What tells this retry from every other one, also of the dead letter that an earlier one left."""
+    """A number of this retry alone, different also from those of dead letters that earlier retries left."""
     return int.from_bytes(blake2b(f"{asked.id}#{asked.times}".encode(), digest_size=6).digest()) or 1
 
 
@@ -108,11 +108,6 @@ async def read_at(client: dict[str, Any], tp: TopicPartition, offset: int) -> Re
         fetched = await consumer.getmany(tp, timeout_ms=int(READ_SECONDS * 1000), max_records=1)
     finally:
         await close_consumer(consumer)
-    for one in fetched.get(tp, []):
-        return as_record(one) if one.offset == offset else None
+    for record in fetched.get(tp, []):
+        return as_record(record) if record.offset == offset else None
     raise TimeoutError(f"{tp.topic}/{tp.partition}@{offset} was not read in {READ_SECONDS} s")
-
-
-def as_record(one: Any) -> Record:
-    """A record of aiokafka's as ours."""
-    return Record(one.topic, one.partition, one.offset, one.key, one.value, tuple(one.headers), one.timestamp)

@@ -51,7 +51,7 @@ RECORDED_MODULES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class DeathCause:
     """Why, where and when a record was given up."""
 
     stage: str
@@ -91,11 +91,11 @@ def _class_name(error: BaseException | None) -> str:
 
 
 def dead_topic(topic: str) -> str:
-    """Where the dead letters of a topic go."""
+    """Return the topic that takes the dead letters of a topic."""
     return topic + DEAD
 
 
-def dead_letter(record: Record, cause: Cause) -> StoredRecord:
+def dead_letter(record: Record, cause: DeathCause) -> StoredRecord:
     """The dead letter of a record; headers of an earlier dead-lettering are replaced."""
     original = [(name, value) for name, value in record.headers if not name.startswith(DEAD_HEADERS)]
     added = [(DEAD_HEADERS + name, value.encode(errors="replace")) for name, value in cause.headers(record)]
@@ -104,7 +104,7 @@ def dead_letter(record: Record, cause: Cause) -> StoredRecord:
     )
 
 
-def unpublished(record: StoredRecord, cause: Cause) -> StoredRecord:
+def unpublished(record: StoredRecord, cause: DeathCause) -> StoredRecord:
     """The dead letter of a stage's own event, which stood nowhere: beside the topic that did not take it."""
     never = Record(record.topic, -1, -1, record.key, record.value, record.headers, 0)
     return replace(dead_letter(never, cause), ordering_key=record.ordering_key)
@@ -121,7 +121,7 @@ def shrunk(letter: StoredRecord) -> StoredRecord | None:
 
 
 def known_as(record: Record) -> list[str]:
-    """What the ledger may know a record by that died: its place and bytes if unreadable, else its event's id."""
+    """The names that a dead record may have in the ledger: its place and bytes if unreadable, else its event's id."""
     identity = dict(record.headers).get("ce_id")
     return [record.fingerprint, *([identity.decode(errors="replace")] if identity else ())]
 

@@ -3,24 +3,28 @@
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Literal
 
 import structlog
 
 from eden_memory import metrics
-from eden_memory.stages.codec import Encoder, kind_of
-from eden_memory.stages.dead_letters import Cause, dead_letter
+from eden_memory.schemas.events import ModelCalled
+from eden_memory.schemas.registry import Registry
+from eden_memory.stages.codec import Encoder, TopicOf, kind_of
+from eden_memory.stages.dead_letters import DeathCause, dead_letter
 from eden_memory.stages.failure_decisions import Failure, Kind, attempts_allowed, backoff, delay
+from eden_memory.stages.handler_run import HandlerRun, KeptElsewhere
 from eden_memory.stages.lanes import Again, Queued, Unit
-from eden_memory.stages.outcome import Outcome, OutcomeTooLarge, Reread, StoredRecord
+from eden_memory.stages.outcome import Ledger, OutcomeTooLarge, Publishing, Reread, StageOutcome, StoredRecord
 from eden_memory.stages.outcome_publishing import OutcomePublishing
-from eden_memory.stages.own_time import STOPPED
 from eden_memory.stages.patience import SERVERS, until_done
 from eden_memory.stages.record_reading import Read, Reader, members, wanted
-from eden_memory.stages.stage import Dead, Decision, Delivery, Emit, Outgoing, Retry, Stage
-from eden_memory.stages.stage_tools import Tools, Watching
+from eden_memory.stages.stage import Dead, Decision, Delivery, Emit, Outgoing, Result, Retry, Stage
+from eden_memory.stages.stage_health import StageHealth
+from eden_memory.stages.usage_log import UsageLog
 from eden_memory.task_ending import Deadline
 
 log = structlog.get_logger()
@@ -29,16 +33,29 @@ REREADS = 20
 """How often a decision is made anew because another one was stored first, before that counts as a failure."""
 
 
-class Deciding:
-    """Works on the units of one stage; what it returns to the lanes is whether and when to try again."""
+@dataclass(frozen=True, slots=True)
+class StageTools:
+    """The stores and functions that a stage's units are worked on with."""
 
-    def __init__(self, stage: Stage, tools: Tools, watching: Watching) -> None:
+    topic_of: TopicOf
+    registry: Registry
+    publisher: Publishing
+    ledger: Ledger | None
+    clock: Callable[[], datetime]
+    group: str
+    usage: UsageLog | None = None
+
+
+class Deciding:
+    """Works on the units of one stage; returns to the lanes whether and when to try again."""
+
+    def __init__(self, stage: Stage, tools: StageTools, health: StageHealth) -> None:
         self._stage = stage
         self._tools = tools
-        self._watching = watching
-        self._reader = Reader(stage, tools.registry, watching)
+        self._health = health
+        self._reader = Reader(stage, tools.registry, health)
         self._encoder = Encoder(stage.name, tools.topic_of)
-        self._publish = OutcomePublishing(stage, tools, self._encoder)
+        self._publish = OutcomePublishing(stage, self._encoder, tools.publisher, tools.group, tools.clock)
         self._ledger = tools.ledger if stage.decides else None
         self._finished = {
             how: metrics.STAGE_RECORDS.labels(stage.name, how) for how in ("decided", "dead", "skipped")
@@ -60,9 +77,11 @@ class Deciding:
             return None
         if not wanted(read):
             return self._finish(unit, "skipped")
-        return await self._decide(unit, read)
+        self._cut(unit, read)
+        result = await self._handled(wanted(read))
+        return await self._conclude(unit, read, result)
 
-    async def _known(self, unit: Unit, read: list[Read]) -> list[Outcome]:
+    async def _known(self, unit: Unit, read: list[Read]) -> list[StageOutcome]:
         """The outcomes of the unit's first records if those were decided before; the unit is cut to fit."""
         ledger, asked = self._ledger, members(read)
         if ledger is None or not asked:
@@ -70,27 +89,55 @@ class Deciding:
         found = await until_done(lambda: ledger.find(self._stage.name, asked))
         if not found:
             return []
-        decided = [one.delivery is None or one.member in found for one in read]
+        decided = [record.delivery is None or record.member in found for record in read]
         unit.keep(_alike(decided))
         del read[len(unit.items) :]
         if not decided[0]:
             return []
-        outcomes = (found[one.member] for one in read if one.delivery is not None)
+        outcomes = (found[record.member] for record in read if record.delivery is not None)
         return list({outcome.key: outcome for outcome in outcomes}.values())
 
-    async def _publish_known(self, unit: Unit, read: Sequence[Read], known: Sequence[Outcome]) -> None:
+    async def _publish_known(self, unit: Unit, read: Sequence[Read], known: Sequence[StageOutcome]) -> None:
         for outcome in known:
             await self._publish(unit, wanted(read), outcome.records)
             self._republished.inc()
         how = "dead" if any(outcome.dead for outcome in known) else "decided"
         self._finish(unit, how, redelivered=True)
 
-    async def _decide(self, unit: Unit, read: list[Read]) -> Again | None:
-        self._cut(unit, read)
-        result = await self._handled(wanted(read))
+    async def _handled(self, deliveries: Sequence[Delivery]) -> Decision | Dead | Failure:
+        """Call the handler; whatever it raises is a value from here on. A decision carries its model calls."""
+        begun, deadline = time.perf_counter(), Deadline(self._stage.timeout)
+        run = HandlerRun(deadline.stopped)
+        result: Decision | Dead | Failure = Failure(Kind.BUG, "the handler has not returned")
+        try:
+            async with deadline, run:
+                result = _as_value(await self._stage.handler(deliveries))
+        except KeptElsewhere as error:
+            result = Failure(Kind.TRANSIENT, str(error), after=0.0, asked=True)
+        except asyncio.CancelledError as error:
+            result, task = (
+                Failure(Kind.BUG, "the handler was cancelled from inside", error),
+                asyncio.current_task(),
+            )
+            if task is None or task.cancelling():
+                raise
+        except Exception as error:  # noqa: BLE001 - the runtime's edge: it becomes a decision
+            result = Failure.of(error)
+        finally:
+            self._handler_seconds.observe(time.perf_counter() - begun)
+            if self._tools.usage is not None and not isinstance(result, Decision):
+                self._tools.usage.add(run.calls)
+        if isinstance(result, Decision) and run.calls:
+            return replace(result, events=[*result.events, *map(_model_call, run.calls)])
+        return result
+
+    async def _conclude(
+        self, unit: Unit, read: list[Read], result: Decision | Dead | Failure
+    ) -> Again | None:
+        """Store and publish a decision; a failure is tried again or given up."""
         if isinstance(result, Failure):
             return await self._failed(unit, read, result)
-        self._watching.attempt_succeeded()
+        self._health.attempt_succeeded()
         if isinstance(result, Dead):
             return await self._failed(unit, read, Failure(Kind.PERMANENT, result.reason))
         acted_on = await self._acted_on(wanted(read)[0]) if unit.items[0].retry else ()
@@ -108,33 +155,15 @@ class Deciding:
             result.published()
         return again
 
-    async def _handled(self, deliveries: Sequence[Delivery]) -> Decision | Dead | Failure:
-        """Call the handler; whatever it raises is a value from here on."""
-        begun = time.perf_counter()
-        try:
-            async with Deadline(self._stage.timeout) as deadline:
-                STOPPED.set(deadline.stopped)  # of this unit's task alone
-                result = await self._stage.handler(deliveries)
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            return Failure(Kind.BUG, "the handler was cancelled from inside", error)
-        except Exception as error:  # noqa: BLE001 - the runtime's edge: it becomes a decision
-            return Failure.of(error)
-        finally:
-            self._handler_seconds.observe(time.perf_counter() - begun)
-        if isinstance(result, Retry):
-            return Failure(Kind.TRANSIENT, result.reason, None, result.after, result.split, asked=True)
-        return result if isinstance(result, Decision | Dead) else Decision(result)
-
     def _cut(self, unit: Unit, read: list[Read]) -> None:
         """Keep what belongs together, as the stage judges; the rest goes back to the lane."""
         if self._stage.together_first is not None and len(wanted(read)) > 1:
             _keep(unit, read, self._stage.together_first(wanted(read)))
 
-    def _outcome(self, unit: Unit, read: list[Read], decision: Decision, acted_on: Sequence[str]) -> Outcome:
-        events = [one for one in decision.events if kind_of(one) not in acted_on]
+    def _outcome(
+        self, unit: Unit, read: list[Read], decision: Decision, acted_on: Sequence[str]
+    ) -> StageOutcome:
+        events = [event for event in decision.events if kind_of(event) not in acted_on]
         records = self._encoder.records(events, wanted(read), unit.items[0].retry)
         longest = max((record.size for record in records), default=0)
         if longest > RECORD_LIMIT:
@@ -144,7 +173,7 @@ class Deciding:
             outcome,
             records=records,
             writes=decision.writes,
-            kinds=tuple(dict.fromkeys(kind_of(one) for one in events)),
+            kinds=tuple(dict.fromkeys(kind_of(event) for event in events)),
             in_parts=self._stage.in_parts,
         )
 
@@ -156,10 +185,10 @@ class Deciding:
         found = await until_done(lambda: ledger.find(self._stage.name, [dead.id]))
         return found[dead.id].kinds if dead.id in found else ()
 
-    def _bare(self, unit: Unit, covered: Sequence[str], key: str) -> Outcome:
+    def _bare(self, unit: Unit, covered: Sequence[str], key: str) -> StageOutcome:
         """An outcome of this unit that publishes nothing."""
         last = unit.items[-1].record
-        return Outcome(
+        return StageOutcome(
             key=f"{self._stage.name}:{key}",
             stage=self._stage.name,
             members=tuple(covered),
@@ -172,7 +201,7 @@ class Deciding:
         )
 
     async def _settle(
-        self, unit: Unit, read: Sequence[Read], outcome: Outcome, events: Sequence[Outgoing] = ()
+        self, unit: Unit, read: Sequence[Read], outcome: StageOutcome, events: Sequence[Outgoing] = ()
     ) -> Again | None:
         """Store an outcome, publish what is stored, and finish what it covers."""
         stored = outcome
@@ -186,14 +215,14 @@ class Deciding:
                 return await self._reread(unit, read, f"{outcome.key} was decided for others")
         await self._publish(unit, wanted(read), stored.records)
         if stored is outcome:
-            self._formed.decided(one.event if isinstance(one, Emit) else one for one in events)
+            self._formed.decided(event.event if isinstance(event, Emit) else event for event in events)
         return self._finish_covered(unit, read, stored)
 
-    def _finish_covered(self, unit: Unit, read: Sequence[Read], stored: Outcome) -> Again | None:
+    def _finish_covered(self, unit: Unit, read: Sequence[Read], stored: StageOutcome) -> Again | None:
         """Finish the records that an outcome covers; adopted, it may hold fewer than were taken."""
         covered = set(stored.members)
-        for index, one in enumerate(read):
-            if one.delivery is not None and one.member not in covered:
+        for index, record in enumerate(read):
+            if record.delivery is not None and record.member not in covered:
                 unit.keep(index)
                 break
         return self._finish(unit, "decided" if stored.dead is None else "dead")
@@ -219,7 +248,7 @@ class Deciding:
                 item.home.finish(item.record.offset, item.size)
             of_question = self._stage.one_question and item is not unit.items[-1]
             dead = how == "dead" and not of_question
-            self._watching.finished(item, dead=dead, redelivered=redelivered)
+            self._health.finished(item, dead=dead, redelivered=redelivered)
         self._finished[how].inc(len(unit.items))
         if self._tells:
             self._say(unit, how)
@@ -227,8 +256,8 @@ class Deciding:
     def _say(self, unit: Unit, how: str) -> None:
         """A line for each finished record, for those who asked for it."""
         for item in unit.items:
-            one = item.record
-            at = f"{one.topic}/{one.partition}@{one.offset}"
+            record = item.record
+            at = f"{record.topic}/{record.partition}@{record.offset}"
             log.debug("finished", stage=self._stage.name, how=how, at=at, attempts=item.attempts + 1)
 
     async def _failed(self, unit: Unit, read: Sequence[Read], failure: Failure) -> Again | None:
@@ -237,7 +266,7 @@ class Deciding:
         counts = True
         if failure.kind in (Kind.AWAY, Kind.TRANSIENT, Kind.PROVIDER) and not failure.asked:
             outside = failure.kind is Kind.AWAY or not failure.counts
-            stage_fails = not failure.alone and not self._watching.attempt_failed(read[0].member, failure)
+            stage_fails = not failure.alone and not self._health.attempt_failed(read[0].member, failure)
             counts = not stage_fails and not outside
         attempts = 0 if failure.outage else unit.items[0].attempts + counts
         uncounted = unit.items[0].uncounted + 1 if failure.alone and not counts else 0
@@ -300,13 +329,24 @@ class Deciding:
             at=f"{record.topic}/{record.partition}@{record.offset}",
         )
         now = self._tools.clock()
-        cause = Cause(self._stage.name, self._tools.group, failure, attempts, now, item.times)
+        cause = DeathCause(self._stage.name, self._tools.group, failure, attempts, now, item.times)
         return dead_letter(record, cause)
+
+
+def _as_value(result: Result) -> Decision | Dead | Failure:
+    if isinstance(result, Retry):
+        return Failure(Kind.TRANSIENT, result.reason, None, result.after, result.split, asked=True)
+    return result if isinstance(result, Decision | Dead) else Decision(result)
+
+
+def _model_call(call: ModelCalled) -> Emit:
+    """Return the same record at every repeat: its id is the call's."""
+    return Emit(call, time=call.started_at, identity=f"call/{call.call_id}")
 
 
 def _keep(unit: Unit, read: list[Read], count: int) -> None:
     """Keep the records up to the `count`-th (at least the first) that the stage reads; the rest waits."""
-    positions = [index for index, one in enumerate(read) if one.delivery is not None]
+    positions = [index for index, record in enumerate(read) if record.delivery is not None]
     count = max(1, count)
     if count < len(positions):
         unit.keep(positions[count])

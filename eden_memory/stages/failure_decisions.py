@@ -1,4 +1,4 @@
-"""What an exception means for the record that was being worked on, decided in this one place."""
+"""Decides what an exception means for the record that was being worked on, and how long to wait before a retry."""
 
 import asyncio
 import random
@@ -77,7 +77,7 @@ _KAFKA_REFUSED = (
 
 TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
 UNPUBLISHABLE = (*TOO_LARGE, InvalidTopicError, InvalidTimestampError, PolicyViolationError)
-"""What the brokers answer to a record that they will never take, however often it is sent."""
+"""Errors by which brokers refuse a record for good, however often it is sent."""
 
 
 def connection_lost(error: BaseException) -> bool:

@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from eden_memory.errors import EdenError
 from eden_memory.stages.labelled_metrics import metrics_page
-from eden_memory.stages.process import Part, State
+from eden_memory.stages.process import ProcessPart, State
 
 
 class SignalLessServer(uvicorn.Server):
@@ -44,7 +44,9 @@ class HealthServer:
 
     name = "http"
 
-    def __init__(self, parts: Callable[[], Sequence[Part]], host: str, port: int, namespace: str) -> None:
+    def __init__(
+        self, parts: Callable[[], Sequence[ProcessPart]], host: str, port: int, namespace: str
+    ) -> None:
         config = uvicorn.Config(
             health_app(parts, namespace), host=host, port=port, log_config=None, lifespan="off"
         )
@@ -64,7 +66,7 @@ class HealthServer:
         return State(True, self._where)
 
 
-def health_app(parts: Callable[[], Sequence[Part]], namespace: str = "") -> Starlette:
+def health_app(parts: Callable[[], Sequence[ProcessPart]], namespace: str = "") -> Starlette:
     """The three pages; every figure of `/metrics` is labelled with the namespace."""
 
     async def live(request: Request) -> PlainTextResponse:

@@ -20,11 +20,11 @@ CLASSIC = {
     "stateset": ("", "gauge"),
     "unknown": ("", "untyped"),
 }
-"""What the older text format calls a family: how its name ends, and its type."""
+"""The older text format's names for families: how the name ends, and the type."""
 
 
 class Labelled(CollectorRegistry):
-    """What another registry collects, each sample with one more label."""
+    """Collects another registry's samples, each with one more label."""
 
     def __init__(self, namespace: str, registry: CollectorRegistry = REGISTRY) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Labelled(CollectorRegistry):
         for metric in self._registry.collect():
             found = Metric(metric.name, metric.documentation, metric.type, metric.unit)
             found.samples = [
-                self._with_label(one) for one in metric.samples if not one.name.endswith(CREATED)
+                self._with_label(sample) for sample in metric.samples if not sample.name.endswith(CREATED)
             ]
             yield found
 
@@ -56,7 +56,7 @@ def metrics_page(namespace: str, request: Request) -> Response:
 
 
 def exposition(namespace: str, *, openmetrics: bool, registry: CollectorRegistry = REGISTRY) -> bytes:
-    """What the library's encoders make of `Labelled`, to the byte, in a third of the time.
+    """Encode `Labelled` as the library's encoders do, to the byte, in a third of the time.
 
     They escape every label of every sample anew. Ours have plain names, no exemplars and no times of their own.
     """

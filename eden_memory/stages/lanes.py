@@ -68,7 +68,7 @@ class Unit:
         del self.items[count:]
 
     def given_back(self) -> list[Queued]:
-        """What is not part of it any more, in order."""
+        """The records that are not part of it any more, in order."""
         return self._given_back
 
 
@@ -163,7 +163,7 @@ class Lanes:
         return sum(len(lane.queue) for lane in self._lanes.values())
 
     def waiting(self) -> dict[str, int]:
-        """The same by reason: behind another of its key, for a place, for its next attempt, for the stage's pause."""
+        """Waiting records by reason: the order of their key, a place, the next attempt, a pause of the stage."""
         found: dict[str, int] = {"order": 0, "turn": 0, "retry": 0, "pause": 0}
         for lane in self._lanes.values():
             first = 0 if lane.state is _State.RUNNING or not lane.queue else 1
@@ -187,11 +187,7 @@ class Lanes:
         """Whether no new unit starts, probes excepted."""
         return self._paused
 
-    def add(self, key: bytes, item: Queued) -> None:
-        """Put a record at the end of its lane."""
-        self.add_all(key, (item,))
-
-    def add_all(self, key: bytes, items: Iterable[Queued]) -> None:
+    def add(self, key: bytes, *items: Queued) -> None:
         """Put records (at least one) at the end of their lane, in order."""
         lane = self._lanes.get(key)
         if lane is None:
@@ -266,14 +262,12 @@ class Lanes:
             if not self._slots.take(self._call_pump):
                 return
             self._probes = 0
-            self._start(self._rounds.pop())
-
-    def _start(self, lane: _Lane) -> None:
-        lane.state = _State.RUNNING
-        unit = lane.take(self._together)
-        task = asyncio.ensure_future(self._run(unit))
-        self._tasks.add(task)
-        task.add_done_callback(partial(self._finished, lane, unit))
+            lane = self._rounds.pop()
+            lane.state = _State.RUNNING
+            unit = lane.take(self._together)
+            task = asyncio.ensure_future(self._run(unit))
+            self._tasks.add(task)
+            task.add_done_callback(partial(self._finished, lane, unit))
 
     def _finished(self, lane: _Lane, unit: Unit, task: asyncio.Task[Again | None]) -> None:
         self._tasks.discard(task)

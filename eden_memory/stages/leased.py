@@ -2,29 +2,16 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
-from typing import Protocol
 
 import structlog
 
 from eden_memory.error_text import describe
-from eden_memory.mongo.leases import LeaseLost
+from eden_memory.mongo.leases import LeaseLost, MongoLease
 from eden_memory.stages.failure_decisions import Kind, classify
 from eden_memory.stages.process import State
-from eden_memory.task_ending import end
+from eden_memory.task_ending import run_until_first
 
 log = structlog.get_logger("eden.rounds")
-
-
-class LeaseHandle(Protocol):
-    """One holder at a time."""
-
-    def held(self) -> AbstractAsyncContextManager[int]:
-        """Wait for the lease, keep it renewed inside, give it back at the end; yields the holder's epoch.
-
-        Losing it cancels the body, and LeaseLost is raised in its place.
-        """
-        ...
 
 
 class Leased:
@@ -33,7 +20,7 @@ class Leased:
     def __init__(
         self,
         name: str,
-        lease: LeaseHandle,
+        lease: MongoLease,
         one_round: Callable[[], Awaitable[object]],
         every: float,
         pause: float,
@@ -46,7 +33,7 @@ class Leased:
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Its name for people."""
         return self._name
 
     def stop(self) -> None:
@@ -61,12 +48,7 @@ class Leased:
 
     async def run(self) -> None:
         """Until `stop`."""
-        rounds = asyncio.create_task(self._rounds())
-        stopped = asyncio.create_task(self._stopping.wait())
-        await asyncio.wait({rounds, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        await end([stopped, rounds])
-        if not rounds.cancelled():
-            rounds.result()
+        await run_until_first(self._rounds(), self._stopping)
 
     async def _rounds(self) -> None:
         while True:

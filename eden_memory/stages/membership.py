@@ -27,12 +27,11 @@ from aiokafka.structs import ConsumerRecord
 
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
-from eden_memory.kafka.broken_clients import close_consumer, closed, consumer_broken
+from eden_memory.kafka.broken_clients import close_consumer, closed, consumer_broken, heeding_group_errors
 from eden_memory.kafka.connection import CLIENT_ID
 from eden_memory.kafka.dead_members import remove_dead_members
-from eden_memory.kafka.group_errors import heeding_group_errors
 from eden_memory.own_process import naming_process
-from eden_memory.stages.controls import GroupNotes
+from eden_memory.stages.controls import MongoGroupNotes
 from eden_memory.stages.failure_decisions import Kind, classify, connection_lost
 from eden_memory.stages.finished_offsets import AssignedPartition
 from eden_memory.stages.patience import until_done
@@ -82,7 +81,7 @@ class Membership(ConsumerRebalanceListener):
         client: dict[str, Any],
         group: str,
         topics: Sequence[str],
-        notes: GroupNotes,
+        notes: MongoGroupNotes,
         on_revoked: Callable[[], None],
         on_assigned: Callable[[], None],
     ) -> None:

@@ -1,7 +1,9 @@
-"""What a stage has decided, as it is stored before it is published, and published again on a redelivery."""
+"""Decisions of stages as they are stored before they are published, and published again on a redelivery."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Protocol
 
 from eden_memory.kafka.record import Headers
 
@@ -26,7 +28,7 @@ class StoredRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class StageOutcome:
     """One decision: written once, never changed; only its records are removed when all have consumed them.
 
     `members` are the ids of the input events decided together; `topic`, `partition` and `offset` say how far
@@ -63,3 +65,31 @@ class Reread(Exception):  # noqa: N818 - it is a direction, not an error
 
 class OutcomeTooLarge(Exception):  # noqa: N818
     """The records of one decision exceed the limit."""
+
+
+class Publishing(Protocol):
+    """Sends records and returns when they are confirmed."""
+
+    async def publish(self, records: Sequence[StoredRecord]) -> None:
+        """Send in order and wait; raises if a record is refused."""
+        ...
+
+
+class Ledger(Protocol):
+    """The write-once store of outcomes."""
+
+    async def find(self, stage: str, members: Sequence[str]) -> Mapping[str, StageOutcome]:
+        """The outcomes that the members were decided in, by member; majority-committed ones only."""
+        ...
+
+    async def store(self, outcome: StageOutcome) -> StageOutcome:
+        """Store an outcome, acknowledged by a majority, or return the one stored under its key before.
+
+        Raises Reread if another decision holds a member or write of it, OutcomeTooLarge beyond the limit where the
+        outcome may not be stored in parts.
+        """
+        ...
+
+    async def settled(self, stage: str, members: Sequence[str], dead_topic: str) -> None:
+        """Remove the dead letter from an outcome of these: people have settled it, and it is not to come again."""
+        ...

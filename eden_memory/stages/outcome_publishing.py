@@ -1,6 +1,7 @@
 """Publishing what a stage has decided: until it is confirmed, and around what the brokers will never take."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import datetime
 
 import structlog
 
@@ -8,13 +9,12 @@ from eden_memory import metrics
 from eden_memory.error_text import describe
 from eden_memory.kafka.outgoing import DEAD
 from eden_memory.stages.codec import Encoder, kind_of
-from eden_memory.stages.dead_letters import Cause, shrunk, unpublished
+from eden_memory.stages.dead_letters import DeathCause, shrunk, unpublished
 from eden_memory.stages.failure_decisions import TOO_LARGE, UNPUBLISHABLE, Failure, Kind
 from eden_memory.stages.lanes import Unit
-from eden_memory.stages.outcome import StoredRecord
+from eden_memory.stages.outcome import Publishing, StoredRecord
 from eden_memory.stages.patience import until_done
 from eden_memory.stages.stage import Delivery, Stage
-from eden_memory.stages.stage_tools import Tools
 
 log = structlog.get_logger()
 
@@ -22,8 +22,11 @@ log = structlog.get_logger()
 class OutcomePublishing:
     """Publishes the records of one stage's outcomes."""
 
-    def __init__(self, stage: Stage, tools: Tools, encoder: Encoder) -> None:
-        self._stage, self._tools, self._encoder = stage, tools, encoder
+    def __init__(
+        self, stage: Stage, encoder: Encoder, publisher: Publishing, group: str, clock: Callable[[], datetime]
+    ) -> None:
+        self._stage, self._encoder, self._publisher = stage, encoder, publisher
+        self._group, self._clock = group, clock
 
     async def __call__(
         self, unit: Unit, deliveries: Sequence[Delivery], records: Sequence[StoredRecord]
@@ -48,7 +51,7 @@ class OutcomePublishing:
         async def attempt() -> Exception | None:
             if not unit.home.revoked:
                 try:
-                    await self._tools.publisher.publish(records)
+                    await self._publisher.publish(records)
                 except UNPUBLISHABLE as error:
                     return error
             return None
@@ -68,11 +71,13 @@ class OutcomePublishing:
         metrics.DEAD_LETTERS.labels(self._stage.name, type(error).__name__).inc()
         log.error("the broker refuses an event", stage=self._stage.name, topic=record.topic, reason=said)
         failure = Failure(Kind.PERMANENT, said, error)
-        cause = Cause(self._stage.name, self._tools.group, failure, 1, self._tools.clock())
+        cause = DeathCause(self._stage.name, self._group, failure, 1, self._clock())
         await self(unit, (), [unpublished(record, cause)])
         if len(deliveries) == 1 and not unit.items[0].retry:
             _, instead = self.in_its_place(deliveries[0], failure)
-            await self(unit, (), [one for one in instead if _alike(one, record)])
+            await self(
+                unit, (), [stored_record for stored_record in instead if _alike(stored_record, record)]
+            )
 
     async def _publish_shrunk(self, unit: Unit, letter: StoredRecord, error: Exception) -> None:
         """Publish a dead letter that was refused with less and less of the original, at last with none of it."""
@@ -99,6 +104,6 @@ class OutcomePublishing:
             return (), ()
 
 
-def _alike(one: StoredRecord, other: StoredRecord) -> bool:
+def _alike(stored_record: StoredRecord, other: StoredRecord) -> bool:
     """Whether two records are events of one type."""
-    return dict(one.headers).get("ce_type") == dict(other.headers).get("ce_type")
+    return dict(stored_record.headers).get("ce_type") == dict(other.headers).get("ce_type")

@@ -15,7 +15,7 @@ from pymongo.write_concern import WriteConcern
 from eden_memory.mongo.grouped_inserts import GroupedInserts
 from eden_memory.mongo.shared_reads import SharedReads
 from eden_memory.names import Names
-from eden_memory.stages.outcome import Outcome, OutcomeTooLarge, Reread, StoredRecord
+from eden_memory.stages.outcome import OutcomeTooLarge, Reread, StageOutcome, StoredRecord
 
 LIMIT_BYTES = 4_000_000
 Document = dict[str, Any]
@@ -48,12 +48,12 @@ class MongoLedger:
             partialFilterExpression={"records": {"$exists": True}},
         )
 
-    async def find(self, stage: str, members: Sequence[str]) -> Mapping[str, Outcome]:
+    async def find(self, stage: str, members: Sequence[str]) -> Mapping[str, StageOutcome]:
         """The outcomes that the members were decided in; requests of the same moment share one query."""
         found = await self._reads.get(f"{stage}:{member}" for member in members)
         return {name.removeprefix(f"{stage}:"): outcome for name, outcome in found.items()}
 
-    async def store(self, outcome: Outcome) -> Outcome:
+    async def store(self, outcome: StageOutcome) -> StageOutcome:
         """Insert it, or return what is stored under its key; Reread if a member or write is another's."""
         large = outcome.dead is None and outcome.size > self._limit
         if large and not outcome.in_parts:
@@ -69,7 +69,7 @@ class MongoLedger:
             raise Reread(f"{outcome.key}: another decision has what it needs of {taken}")
         return (await self._whole([stored]))[0]
 
-    async def _in_parts(self, outcome: Outcome) -> Document:
+    async def _in_parts(self, outcome: StageOutcome) -> Document:
         """Insert all parts but the first, under names that no other attempt gives; the first names them."""
         first, *more = _cut(outcome.records, self._limit // 2)  # stored, small records take twice their bytes
         attempt = uuid4().hex
@@ -95,23 +95,26 @@ class MongoLedger:
         )
         return result.modified_count
 
-    async def _read(self, members: list[str]) -> dict[str, Outcome]:
+    async def _read(self, members: list[str]) -> dict[str, StageOutcome]:
         documents = await self._outcomes.find({"members": {"$in": members}}).to_list()
-        found: dict[str, Outcome] = {}
+        found: dict[str, StageOutcome] = {}
         for document, outcome in zip(documents, await self._whole(documents), strict=True):
             found.update(dict.fromkeys(document["members"], outcome))
         return found
 
-    async def _whole(self, documents: Sequence[Document]) -> list[Outcome]:
+    async def _whole(self, documents: Sequence[Document]) -> list[StageOutcome]:
         """The outcomes, those in parts put together."""
-        names = [name for one in documents for name in one.get("parts", ())]
+        names = [name for document in documents for name in document.get("parts", ())]
         parts = (
             {row["_id"]: row async for row in self._outcomes.find({"_id": {"$in": names}})} if names else {}
         )
-        return [_outcome(one, [parts.get(name, {}) for name in one.get("parts", ())]) for one in documents]
+        return [
+            _outcome(document, [parts.get(name, {}) for name in document.get("parts", ())])
+            for document in documents
+        ]
 
 
-def _document(outcome: Outcome) -> Document:
+def _document(outcome: StageOutcome) -> Document:
     document: Document = {
         "_id": outcome.key,
         "stage": outcome.stage,
@@ -154,24 +157,24 @@ def _cut(records: Sequence[StoredRecord], limit: int) -> list[tuple[StoredRecord
     return [tuple(part) for part in parts]
 
 
-def _outcome(document: Mapping[str, Any], more: Sequence[Mapping[str, Any]]) -> Outcome:
+def _outcome(document: Mapping[str, Any], more: Sequence[Mapping[str, Any]]) -> StageOutcome:
     """`more`: the documents of its further parts, in order."""
     stage: str = document["stage"]
     decided_at: datetime = document["at"]
     whole = (document, *more)
-    return Outcome(
+    return StageOutcome(
         key=document["_id"],
         stage=stage,
         members=tuple(member.removeprefix(f"{stage}:") for member in document["members"]),
         writes=tuple(document.get("writes", ())),
-        records=tuple(_unpacked(record) for one in whole for record in one.get("records", ())),
+        records=tuple(_unpacked(record) for mapping in whole for record in mapping.get("records", ())),
         topic=document["topic"],
         partition=document["partition"],
         offset=document["offset"],
         decided_at=decided_at,
         kinds=tuple(document["kinds"]),
         dead=document.get("dead"),
-        removed=any("records" not in one for one in whole),
+        removed=any("records" not in mapping for mapping in whole),
         in_parts=bool(more),
     )
 

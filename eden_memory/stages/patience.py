@@ -21,8 +21,8 @@ SERVERS = RetryPolicy(first=0.1, cap=5.0)
 REFUSED_HINT = "`eden doctor` says which rights are needed."
 
 
-class Refusals:
-    """What servers refuse to the steps of this process that are being repeated."""
+class ServerRefusals:
+    """Refusals by servers of steps that this process is repeating."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -31,7 +31,7 @@ class Refusals:
 
     @property
     def reason(self) -> str | None:
-        """What the newest of them was told; None while none is refused."""
+        """The newest refusal; None while no step is refused."""
         return next(reversed(self._standing.values()), None)
 
     def met(self, step: object, error: Exception) -> None:
@@ -46,7 +46,7 @@ class Refusals:
         self._standing.pop(step, None)
 
 
-REFUSALS = Refusals()
+REFUSALS = ServerRefusals()
 
 
 async def until_done(step: Callable[[], Awaitable[T]]) -> T:

@@ -18,16 +18,16 @@ from typing import Any, Protocol, TypeVar
 
 import structlog
 
-from eden_memory.task_ending import heeding
+from eden_memory.task_ending import end, first_of, heeding
 
 log = structlog.get_logger("eden.process")
 T = TypeVar("T")
 
 DRAIN_SECONDS = 30.0
 CANCEL_SECONDS = 5.0
-"""What was cancelled because it did not stop in time has so long to end."""
+"""Seconds for a part to end that was cancelled because it did not stop in time."""
 CLOSE_SECONDS = 10.0
-"""What the parts stood on (connections, files) has so long to be closed."""
+"""Seconds for closing the connections and files of the parts."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -39,12 +39,12 @@ class State:
     what: str
 
 
-class Part(Protocol):
+class ProcessPart(Protocol):
     """Something that runs until it is told to stop."""
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Its name for people."""
         ...
 
     async def run(self) -> None:
@@ -136,7 +136,7 @@ class Process:
 
     def __init__(
         self,
-        parts: Sequence[Part],
+        parts: Sequence[ProcessPart],
         signals: Signals,
         drain_seconds: float = DRAIN_SECONDS,
         *,
@@ -146,26 +146,18 @@ class Process:
         self._cancel_seconds = cancel_seconds
 
     async def run(self) -> None:
-        """All parts; what one of them raises is raised here, after the others were drained."""
+        """Run all parts; an error of one is raised after the others were drained."""
         self._signals.working()
-        tasks = [asyncio.create_task(part.run(), name=part.name) for part in self.parts]
-        asked = asyncio.create_task(self._signals.asked.wait())
+        tasks = _started(self.parts)
         log.info("process runs", parts=[part.name for part in self.parts])
-        try:
-            await asyncio.wait([*tasks, asked], return_when=asyncio.FIRST_COMPLETED)
-            asyncio.get_running_loop().set_exception_handler(_while_ending)
-            self._signals.ends_within(self._drain_seconds + self._cancel_seconds + CLOSE_SECONDS)
-            await self._drain(tasks)
-        finally:
-            asked.cancel()
-        for task in tasks:
-            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
-                raise error
+        await first_of(*tasks, self._signals.asked)
+        asyncio.get_running_loop().set_exception_handler(_while_ending)
+        self._signals.ends_within(self._drain_seconds + self._cancel_seconds + CLOSE_SECONDS)
+        await self._drain(tasks)
+        _raise_first(tasks)
 
     async def _drain(self, tasks: Sequence[asyncio.Task[None]]) -> None:
-        for part in self.parts:
-            part.stop()
-        _, late = await asyncio.wait(tasks, timeout=self._drain_seconds)
+        late = await _drained(self.parts, tasks, self._drain_seconds)
         for task in late:
             log.warning("did not stop in time", part=task.get_name(), seconds=self._drain_seconds)
             task.cancel()
@@ -173,6 +165,25 @@ class Process:
         if stuck:  # the event loop would wait for them without end
             log.error("ends without what does not stop", parts=sorted(task.get_name() for task in stuck))
             self._signals.end(1)
+
+
+def _started(parts: Sequence[ProcessPart]) -> list[asyncio.Task[None]]:
+    return [asyncio.create_task(part.run(), name=part.name) for part in parts]
+
+
+async def _drained(
+    parts: Sequence[ProcessPart], tasks: Sequence[asyncio.Task[None]], seconds: float
+) -> set[asyncio.Task[None]]:
+    """Stop all parts and wait for them; return the tasks that have not ended in time."""
+    for part in parts:
+        part.stop()
+    return (await asyncio.wait(tasks, timeout=seconds))[1] if tasks else set()
+
+
+def _raise_first(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        if task.done() and not task.cancelled():
+            task.result()
 
 
 def _while_ending(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -209,3 +220,28 @@ def run(main: Coroutine[Any, Any, T], collected_after: int = 200_000) -> T:
     import uvloop  # noqa: PLC0415 - not there on Windows
 
     return uvloop.run(heeding(main))
+
+
+class Together:
+    """Runs parts side by side, while the process goes on, until `stop` or until one of them fails.
+
+    A part that has not ended in time is cancelled.
+    """
+
+    def __init__(self, parts: Sequence[ProcessPart], drain_seconds: float) -> None:
+        self.parts, self._seconds = tuple(parts), drain_seconds
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> None:
+        """Run all parts; an error of one is raised after the others were drained."""
+        tasks = _started(self.parts)
+        try:
+            await first_of(*tasks, self._stopping)
+            await _drained(self.parts, tasks, self._seconds)
+        finally:
+            await end(tasks)
+        _raise_first(tasks)
+
+    def stop(self) -> None:
+        """End `run`."""
+        self._stopping.set()

@@ -23,7 +23,7 @@ MAX_BATCH_BYTES = 1_000_000
 MAX_RECORD_BYTES = 5_000_000
 """A dead letter holds a record of up to 4 MB and its headers."""
 STOP_SECONDS = 3.0
-"""What is on its way at a stop has so long to be confirmed."""
+"""Seconds for records to be confirmed that are on their way at a stop."""
 
 Producers = Callable[[], Any]
 """Makes an AIOKafkaProducer, not yet started (untyped: the library has no annotations)."""
@@ -95,10 +95,10 @@ class Publisher:
         loop = asyncio.get_running_loop()
         counts = {topic: len(await producer.partitions_for(topic)) for topic in {r.topic for r in records}}
         for record in records:
-            one = _Waiting(record, loop.create_future())
-            waiting.append(one)
-            self._sender(record.topic, partition_for(record.ordering_key, counts[record.topic])).put(one)
-        results = await asyncio.gather(*(one.confirmed for one in waiting), return_exceptions=True)
+            waited = _Waiting(record, loop.create_future())
+            waiting.append(waited)
+            self._sender(record.topic, partition_for(record.ordering_key, counts[record.topic])).put(waited)
+        results = await asyncio.gather(*(waited.confirmed for waited in waiting), return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
                 raise result
@@ -134,7 +134,7 @@ class Publisher:
 
 
 class _Sender:
-    """What waits for one partition, and the task that sends it while anything waits."""
+    """Records waiting for one partition, and the task that sends them while there are any."""
 
     def __init__(self, publisher: Publisher, topic: str, partition: int) -> None:
         self._publisher = publisher
@@ -145,8 +145,8 @@ class _Sender:
         """So many records, refused as too large together, are sent each by itself."""
         self.task: asyncio.Task[None] | None = None
 
-    def put(self, one: _Waiting) -> None:
-        self._queue.append(one)
+    def put(self, _waiting: _Waiting) -> None:
+        self._queue.append(_waiting)
         if self.task is None or self.task.done():
             self.task = asyncio.create_task(self._run())
 
@@ -189,9 +189,9 @@ class _Sender:
             self._one_by_one = len(taken)
             self._queue.extendleft(reversed(taken))
             taken.clear()
-        for one in taken:
-            if not one.confirmed.done():
-                one.confirmed.set_result(None)
+        for sent in taken:
+            if not sent.confirmed.done():
+                sent.confirmed.set_result(None)
 
 
 async def _confirmation(producer: Any, sent: "asyncio.Future[Any]") -> None:
@@ -208,6 +208,6 @@ def _append(batch: Any, record: StoredRecord) -> bool:
 
 
 def _refuse(waiting: Iterable[_Waiting], error: Exception) -> None:
-    for one in waiting:
-        if not one.confirmed.done():
-            one.confirmed.set_exception(error)
+    for refused in waiting:
+        if not refused.confirmed.done():
+            refused.confirmed.set_exception(error)

@@ -9,7 +9,7 @@ from eden_memory.stages.codec import delivery
 from eden_memory.stages.failure_decisions import Failure, Kind
 from eden_memory.stages.lanes import Queued, Unit
 from eden_memory.stages.stage import Delivery, Stage
-from eden_memory.stages.stage_tools import Watching
+from eden_memory.stages.stage_health import StageHealth
 
 
 @dataclass(slots=True)
@@ -23,22 +23,22 @@ class Read:
 
 
 def wanted(read: Sequence[Read]) -> list[Delivery]:
-    """What the handler is given of a unit."""
-    return [one.delivery for one in read if one.delivery is not None]
+    """The deliveries of a unit that the handler is given."""
+    return [record.delivery for record in read if record.delivery is not None]
 
 
 def members(read: Sequence[Read]) -> list[str]:
-    """What the ledger knows a unit's records by."""
-    return [one.member for one in read if one.delivery is not None]
+    """The names of a unit's records in the ledger."""
+    return [record.member for record in read if record.delivery is not None]
 
 
 class Reader:
     """Decodes what one stage reads."""
 
-    def __init__(self, stage: Stage, registry: Registry, watching: Watching) -> None:
+    def __init__(self, stage: Stage, registry: Registry, health: StageHealth) -> None:
         self._reads = {event.NAME for event in stage.reads}
         self._registry = registry
-        self._watching = watching
+        self._health = health
 
     def unit(self, unit: Unit) -> list[Read] | Failure:
         """The unit up to its first unreadable record; a Failure if that was the first, kept alone."""
@@ -53,10 +53,10 @@ class Reader:
         return read
 
     def _read(self, item: Queued, seen: set[str]) -> Read:
-        if item.epoch != self._watching.epoch:
-            if self._watching.was_outage(item.epoch):
+        if item.epoch != self._health.epoch:
+            if self._health.was_outage(item.epoch):
                 item.attempts = min(item.attempts, item.settled + 1)
-            item.epoch, item.settled = self._watching.epoch, item.attempts
+            item.epoch, item.settled = self._health.epoch, item.attempts
         envelope = Envelope.of_headers(item.record.headers)
         member = f"{envelope.id}#{item.retry}" if item.retry else envelope.id
         unknown = envelope.name not in self._reads and envelope.name in self._registry.events

@@ -1,4 +1,4 @@
-"""Whose turn it is: partitions in turn, and within a partition its lanes in turn."""
+"""Gives partitions their turn one after the other, and within a partition its lanes."""
 
 from collections import deque
 from typing import Generic, TypeVar

@@ -148,7 +148,7 @@ class Stage:
     """Seconds until a handler that does not return counts as failed; what it waits for a model does not count."""
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     on_dead: Callable[[Delivery, str], Sequence[Outgoing]] | None = None
-    """What is published in place of a result that a later stage counts on, given the reason."""
+    """Makes, of the reason, the events that stand for a result that a later stage counts on."""
     dead_share: float = 0.2
     """The stage pauses itself when more than this share of its last records was dead-lettered."""
 

@@ -1,6 +1,7 @@
 """Why a stage stands still, and when it tries again: by hand, too many dead letters, an outage."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import get_args
@@ -9,10 +10,8 @@ import structlog
 
 from eden_memory import metrics
 from eden_memory.stages.controls import Pause, PauseKind
-from eden_memory.stages.dead_letter_rate import DeadRate
 from eden_memory.stages.failure_decisions import Failure, backoff
 from eden_memory.stages.lanes import Lanes, Queued
-from eden_memory.stages.outage import Outage
 from eden_memory.stages.stage import RetryPolicy
 
 log = structlog.get_logger()
@@ -20,9 +19,21 @@ PROBES = RetryPolicy(first=1.0, cap=30.0)
 """How long a stage waits between two probes of an outage."""
 DEAD_LETTER_PROBE = 60.0
 """Seconds between two probes of a stage that paused because of its dead letters."""
+SEVERAL = 3
+"""So many distinct units failed and none succeeded: the stage as a whole is failing."""
+WINDOW = 100
+AT_LEAST = 10
+OF_A_STAGE = {
+    "running": metrics.STAGE_RUNNING,
+    "pending": metrics.STAGE_PENDING,
+    "oldest": metrics.STAGE_OLDEST,
+    "commit_gap": metrics.STAGE_COMMIT_GAP,
+    "partitions": metrics.STAGE_PARTITIONS,
+    "held_back": metrics.STAGE_HELD_BACK,
+}
 
 
-class Standing:
+class StageHealth:
     """The pauses of one stage in this process; the lanes stand still while there is any.
 
     A pause by hand ends by hand. An outage ends with the first success, a pause for dead letters with the
@@ -157,3 +168,82 @@ class Standing:
             await asyncio.sleep(DEAD_LETTER_PROBE if slow else max(0.1, backoff(self.probes, attempts)))
             if self._pauses and "hand" not in self._pauses and self._lanes is not None:
                 self._lanes.probe()
+
+
+class Outage:
+    """Counts distinct units that failed since the last success of any.
+
+    `epoch` rises with each success after a failure. What a unit failed in an epoch that turned out to be an outage
+    counts as one attempt: a provider that is away costs no record, and what always fails ends all the same.
+    """
+
+    def __init__(self, several: int = SEVERAL) -> None:
+        self._several = several
+        self._failing: set[str] = set()
+        self._outages: set[int] = set()
+        self.epoch = 0
+        self.reason: str | None = None
+        """Why the stage is down; None while it is not."""
+
+    def failed(self, unit: str, reason: str) -> bool:
+        """Note a failed attempt; True if with it an outage begins."""
+        self._failing.add(unit)
+        if self.reason is not None or len(self._failing) < self._several:
+            return False
+        self._outages.add(self.epoch)
+        self.reason = reason
+        return True
+
+    def succeeded(self) -> bool:
+        """Note a success of any unit; True if it ends an outage."""
+        ended = self.reason is not None
+        self.epoch += bool(self._failing)
+        self._failing.clear()
+        self.reason = None
+        return ended
+
+    def was_one(self, epoch: int) -> bool:
+        """Whether that epoch was an outage."""
+        return epoch in self._outages
+
+
+class DeadRate:
+    """The share of dead letters among the last `window` finished records."""
+
+    def __init__(self, share: float, window: int = WINDOW, at_least: int = AT_LEAST) -> None:
+        self.share = share
+        self._at_least = at_least
+        self._last: deque[bool] = deque(maxlen=window)
+        self._dead = 0
+
+    def finished(self, dead: bool) -> bool:
+        """Note a finished record; True if with it too many are dead (and at least `at_least`)."""
+        if len(self._last) == self._last.maxlen:
+            self._dead -= self._last[0]
+        self._last.append(dead)
+        self._dead += dead
+        return dead and self._dead >= self._at_least and self._dead > self.share * len(self._last)
+
+    def clear(self) -> None:
+        """Forget what was, as after a pause."""
+        self._last.clear()
+        self._dead = 0
+
+
+class StageGauges:
+    """Those of one stage; they are there from the first `show` on."""
+
+    def __init__(self, stage: str) -> None:
+        self._stage = stage
+        self._found: dict[str, Callable[[float], None]] = {}
+
+    def show(self, waiting: Mapping[str, int], **now: float) -> None:
+        """`waiting`: records by reason; the others by their names in `OF_A_STAGE`."""
+        found = self._found
+        if not found:
+            found |= {reason: metrics.STAGE_WAITING.labels(self._stage, reason).set for reason in waiting}
+            found |= {name: OF_A_STAGE[name].labels(self._stage).set for name in now}
+        for name, number in waiting.items():
+            found[name](number)
+        for name, number in now.items():
+            found[name](number)

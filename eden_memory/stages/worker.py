@@ -14,23 +14,22 @@ from aiokafka.errors import KafkaError
 
 from eden_memory import metrics
 from eden_memory.error_text import describe
-from eden_memory.kafka.record import Record
+from eden_memory.kafka.record import Record, as_record
 from eden_memory.schemas.registry import Registry
 from eden_memory.stages.codec import TopicOf
-from eden_memory.stages.controls import Controls, GroupNotes, Pause, PauseKind
+from eden_memory.stages.controls import MongoControls, MongoGroupNotes, Pause, PauseKind
 from eden_memory.stages.dead_letter_retries import DeadRetries
-from eden_memory.stages.deciding import Deciding
+from eden_memory.stages.deciding import Deciding, StageTools
 from eden_memory.stages.lanes import Lanes, Queued
-from eden_memory.stages.ledger import Ledger
 from eden_memory.stages.membership import LEAVE_SECONDS, Fetched, Membership
+from eden_memory.stages.outcome import Ledger, Publishing
 from eden_memory.stages.patience import REFUSALS, until_done
 from eden_memory.stages.process import State
 from eden_memory.stages.slots import Slots
 from eden_memory.stages.stage import Stage
-from eden_memory.stages.stage_gauges import StageGauges
-from eden_memory.stages.stage_health import Standing
-from eden_memory.stages.stage_tools import Publishing, Tools
-from eden_memory.task_ending import end
+from eden_memory.stages.stage_health import StageGauges, StageHealth
+from eden_memory.stages.usage_log import UsageLog
+from eden_memory.task_ending import end, run_until_first
 
 log = structlog.get_logger()
 LAST_SECONDS = 2.0
@@ -38,7 +37,7 @@ LAST_SECONDS = 2.0
 
 
 REPORT_SECONDS = 5.0
-"""What a stage reports for `eden status` changes so often at most."""
+"""The least time between two different reports of a stage for `eden status`."""
 RENEW_SECONDS = 30.0
 """So often it is reported again while it lasts."""
 
@@ -56,7 +55,7 @@ class Bounds:
     """So long a poll waits for records while all partitions are fetched; what comes ends the wait."""
     commit_seconds: float = 1.0
     stop_seconds: float = 25.0
-    """What runs when the stage is told to stop has so long to end."""
+    """Seconds for units to end that run when the stage is told to stop."""
     dead_share: float | None = None
     retry_cap: float | None = None
     """Stage.dead_share and RetryPolicy.cap of every stage; None: as its row says."""
@@ -70,7 +69,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What all stages of a process share."""
+    """Clients, stores and bounds that all stages of a process share."""
 
     client: dict[str, Any]
     """Connection arguments of aiokafka."""
@@ -79,9 +78,11 @@ class Surroundings:
     registry: Registry
     publisher: Publishing
     ledger: Ledger
-    notes: GroupNotes
-    controls: Controls
+    notes: MongoGroupNotes
+    controls: MongoControls
     slots: Slots
+    usage: UsageLog | None = None
+    """Publishes the model calls of attempts that came to no decision; None where no stage asks a model."""
     bounds: Bounds = Bounds()
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
 
@@ -95,17 +96,25 @@ class Worker:
         self._bounds = around.bounds
         self._most = max(around.bounds.records, 2 * stage.batch)
         group = around.group_of(stage.name)
-        tools = Tools(around.topic_of, around.registry, around.publisher, around.ledger, around.clock, group)
-        self.standing = Standing(
+        tools = StageTools(
+            around.topic_of,
+            around.registry,
+            around.publisher,
+            around.ledger,
+            around.clock,
+            group,
+            around.usage,
+        )
+        self.health = StageHealth(
             stage.name, stage.dead_share, around.clock, announce=self._announce, finished=self._finished
         )
         self.lanes = Lanes(
-            Deciding(stage, tools, self.standing),
+            Deciding(stage, tools, self.health),
             at_once=stage.at_once,
             together=stage.batch or stage.together,
             slots=around.slots,
         )
-        self.standing.control(self.lanes)
+        self.health.control(self.lanes)
         topics = list(dict.fromkeys(around.topic_of(event) for event in stage.reads))
         self.membership = Membership(
             around.client, group, topics, around.notes, self.lanes.drop_revoked, self._on_assigned
@@ -123,21 +132,13 @@ class Worker:
 
     async def run(self, deadline: float | None = None) -> None:
         """Work until `stop`; then commit, leave the group, and give what runs `deadline` seconds."""
-        jobs: list[asyncio.Future[Any]] = [self.lanes.crashed, asyncio.ensure_future(self._stopping.wait())]
         try:
             await self.membership.start()
             log.info("stage runs", stage=self.stage.name)
             work = (self._poll(), self._commit_regularly(), self._follow_controls())
-            jobs += [asyncio.create_task(job) for job in work]
-            await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            ended = [job for job in jobs if job.done()]
-            try:
-                await end(jobs)
-            finally:  # the group is left also where this is interrupted
-                await self._end(self._bounds.stop_seconds if deadline is None else deadline)
-        for job in ended:
-            job.result()
+            await run_until_first(self.lanes.crashed, self._stopping, *work)
+        finally:  # the group is left also where this is interrupted
+            await self._end(self._bounds.stop_seconds if deadline is None else deadline)
 
     @property
     def name(self) -> str:
@@ -153,9 +154,9 @@ class Worker:
         held = len(self.membership.homes)
         waiting = f"{self.lanes.running} running, {self.lanes.queued} waiting"
         what = f"{held} partitions, {waiting}, {_caught_up(self.membership.behind())}"
-        pauses = "; ".join(f"{one.kind}, {one.reason}" for one in self.standing.pauses.values())
+        pauses = "; ".join(f"{pause.kind}, {pause.reason}" for pause in self.health.pauses.values())
         if pauses:  # an outage ends by itself: another process would do no better
-            return State(held > 0 and set(self.standing.pauses) == {"outage"}, f"paused: {pauses}; {what}")
+            return State(held > 0 and set(self.health.pauses) == {"outage"}, f"paused: {pauses}; {what}")
         if REFUSALS.reason is not None:
             return State(False, f"refused: {REFUSALS.reason}; {what}")
         if alone := _alone(self.lanes.waiting_alone()):
@@ -171,7 +172,9 @@ class Worker:
             finished = await self.lanes.stop(max(0.0, until - clock()))
         finally:
             await self.lanes.stop(0.0)  # whoever cancels a stage that is late leaves nothing of it behind
-        await self.standing.stop()
+        await self.health.stop()
+        if self._around.usage is not None:
+            await self._around.usage.flush(max(LAST_SECONDS, until - clock()))
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=LAST_SECONDS)
         await end(self._tasks)
@@ -191,15 +194,13 @@ class Worker:
         if home is None:
             return
         taken: list[Queued] = []
-        for one in records:
-            record = Record(
-                one.topic, one.partition, one.offset, one.key, one.value, tuple(one.headers), one.timestamp
-            )
+        for fetched in records:
+            record = as_record(fetched)
             size = record.size
             if home.take(record.offset, size):
                 taken.append(Queued(record, home, size))
         if self.stage.batch and taken:
-            self.lanes.add_all(self._lane(taken[0].record), taken)
+            self.lanes.add(self._lane(taken[0].record), *taken)
             return
         for item in taken:
             self.lanes.add(self._lane(item.record), item)
@@ -243,7 +244,7 @@ class Worker:
 
     def _report(self) -> None:
         """Say for `eden status` why the stage, or some of its records, do not go on."""
-        outage = self.standing.pauses.get("outage")
+        outage = self.health.pauses.get("outage")
         still = f"stands still (outage): {outage.reason}" if outage else None
         trouble = still or _alone(self.lanes.waiting_alone())
         since = time.monotonic() - self._reported_at
@@ -266,7 +267,7 @@ class Worker:
             asked: Mapping[PauseKind, Pause] = {
                 pause.kind: pause for pause in pauses if pause.stage == self.stage.name
             }
-            self.standing.replace(asked)
+            self.health.replace(asked)
         await self._retries.look(self.membership.homes)
 
     def _announce(self, pause: Pause | None) -> None:
@@ -279,7 +280,7 @@ class Worker:
                 await self._around.controls.resume(self.stage.name, "dead-letters")
             else:
                 await self._around.controls.pause(pause)
-                self.standing.written(pause.kind)
+                self.health.written(pause.kind)
 
     def _queue_retry(self, item: Queued) -> None:
         self.lanes.add(self._lane(item.record), item)
@@ -300,7 +301,7 @@ class Worker:
 
 
 def _alone(reasons: Sequence[str]) -> str | None:
-    """What is said of units that wait alone."""
+    """Describe units that wait alone."""
     if not reasons:
         return None
     return f"goes on, but {len(reasons)} of its records wait for another attempt: {reasons[0]}"

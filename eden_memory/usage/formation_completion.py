@@ -5,25 +5,24 @@ from collections.abc import Mapping, Sequence
 from eden_memory.kafka.record import Headers
 from eden_memory.schemas.envelope import parse_type
 from eden_memory.schemas.events import FactsExtracted, FactsProposed
-from eden_memory.stages.ledger import Ledger
-from eden_memory.stages.outcome import Outcome
+from eden_memory.stages.outcome import Ledger, StageOutcome
 
 FACTS, REFLECTIONS, DEDUP = "fact-extraction", "reflection-extraction", "fact-dedup"
 READ_BY = {FactsExtracted.NAME: REFLECTIONS, FactsProposed.NAME: DEDUP}
 
 
-async def outcomes_of(ledger: Ledger, formation_ids: Sequence[str]) -> dict[str, list[Outcome] | None]:
+async def outcomes_of(ledger: Ledger, formation_ids: Sequence[str]) -> dict[str, list[StageOutcome] | None]:
     """All outcomes of each formation; None while one of them is missing, no entry before the first."""
     if not formation_ids:
         return {}
     members = {name: f"formation/{name}" for name in formation_ids}
     first = await ledger.find(FACTS, list(members.values()))
     follow = {name: _follow(first[one]) for name, one in members.items() if one in first}
-    found: dict[str, Mapping[str, Outcome]] = {}
+    found: dict[str, Mapping[str, StageOutcome]] = {}
     for stage in (REFLECTIONS, DEDUP):
         wanted = [one for pairs in follow.values() for where, one in pairs if where == stage]
         found[stage] = await ledger.find(stage, wanted) if wanted else {}
-    result: dict[str, list[Outcome] | None] = {}
+    result: dict[str, list[StageOutcome] | None] = {}
     for name, pairs in follow.items():
         there = all(one in found[stage] for stage, one in pairs)
         later = [found[stage][one] for stage, one in pairs] if there else []
@@ -42,7 +41,7 @@ def named(headers: Headers) -> tuple[str, str]:
     return parse_type(found["ce_type"].decode())[0], found["ce_id"].decode()
 
 
-def _follow(outcome: Outcome) -> list[tuple[str, str]]:
+def _follow(outcome: StageOutcome) -> list[tuple[str, str]]:
     """(stage, event id) of what reads the events of a fact extraction."""
     events = [named(record.headers) for record in outcome.records]
     return [(READ_BY[name], event_id) for name, event_id in events if name in READ_BY]

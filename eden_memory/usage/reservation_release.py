@@ -13,8 +13,7 @@ from typing import Any, Protocol
 import structlog
 
 from eden_memory.schemas.events import ModelCalled
-from eden_memory.stages.ledger import Ledger
-from eden_memory.stages.outcome import Outcome
+from eden_memory.stages.outcome import Ledger, StageOutcome
 from eden_memory.stages.patience import until_done
 from eden_memory.stages.process import State
 from eden_memory.task_ending import end
@@ -157,7 +156,7 @@ class BudgetKeeping:
         return ended, [name for name in old if name not in asked]
 
 
-def _calls(outcomes: Iterable[Outcome]) -> set[str]:
+def _calls(outcomes: Iterable[StageOutcome]) -> set[str]:
     """The calls that led to these; where records are removed already, they were counted long ago."""
     records = [record for outcome in outcomes for record in outcome.records]
     return {

@@ -7,7 +7,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer
 
 from eden_memory.kafka.connection import start
-from eden_memory.kafka.partitions import partitions_there
+from eden_memory.kafka.offsets import partitions_there
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import ModelCalled, decode
 

@@ -18,7 +18,8 @@ from pydantic import SecretStr
 
 from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.kafka.connection import admin_config, client_kwargs
-from eden_memory.kafka.lag import Lag
+from eden_memory.kafka.lag import lags
+from eden_memory.kafka.offsets import TopicOffsets
 from eden_memory.kafka.topic_admin import apply_topics
 from eden_memory.kafka.topics import load_topics
 from eden_memory.mongo.client import connect
@@ -274,8 +275,9 @@ async def _behind(on: Scene) -> dict[str, int]:
     """Groups that have more than transaction markers before them."""
     topics = load_topics(on.settings.kafka)
     groups = {topics.group(name): topics.read_by(name) for name in pipeline.NAMES}
-    async with Lag(on.client, groups) as lag:
-        found = await lag.read()
+    read = sorted({topic for names in groups.values() for topic in names})
+    async with TopicOffsets(on.client, read) as offsets:
+        found = await lags(offsets, groups)
     trigger = topics.group(pipeline.FORMATION_TRIGGER)  # reads the tailer's transactions and watermarks
     return {group: count for group, count in found.items() if count and group != trigger}
 

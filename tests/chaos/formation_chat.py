@@ -14,8 +14,7 @@ from bson import ObjectId
 
 from eden_memory.names import Names
 from eden_memory.processors.pipeline import FORMATION_TRIGGER
-from eden_memory.stages.control_store import MongoControls
-from eden_memory.stages.controls import Pause
+from eden_memory.stages.controls import MongoControls, Pause
 from eden_memory.stages.publishing import partition_for
 from tests.bench.chat_load import WORDS
 from tests.chaos.application import PARTITIONS, client_of, surely

@@ -36,9 +36,9 @@ from eden_memory.schemas import events
 from eden_memory.settings import KafkaSettings, MemorySettings, MongoSettings, Settings, WindowsSettings
 from eden_memory.stages import membership as consuming
 from eden_memory.stages import process
-from eden_memory.stages.control_store import MongoControls, MongoGroupNotes
+from eden_memory.stages.controls import MongoControls, MongoGroupNotes
 from eden_memory.stages.failure_decisions import Kind, classify
-from eden_memory.stages.outcome import Outcome
+from eden_memory.stages.outcome import StageOutcome
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.patience import until_done
 from eden_memory.stages.publishing import Publisher, new_producer
@@ -95,7 +95,7 @@ class WatchedLedger(MongoLedger):
         self._diary = diary
         self.looked: dict[str, float] = {}
 
-    async def find(self, stage: str, members: Sequence[str]) -> Mapping[str, Outcome]:
+    async def find(self, stage: str, members: Sequence[str]) -> Mapping[str, StageOutcome]:
         """As the ledger does."""
         now = time.monotonic()
         found = await super().find(stage, members)
@@ -103,7 +103,7 @@ class WatchedLedger(MongoLedger):
             self.looked.update(dict.fromkeys(members, now))
         return found
 
-    async def store(self, outcome: Outcome) -> Outcome:
+    async def store(self, outcome: StageOutcome) -> StageOutcome:
         """As the ledger does."""
         stored = await super().store(outcome)
         if outcome.stage == "answering":
@@ -231,7 +231,7 @@ async def parts(place: Place, diary: Diary) -> AsyncGenerator[list[Worker]]:
             trigger = replace(trigger, registry=events.REGISTRY)
             workers = [Worker(stage, own) for stage in _own_stages(place, settings, client, around, diary)]
             names = {pipeline.FORMATION_TRIGGER}
-            async with stage_handlers(settings, client, publisher, trigger.topic_of, names) as handlers:
+            async with stage_handlers(settings, client, names) as handlers:
                 rows = pipeline.stages(handlers)
                 yield [*workers, *(Worker(replace(row, batch=25), trigger) for row in rows)]
         finally:

@@ -18,7 +18,7 @@ from eden_memory.placement import Placement
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import REGISTRY
 from eden_memory.settings import KafkaSettings
-from eden_memory.stages.dead_letters import Cause
+from eden_memory.stages.dead_letters import DeathCause
 from eden_memory.stages.failure_decisions import Failure, Kind
 
 PUBLISHED = Path(__file__).parent / "published" / "asyncapi" / "asyncapi-3.0.0.json"
@@ -108,7 +108,7 @@ def test_the_headers_are_those_of_the_envelope() -> None:
 
 
 def test_the_dead_letter_headers_are_those_that_are_written(generated: dict[str, Any]) -> None:
-    cause = Cause("s", "g", Failure(Kind.BUG, "r"), 1, datetime(2026, 1, 1, tzinfo=UTC))
+    cause = DeathCause("s", "g", Failure(Kind.BUG, "r"), 1, datetime(2026, 1, 1, tzinfo=UTC))
     record = Record("t", 0, 0, b"k", b"v", (), 0)
     written = [DEAD_HEADERS + name for name, _ in cause.headers(record)]
     assert list(generated["components"]["schemas"]["DeadLetterReason"]["properties"]) == written

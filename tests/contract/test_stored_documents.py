@@ -12,7 +12,7 @@ from eden_memory.mongo.leases import MongoLease
 from eden_memory.schemas.documents import Document, Lease, Outcome, Position
 from eden_memory.settings import Settings
 from eden_memory.source.position_store import MongoPositions, TailerPosition
-from eden_memory.stages.outcome import Outcome as Decided
+from eden_memory.stages.outcome import StageOutcome as Decided
 from eden_memory.stages.outcome import StoredRecord
 from eden_memory.stages.outcome_store import MongoLedger
 from tests.names import NAMES

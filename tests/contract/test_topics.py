@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from eden_memory.errors import EdenError
-from eden_memory.kafka.topic_diff import KEYS_MOVE, Found, differences, unknown_topics
+from eden_memory.kafka.topic_diff import KEYS_MOVE, BrokerTopic, differences, unknown_topics
 from eden_memory.kafka.topics import Topic, Topics, load_topics, read_topics, topics_path
 from eden_memory.processors import pipeline
 from eden_memory.schemas.events import REGISTRY, Event, MessageRecorded
@@ -30,8 +30,8 @@ async def no_handler(deliveries: Sequence[Delivery]) -> list[Event]:
     raise NotImplementedError
 
 
-def as_declared(topic: Topic, **changes: Any) -> Found:
-    found = Found(topic.name, topic.partitions, topic.replication_factor, dict(topic.config))
+def as_declared(topic: Topic, **changes: Any) -> BrokerTopic:
+    found = BrokerTopic(topic.name, topic.partitions, topic.replication_factor, dict(topic.config))
     return replace(found, **changes)
 
 

@@ -19,9 +19,9 @@ from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import REGISTRY, Forgotten, FormationRequested, decode
 from eden_memory.schemas.events.base import Event
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
-from eden_memory.stages.control_store import MongoControls, MongoGroupNotes
+from eden_memory.stages.controls import MongoControls, MongoGroupNotes
 from eden_memory.stages.outcome_store import MongoLedger
-from eden_memory.stages.process import Part
+from eden_memory.stages.process import ProcessPart
 from eden_memory.stages.publishing import Publisher, new_producer, partition_for
 from eden_memory.stages.slots import Slots
 from eden_memory.stages.stage import Delivery, Stage
@@ -100,7 +100,9 @@ class OnServers:
 
 
 @asynccontextmanager
-async def running(workers: Iterable[Worker | Part], drain: float | None = None) -> AsyncGenerator[None]:
+async def running(
+    workers: Iterable[Worker | ProcessPart], drain: float | None = None
+) -> AsyncGenerator[None]:
     """Workers that run for the block; what they raise is raised."""
     made = list(workers)
     tasks = [
@@ -177,10 +179,6 @@ def event_of(record: Any) -> Event:
     """What a record of Kafka says."""
     envelope = Envelope.of_headers(record.headers)
     return decode(envelope.name, envelope.version, record.value)
-
-
-def ignored(calls: object) -> None:
-    """In the place of the accounts: nothing is accounted here."""
 
 
 K = TypeVar("K", bound=OnServers)

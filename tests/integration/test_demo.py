@@ -25,7 +25,7 @@ from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import Endpoints
 from eden_memory.observability.progress import Progress
 from eden_memory.settings import KafkaSettings, Settings
-from eden_memory.stages.dead_letter_reading import Wanted, dead_letters
+from eden_memory.stages.dead_letter_reading import DeadLetterFilter, dead_letters
 from tests.model_server.serving import model_server_process
 from tests.servers import TestServers, wait_until
 
@@ -281,7 +281,9 @@ async def test_a_demo_after_one_that_was_kept_begins_anew(
     second = await play.play(settings, found, plan, view)
     here = play.of_demo(settings, found, [])
     names = [one.name for one in load_topics(here.kafka) if one.dead_of is not None]
-    given_up = [one async for one in dead_letters(client_kwargs(here.kafka, found.kafka), names, Wanted())]
+    given_up = [
+        one async for one in dead_letters(client_kwargs(here.kafka, found.kafka), names, DeadLetterFilter())
+    ]
     with MongoClient[dict[str, Any]](servers.mongodb_uri) as client:
         client.drop_database(play.DATABASE)
     admin = TopicAdmin(admin_config(here.kafka, found.kafka))

@@ -23,8 +23,8 @@ from eden_memory.doctor.privileges import (
     needed,
 )
 from eden_memory.doctor.topics import judge_report
-from eden_memory.kafka.topic_admin import Report
-from eden_memory.kafka.topic_diff import Difference
+from eden_memory.kafka.topic_admin import TopicReport
+from eden_memory.kafka.topic_diff import TopicDifference
 from eden_memory.names import FORMING, MEMORY
 from eden_memory.placement import Placement
 from eden_memory.settings import KafkaSettings, MessagesSettings, MongoSettings, Settings
@@ -178,11 +178,11 @@ def test_a_topic_that_may_not_be_written_is_named() -> None:
 
 
 def test_missing_topics_stop_everything_and_other_settings_only_warn() -> None:
-    absent = Report([Difference("chat.messages", "missing", "6 partitions")], [])
-    other = Report([Difference("chat.messages", "config", "1", "2", "segment.ms")], [])
+    absent = TopicReport([TopicDifference("chat.messages", "missing", "6 partitions")], [])
+    other = TopicReport([TopicDifference("chat.messages", "config", "1", "2", "segment.ms")], [])
     assert judge_report(absent).state == "fail"
     assert judge_report(other).state == "warn"
-    assert judge_report(Report([], [])).state == "ok"
+    assert judge_report(TopicReport([], [])).state == "ok"
 
 
 def test_a_ttl_index_asks_for_a_choice() -> None:

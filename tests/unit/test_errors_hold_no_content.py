@@ -33,7 +33,7 @@ from eden_memory.models.providers.openai_wire import OpenAIWire
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import REGISTRY
 from eden_memory.stages.failure_decisions import Failure
-from eden_memory.stages.patience import Refusals
+from eden_memory.stages.patience import ServerRefusals
 
 SECRET = "Rumpelstiltskin"
 ROOT = Path(__file__).parents[2]
@@ -228,7 +228,7 @@ def test_a_stack_trace_shows_the_calls_and_no_content(raised: tuple[Exception, s
 
 def test_what_dead_letters_outcomes_and_readyz_are_given_is_described(raised: tuple[Exception, str]) -> None:
     error, said = raised
-    refusals = Refusals()
+    refusals = ServerRefusals()
     refusals.met(object(), error)
     assert refusals.reason is not None
     assert refusals.reason.startswith(said)

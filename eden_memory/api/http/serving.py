@@ -27,7 +27,7 @@ from eden_memory.errors import EdenError
 from eden_memory.logs import LibraryLogger
 from eden_memory.settings import Settings
 from eden_memory.stages.health_server import HealthServer, SignalLessServer, health_app
-from eden_memory.stages.process import Part, Process, Signals, State
+from eden_memory.stages.process import Process, ProcessPart, Signals, State
 
 ASKED_HEADERS = ("Authorization", "X-Eden-Key", "Content-Type", "If-None-Match", "Last-Event-ID")
 SHOWN_HEADERS = ("ETag", "Retry-After")
@@ -41,7 +41,7 @@ def create_app(
     memory: Memory,
     keys: ApiKeys | None = None,
     admission: RequestAdmission | None = None,
-    parts: Callable[[], Sequence[Part]] = lambda: (),
+    parts: Callable[[], Sequence[ProcessPart]] = lambda: (),
 ) -> FastAPI:
     """All doors over one memory; `parts` tell /readyz how they stand. Nothing is connected here."""
     serve = memory.settings.serve
@@ -95,7 +95,7 @@ def _body_limits(settings: Settings) -> dict[str, int]:
 
 
 def _health(
-    app: FastAPI, admission: RequestAdmission, settings: Settings, parts: Callable[[], Sequence[Part]]
+    app: FastAPI, admission: RequestAdmission, settings: Settings, parts: Callable[[], Sequence[ProcessPart]]
 ) -> None:
     """`/livez` and `/readyz` for whoever asks, `/metrics` for those who may know of all agents."""
     for route in health_app(parts, namespace_of(settings)).routes:
@@ -172,13 +172,13 @@ async def serve(settings: Settings, signals: Signals) -> None:
 
 
 @asynccontextmanager
-async def serving(settings: Settings, **options: Any) -> AsyncGenerator[list[Part]]:
+async def serving(settings: Settings, **options: Any) -> AsyncGenerator[list[ProcessPart]]:
     """The parts, ready to run. EdenError where whoever reaches the port could not be told apart."""
     async with Memory(settings, **options) as memory:
         keys = ApiKeys(memory.database, settings.names, memory.clock)
         await demand_account(keys)
         await demand_key(settings, keys)
-        parts: list[Part] = []
+        parts: list[ProcessPart] = []
         app = create_app(memory, keys, RequestAdmission(keys, settings.serve), lambda: parts)
         parts.append(DoorsServer(app, memory))
         if settings.http.port is not None:

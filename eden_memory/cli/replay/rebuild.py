@@ -19,7 +19,7 @@ from eden_memory.replay.namespaces.switching import switch
 from eden_memory.replay.rebuild.verifying import SHOWN, Verdict, verify
 from eden_memory.settings import Settings
 from eden_memory.stages.process import run
-from eden_memory.task_ending import end
+from eden_memory.task_ending import run_until_first
 
 Name = Annotated[str | None, typer.Argument(help="the namespace; made if there is none")]
 Follow = Annotated[bool, typer.Option("--follow", help="go on with what is published, until Ctrl-C")]
@@ -160,13 +160,7 @@ def _may_switch(asked: Asked, verdicts: Sequence[Verdict]) -> bool:
 async def _while_ours(running: Coroutine[Any, Any, None], at: Installation, name: str, *, own: bool) -> None:
     """Until it has ended; an EdenError once somebody drops the namespace, or (unless it is our `own` doing) makes it
     live: it has a writer then."""
-    work = asyncio.create_task(running)
-    taken = asyncio.create_task(_taken(at, name, own=own))
-    try:
-        await asyncio.wait([work, taken], return_when=asyncio.FIRST_COMPLETED)
-        (work if work.done() else taken).result()
-    finally:
-        await end([work, taken])
+    await run_until_first(running, _taken(at, name, own=own))
 
 
 async def _taken(at: Installation, name: str, *, own: bool) -> None:

@@ -1,4 +1,4 @@
-"""The LanguageModel port over chat providers: an answer that is kept is never paid for again."""
+"""Asks chat providers: an answer that is stored is never paid for again."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -16,12 +16,13 @@ from eden_memory.models.asking.route import Router
 from eden_memory.models.call_accounts import Accounts, of_kept, with_id
 from eden_memory.models.calls import Turn
 from eden_memory.models.guard.budget import CallBudget
+from eden_memory.models.model_protocols import LanguageModel
 from eden_memory.models.question import A, Answered, Asking, Earlier, Prompt
 from eden_memory.schemas.answers import Answer
 from eden_memory.schemas.documents import Answer as KeptAnswer
 from eden_memory.schemas.events.usage import CallOutcome
 from eden_memory.schemas.provenance import Call
-from eden_memory.stages.pending_answers import KEEPING
+from eden_memory.stages.handler_run import RUN
 
 Check = Callable[[A], str | None]
 OUTCOMES: Mapping[str, CallOutcome] = {TRUNCATED: "truncated", REFUSED: "refused"}
@@ -46,6 +47,19 @@ class _Question(Generic[A]):
     writing: "asyncio.Task[KeptAnswer] | None" = None
     """The newest answer on its way into the store."""
 
+    def request(self) -> Request:
+        """The request for the next answer."""
+        return Request(
+            key=self.key,
+            unit=self.unit,
+            prompt=self.prompt,
+            turns=self.turns,
+            answer=self.answer,
+            asking=self.asking,
+            repair=self.answers,
+            kept=self.answers,
+        )
+
     def ask_again(self, kept: KeptAnswer, problem: str, note: str) -> None:
         """Go on behind an answer that fell short."""
         text = kept.text or ""
@@ -54,7 +68,7 @@ class _Question(Generic[A]):
 
 
 class AskingModel:
-    """Asks, keeps, judges, and asks again: a LanguageModel."""
+    """Asks, stores, judges, and asks again: a LanguageModel."""
 
     def __init__(
         self,
@@ -64,7 +78,10 @@ class AskingModel:
         budget: CallBudget,
         accounts: Accounts,
         namespace: str = "live",
+        offline: Callable[[Asking], LanguageModel | None] = lambda _: None,
     ) -> None:
+        """`offline`: the model that answers a question for which no provider is chosen."""
+        self._offline = offline
         self._router, self._chat, self._answers = router, chat, answers
         self._budget, self._accounts = budget, accounts
         self._prefix = "" if namespace == "live" else f"{namespace}/"
@@ -73,8 +90,8 @@ class AskingModel:
         """What has arrived for a unit before a crash."""
         chain = chain_of(await self._answers.of_unit(self._prefix + unit))
         if not chain:
-            if (keeping := KEEPING.get()) is not None:
-                keeping.unanswered.add(unit)
+            if (run := RUN.get()) is not None:
+                run.unanswered.add(unit)
             return None
         return Earlier(chain[0].shown, exhausted=exhausted(chain))
 
@@ -85,11 +102,17 @@ class AskingModel:
         asking: Asking,
         check: Check[A] | None = None,
     ) -> Answered[A]:
-        """The answer; ProviderError, PermanentError."""
+        """The answer; ProviderError, PermanentError, EdenError where no model is named."""
+        if (offline := self._offline(asking)) is not None:
+            return await offline.ask(prompt, answer, asking, check)
         question = await self._question(prompt, answer, asking, check)
         while True:
             try:
-                kept, found = await self._next(question)
+                if (kept := await self._kept(question)) is not None:
+                    found = True
+                else:
+                    arrived = await self._chat.call(self._router.route(asking), question.request())
+                    kept, found = await self._keep(question, arrived)
                 answered = await self._judge(question, kept, again=found)
             except PermanentError:
                 if question.best is None:
@@ -114,44 +137,31 @@ class AskingModel:
 
     def _just_looked_up(self, unit: str) -> bool:
         """Whether the handler has seen that nothing has arrived; elsewhere than live, others' answers may do."""
-        keeping = KEEPING.get()
-        if keeping is None or self._prefix or unit not in keeping.unanswered:
+        run = RUN.get()
+        if run is None or self._prefix or unit not in run.unanswered:
             return False
-        keeping.unanswered.discard(unit)
+        run.unanswered.discard(unit)
         return True
 
     def _first_key(self, prompt: Prompt, answer: type[A], asking: Asking) -> str:
         route = self._router.route(asking)
         return first_key(route.model, prompt, answer, asking.anew, route.parameters)
 
-    async def _next(self, question: _Question[A]) -> tuple[KeptAnswer, bool]:
-        """The next answer of a question, and whether it was kept already."""
+    async def _kept(self, question: _Question[A]) -> KeptAnswer | None:
+        """The next answer of a question, if it is stored already."""
         kept = question.known.get(question.key)
         if kept is None and question.answers:
             kept = (await self._answers.find([question.key])).get(question.key)
-        if kept is not None:
-            return kept, True
-        return await self._called(question)
+        return kept
 
-    async def _called(self, question: _Question[A]) -> tuple[KeptAnswer, bool]:
-        """Pay for an answer and keep it; another worker's that was kept first takes its place.
+    async def _keep(self, question: _Question[A], arrived: KeptAnswer) -> tuple[KeptAnswer, bool]:
+        """Store an answer; return what is stored, and whether that is another worker's.
 
-        A handler goes on with what it was given while that is written (eden_memory.stages.pending_answers).
+        A handler goes on with what it was given while that is written (eden_memory.stages.handler_run).
         """
-        request = Request(
-            key=question.key,
-            unit=question.unit,
-            prompt=question.prompt,
-            turns=question.turns,
-            answer=question.answer,
-            asking=question.asking,
-            repair=question.answers,
-            kept=question.answers,
-        )
-        arrived = await self._chat.call(self._router.route(question.asking), request)
-        keeping = KEEPING.get()
-        if keeping is not None and question.check is None:
-            question.writing = keeping.begin(self._answers.keep(arrived), arrived)
+        run = RUN.get()
+        if run is not None and question.check is None:
+            question.writing = run.begin(self._answers.keep(arrived), arrived)
             return arrived, False
         try:
             kept = await self._answers.keep(arrived)
@@ -173,10 +183,10 @@ class AskingModel:
     async def _stored(self, question: _Question[A], kept: KeptAnswer) -> tuple[KeptAnswer, bool]:
         """What is stored in place of an answer of no use, and whether that is another's: only that is marked."""
         writing, question.writing = question.writing, None
-        keeping = KEEPING.get()
-        if writing is None or keeping is None:
+        run = RUN.get()
+        if writing is None or run is None:
             return kept, False
-        return self._instead(question, kept, await keeping.stored(writing))
+        return self._instead(question, kept, await run.stored(writing))
 
     async def _judge(self, question: _Question[A], kept: KeptAnswer, *, again: bool) -> Answered[A] | None:
         """The answer if it is one that does; else the question goes on behind it."""

@@ -19,9 +19,9 @@ from eden_memory.models.call_accounts import (
     price,
     unanswered_id,
 )
-from eden_memory.models.calls import TRIALS, CallFailed, Completion, Trial, Turn, less
+from eden_memory.models.calls import CallFailed, Completion, Trial, Turn, less
 from eden_memory.models.guard.budget import CallBudget
-from eden_memory.models.guard.metered import LEAST, Stopwatch, metered
+from eden_memory.models.guard.stopwatch import LEAST, Stopwatch
 from eden_memory.models.question import Asking, Prompt
 from eden_memory.schemas.answers import Answer
 from eden_memory.schemas.documents import Answer as KeptAnswer
@@ -56,19 +56,24 @@ class Chat:
     async def call(self, route: Route, request: Request) -> KeptAnswer:
         """The answer as it is to be kept; CallFailed, PermanentError."""
         self._budget.check(request.unit, request.kept)
-        trials: list[Trial] = []
-        told = TRIALS.set(trials)
+        most = most_tokens(request.prompt.answer_tokens, request.repair)
+        trials, watch = list[Trial](), Stopwatch()
         try:
-            most, stage = most_tokens(request.prompt.answer_tokens, request.repair), request.asking.stage
-            completion, watch = await metered(
+            completion = await route.guard.run(
+                route.breaker,
+                request.unit,
                 lambda: route.provider.complete(
-                    route.model, request.prompt.system, request.turns, request.answer, most
+                    route.model, request.prompt.system, request.turns, request.answer, most, trials
                 ),
-                lambda send: route.guard.run(route.breaker, request.unit, send, stage=stage, tokens=most),
-                lambda watch, error: self._failed(route, request, _without(trials, watch), error),
+                stage=request.asking.stage,
+                tokens=most,
+                watch=watch,
             )
+        except BaseException as error:
+            if watch.left:
+                self._failed(route, request, _without(trials, watch), error)
+            raise
         finally:
-            TRIALS.reset(told)
             for trial in trials:
                 self._tried(route, request, trial)
         self._budget.charge(request.unit, "answered")

@@ -16,11 +16,11 @@ from eden_memory.models.embeddings.shares import shared, shared_cost
 from eden_memory.models.guard.breaker import Breaker, ProviderAway
 from eden_memory.models.guard.budget import CallBudget
 from eden_memory.models.guard.guard import Guard
-from eden_memory.models.guard.metered import Stopwatch, metered
+from eden_memory.models.guard.stopwatch import Stopwatch
 from eden_memory.models.question import Asking
 from eden_memory.schemas.documents import Answer
 from eden_memory.schemas.fields import pack_vector
-from eden_memory.stages.pending_answers import Keeping
+from eden_memory.stages.handler_run import HandlerRun
 
 TEXTS_OF_A_CALL = 256
 CHARACTERS_OF_A_CALL = 200_000
@@ -35,7 +35,7 @@ class Wish:
     asking: Asking | None
     unit: str | None
     done: "asyncio.Future[None]"
-    keeping: Keeping | None = None
+    run: HandlerRun | None = None
     """Of the handler that asks: its vectors are written while it goes on."""
     kept: dict[str, Answer] = field(default_factory=dict[str, Answer])
     paid: set[str] = field(default_factory=set[str])
@@ -124,15 +124,11 @@ class EmbeddingCalls:
         self, lines: Sequence[Line], kept: dict[str, Answer], wrong: dict[str, BaseException]
     ) -> None:
         """Ask for these texts; what arrives is kept, what does not is said to be wrong by key."""
-        texts = [line.text for line in lines]
         name, asking = lines[0].wish.unit or lines[0].key, lines[0].wish.asking
         stage = asking.stage if asking else ""
+        watch = Stopwatch()
         try:
-            (vectors, tokens), watch = await metered(
-                lambda: self._provider.embed(self._model, texts),
-                lambda send: self._guard.run(self._breaker, name, send, stage=stage),
-                lambda watch, error: self._failed(lines, watch, error),
-            )
+            vectors, tokens = await self._asked(name, stage, lines, watch)
             answers = self._documents(lines, self._useful(lines, vectors, tokens, watch), tokens, watch)
         except Exception as error:  # noqa: BLE001 - handed to those who wait
             parts = _by_wish(lines)
@@ -146,16 +142,33 @@ class EmbeddingCalls:
             line.wish.paid.add(line.key)
         await self._keep(lines, answers, kept)
 
+    async def _asked(
+        self, name: str, stage: str, lines: Sequence[Line], watch: Stopwatch
+    ) -> tuple[list[list[float]], Tokens]:
+        texts = [line.text for line in lines]
+        try:
+            return await self._guard.run(
+                self._breaker,
+                name,
+                lambda: self._provider.embed(self._model, texts),
+                stage=stage,
+                watch=watch,
+            )
+        except BaseException as error:
+            if watch.left:
+                self._failed(lines, watch, error)
+            raise
+
     async def _keep(self, lines: Sequence[Line], answers: Sequence[Answer], kept: dict[str, Answer]) -> None:
         """Store vectors: for a handler while it goes on; for others first, and what is stored is what they get."""
         by_key = {line.key: answer for line, answer in zip(lines, answers, strict=True)}
         first: list[Answer] = []
         for part in _by_wish(lines):
-            keeping, own = part[0].wish.keeping, [by_key[line.key] for line in part]
-            if keeping is None:
+            run, own = part[0].wish.run, [by_key[line.key] for line in part]
+            if run is None:
                 first += own
             else:
-                keeping.begin(self._answers.keep_all(own), own)
+                run.begin(self._answers.keep_all(own), own)
         kept.update((one.id, one) for one in await self._answers.keep_all(first))
 
     def _useful(

@@ -14,8 +14,7 @@ from eden_memory.models.embeddings.embedding_calls import EmbeddingCalls, Wish
 from eden_memory.models.question import Asking
 from eden_memory.schemas.documents import Answer
 from eden_memory.schemas.provenance import Embedding
-from eden_memory.stages.own_time import off_the_clock
-from eden_memory.stages.pending_answers import KEEPING
+from eden_memory.stages.handler_run import RUN, off_the_clock
 
 LINGER = 0.003
 """Seconds in which requests join the same call."""
@@ -60,7 +59,7 @@ class KeptEmbedder:
         keys = [text_key(self._model, self._asked, text) for text in texts]
         unit = f"{self._prefix}{asking.unit}/embeddings" if asking and asking.unit else None
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        wish = Wish(dict(zip(keys, texts, strict=True)), asking, unit, done, KEEPING.get())
+        wish = Wish(dict(zip(keys, texts, strict=True)), asking, unit, done, RUN.get())
         self._wishes.add(wish)
         try:
             with off_the_clock():

@@ -1,8 +1,9 @@
-"""What every call of a provider goes through: its breaker, its gate, its time limit."""
+"""Every call of a provider passes its breaker, its gate and its time limit."""
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 from eden_memory.failures import PermanentError
@@ -11,7 +12,8 @@ from eden_memory.models.guard.breaker import WAITS, Breaker, Ping, ProviderAway
 from eden_memory.models.guard.gate import Gate
 from eden_memory.models.guard.growth import Growth
 from eden_memory.models.guard.pace import Pace
-from eden_memory.stages.own_time import off_the_clock
+from eden_memory.models.guard.stopwatch import Stopwatch
+from eden_memory.stages.handler_run import off_the_clock
 
 T = TypeVar("T")
 PATIENCE = 20.0
@@ -19,8 +21,8 @@ PATIENCE = 20.0
 PING_SECONDS = 20.0
 
 
-class GuardWatch(Protocol):
-    """Who is told how a provider is treated."""
+class ProviderMetrics(Protocol):
+    """Records how a provider is treated."""
 
     def places(self, provider: str, limit: int, running: int) -> None:
         """So many calls of it may run at once, and so many do."""
@@ -39,7 +41,7 @@ class Guard:
         provider: str,
         at_once: int,
         seconds: float,
-        watch: GuardWatch | None = None,
+        watch: ProviderMetrics | None = None,
         waits: tuple[float, float] = WAITS,
         clock: Callable[[], float] = time.monotonic,
         *,
@@ -74,47 +76,49 @@ class Guard:
         *,
         stage: str = "",
         tokens: int = 0,
+        watch: Stopwatch | None = None,
     ) -> T:
-        """The call's result; CallFailed (ProviderAway in an outage), PermanentError.
+        """Return the call's result; CallFailed (ProviderAway in an outage), PermanentError.
 
-        `tokens`: of the longest answer allowed. A failure is charged to its unit only if another unit of the stage
-        succeeded meanwhile. The handler's deadline stands still: a call has one of its own, which begins when it is
-        its turn.
+        `tokens`: of the longest answer allowed; `watch` times the call. A failure is charged to its unit only if
+        another unit of the stage succeeded meanwhile. The handler's deadline stands still: a call has a deadline of
+        its own, which begins when it is its turn.
         """
+        watch = watch or Stopwatch()
         with off_the_clock():
-            return await self._run(breaker, unit, call, stage, tokens)
-
-    async def _run(
-        self, breaker: Breaker, unit: str, call: Callable[[], Awaitable[T]], stage: str, tokens: int
-    ) -> T:
-        await breaker.admit()
-        try:
-            async with self.gate.turn():
-                await self._wait_for_rate()
-                await breaker.admit()
+            await breaker.admit()
+            try:
+                async with self.gate.turn():
+                    await self._wait_for_rate()
+                    await breaker.admit()
+                    self._tell()
+                    breaker.successes.began(stage, unit)
+                    begun, deadline = self._clock(), breaker.pace.deadline(tokens)
+                    with self._learning(breaker, begun, deadline), watch.timing():
+                        async with asyncio.timeout(deadline):
+                            result = await call()
+                    self._answered(breaker, self._clock() - begun, _written(result))
+                    breaker.successes.succeeded(stage, unit)
+                    return result
+            except ProviderAway:
+                raise
+            except CallFailed as error:
+                failure = error
+            finally:
                 self._tell()
-                breaker.successes.began(stage, unit)
-                result = await self._called(breaker, call, tokens)
-                breaker.successes.succeeded(stage, unit)
-                return result
-        except ProviderAway:
-            raise
-        except CallFailed as error:
-            failure = error
-        finally:
-            self._tell()
-        charged = breaker.successes.failed(stage, unit)
-        failed = await breaker.failed(unit, failure)
-        if isinstance(failed, ProviderAway):
-            raise failed from failure
-        raise CallFailed(failure.outcome, str(failure), failure.retry_after, charged=charged) from failure
+            raise await self._failed(breaker, stage, unit, failure) from failure
 
-    async def _called(self, breaker: Breaker, call: Callable[[], Awaitable[T]], tokens: int) -> T:
-        """One call, from which gate, breaker and pace learn."""
-        begun, deadline = self._clock(), breaker.pace.deadline(tokens)
+    @contextmanager
+    def _learning(self, breaker: Breaker, begun: float, deadline: float) -> Generator[None]:
+        """Let gate, breaker and pace learn from a call that fails; CallFailed where it took too long."""
         breaker.running += 1
         try:
-            result = await _in_time(call, deadline)
+            yield
+        except TimeoutError as error:
+            breaker.pace.late(deadline)
+            if not self._known:
+                self.gate.refused(begun)
+            raise CallFailed("timed_out", f"no answer in {deadline:g} s") from error
         except CallFailed as error:
             if error.outcome == "timed_out":
                 breaker.pace.late(deadline)
@@ -126,11 +130,20 @@ class Guard:
             raise
         finally:
             breaker.running -= 1
-        seconds, written = self._clock() - begun, _written(result)
-        breaker.pace.answered(seconds, written)
-        self.gate.succeeded(written, seconds)
+
+    def _answered(self, breaker: Breaker, seconds: float, tokens: int) -> None:
+        """Let gate, breaker and pace learn from an answer."""
+        breaker.pace.answered(seconds, tokens)
+        self.gate.succeeded(tokens, seconds)
         breaker.succeeded()
-        return result
+
+    async def _failed(self, breaker: Breaker, stage: str, unit: str, failure: CallFailed) -> CallFailed:
+        """Return what to raise: the failure, with whether it is charged, or that the provider is away."""
+        charged = breaker.successes.failed(stage, unit)
+        failed = await breaker.failed(unit, failure)
+        if isinstance(failed, ProviderAway):
+            return failed
+        return CallFailed(failure.outcome, str(failure), failure.retry_after, charged=charged)
 
     async def _wait_for_rate(self) -> None:
         """Those who have a place wait with it: nobody is to call for so long."""
@@ -141,22 +154,18 @@ class Guard:
             await asyncio.sleep(held)
 
     async def _pinged(self, ping: Ping) -> None:
+        seconds = min(PING_SECONDS, self._seconds)
         try:
-            await _in_time(ping, min(PING_SECONDS, self._seconds))
+            async with asyncio.timeout(seconds):
+                await ping()
+        except TimeoutError as error:
+            raise CallFailed("timed_out", f"no answer in {seconds:g} s") from error
         except PermanentError:
             return  # it answers, if not this
 
     def _tell(self) -> None:
         if self._watch is not None:
             self._watch.places(self._provider, int(self.gate.limit), self.gate.running)
-
-
-async def _in_time(call: Callable[[], Awaitable[T]], seconds: float) -> T:
-    try:
-        async with asyncio.timeout(seconds):
-            return await call()
-    except TimeoutError as error:
-        raise CallFailed("timed_out", f"no answer in {seconds:g} s") from error
 
 
 def _written(result: object) -> int:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from eden_memory.models.call_accounts import Accounts, Cost, Ended, error_kind, price, unanswered_id
 from eden_memory.models.calls import ChatProvider, EmbeddingProvider, Tokens, Turn
 from eden_memory.models.guard.breaker import Ping
-from eden_memory.models.guard.metered import Stopwatch, metered
+from eden_memory.models.guard.stopwatch import Stopwatch
 from eden_memory.models.question import Asking
 from eden_memory.schemas.answers import Answer
 
@@ -48,11 +48,14 @@ class Pings:
         return lambda: self._ping(Ended.of("embeddings", provider.name, model), ask)
 
     async def _ping(self, ended: Ended, ask: Callable[[], Awaitable[Tokens]]) -> None:
-        def failed(watch: Stopwatch, error: BaseException) -> None:
+        watch = Stopwatch()
+        try:
+            with watch.timing():
+                tokens = await ask()
+        except BaseException as error:
             outcome, kind = error_kind(error)
             self._note(replace(ended, outcome=outcome, error=kind), watch)
-
-        tokens, watch = await metered(ask, lambda send: send(), failed)
+            raise
         cost = price(self._cost, ended.provider, ended.model, tokens)
         self._note(replace(ended, tokens=tokens, cost=cost), watch)
 

@@ -1,16 +1,16 @@
 """Any endpoint that speaks OpenAI's format: held to JSON as far as it can be, which is found out once."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import reduce
-from typing import Literal
+from typing import Any, Literal
 
 import httpx2
 from pydantic import ValidationError
 
-from eden_memory.models.calls import TRIALS, Completion, Tokens, Trial, Turn
+from eden_memory.models.calls import Completion, Tokens, Trial, Turn
 from eden_memory.models.providers.answer_schema import described
 from eden_memory.models.providers.catalogue import provider_name
 from eden_memory.models.providers.found_json import found_json
@@ -44,6 +44,8 @@ class _Question:
     turns: Sequence[Turn]
     answer: type[Answer]
     most: int | None
+    trials: list[Trial]
+    """Requests made on the way to the one that counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +97,24 @@ class CompatibleChat:
         return self._known
 
     async def complete(
-        self, model: str, system: str, turns: Sequence[Turn], answer: type[Answer], most: int | None = None
+        self,
+        model: str,
+        system: str,
+        turns: Sequence[Turn],
+        answer: type[Answer],
+        most: int | None = None,
+        trials: list[Trial] | None = None,
     ) -> Completion:
-        """One request; until the model's form is known up to three, their tokens added up, and told as trials.
+        """One request; until the model's form is known up to three, their tokens added up, and added to `trials`.
 
         A repair is one request all the same: a question that no form helps has a bounded number of calls.
         """
         form = self._known.get(model) or (self._accepted.get(model) if len(turns) > 1 else None)
-        question = _Question(model, system, turns, answer, None if most is None else most + THOUGHTS)
-        return await (self._find_out(question) if form is None else self._in_form(form, question))
+        most = None if most is None else most + THOUGHTS
+        question = _Question(model, system, turns, answer, most, trials if trials is not None else [])
+        if form is None:
+            return await self._find_out(question)
+        return _json_of(await self._asked(form, question))
 
     async def _find_out(self, question: "_Question") -> Completion:
         model, answer = question.model, question.answer
@@ -121,10 +132,10 @@ class CompatibleChat:
                     self._known[model] = form
                     break
         except BaseException:
-            _tell(tries)
+            question.trials.extend(found.trial() for found in tries)
             raise
         counts = next((one for one in reversed(tries) if one.found is not None), tries[-1])
-        _tell([one for one in tries if one is not counts])
+        question.trials.extend(found.trial() for found in tries if found is not counts)
         return counts.completed(tries)
 
     async def _tried(self, form: Form, question: "_Question") -> "_Try":
@@ -132,22 +143,24 @@ class CompatibleChat:
         began, begun = datetime.now(UTC), time.perf_counter()
         found, refused = None, None
         try:
-            found = await self._in_form(form, question)
+            found = _json_of(await self._asked(form, question))
         except InvalidRequest as error:
             if error.too_long:
                 raise
             refused = error
         return _Try(began, time.perf_counter() - begun, found, refused)
 
-    async def _in_form(self, form: Form, question: "_Question") -> Completion:
+    def _asked(self, form: Form, question: "_Question") -> Coroutine[Any, Any, Completion]:
         answer, system = question.answer, question.system
-        told = system if form == "schema" else f"{system}\n\n{described(answer)}"
-        found = await self._wire.chat(
-            question.model, told, question.turns, _format(form, answer), self._effort, question.most
+        return self._wire.chat(
+            question.model,
+            system if form == "schema" else f"{system}\n\n{described(answer)}",
+            question.turns,
+            _format(form, answer),
+            self._effort,
+            question.most,
+            question.trials,
         )
-        if found.finish != "complete":
-            return found
-        return Completion(found_json(found.text), found.finish, found.tokens, found.response_model)
 
     async def close(self) -> None:
         """Let go of the connections."""
@@ -174,16 +187,17 @@ class CompatibleEmbeddings:
         await self._wire.close()
 
 
+def _json_of(found: Completion) -> Completion:
+    """The JSON in a complete answer, without what stands around it."""
+    if found.finish != "complete":
+        return found
+    return Completion(found_json(found.text), found.finish, found.tokens, found.response_model)
+
+
 def _format(form: Form, answer: type[Answer]) -> Body | None:
     if form == "schema":
         return response_format(answer)
     return {"type": "json_object"} if form == "json" else None
-
-
-def _tell(tries: Sequence[_Try]) -> None:
-    told = TRIALS.get()
-    if told is not None:
-        told.extend(one.trial() for one in tries)
 
 
 def _fits(text: str, answer: type[Answer]) -> bool:

@@ -8,7 +8,7 @@ import httpx2
 from google import genai
 from google.genai import types
 
-from eden_memory.models.calls import Completion, Tokens, Turn
+from eden_memory.models.calls import Completion, Tokens, Trial, Turn
 from eden_memory.models.effort import THOUGHTS, google_thinking
 from eden_memory.models.providers.answer_schema import schema_of
 from eden_memory.models.providers.google_wire import completion, read, translated, vectors
@@ -52,9 +52,16 @@ class GoogleChat:
         return NAME
 
     async def complete(
-        self, model: str, system: str, turns: Sequence[Turn], answer: type[Answer], most: int | None = None
+        self,
+        model: str,
+        system: str,
+        turns: Sequence[Turn],
+        answer: type[Answer],
+        most: int | None = None,
+        trials: list[Trial] | None = None,
     ) -> Completion:
-        """One request, held to the answer's schema."""
+        """One request, held to the answer's schema; it never takes a trial."""
+        del trials
         config = types.GenerateContentConfig(
             system_instruction=system,
             response_mime_type="application/json",

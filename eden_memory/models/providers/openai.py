@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import httpx2
 
-from eden_memory.models.calls import Completion, Tokens, Turn
+from eden_memory.models.calls import Completion, Tokens, Trial, Turn
 from eden_memory.models.effort import THOUGHTS, openai_effort, thinks
 from eden_memory.models.providers.answer_schema import schema_of
 from eden_memory.models.providers.openai_wire import Body, OpenAIWire
@@ -43,13 +43,19 @@ class OpenAIChat:
         return NAME
 
     async def complete(
-        self, model: str, system: str, turns: Sequence[Turn], answer: type[Answer], most: int | None = None
+        self,
+        model: str,
+        system: str,
+        turns: Sequence[Turn],
+        answer: type[Answer],
+        most: int | None = None,
+        trials: list[Trial] | None = None,
     ) -> Completion:
         """One request, held to the answer's schema."""
         effort = openai_effort(model, self._effort)
         if most is not None and thinks(model):
             most += THOUGHTS
-        return await self._wire.chat(model, system, turns, response_format(answer), effort, most)
+        return await self._wire.chat(model, system, turns, response_format(answer), effort, most, trials)
 
     async def close(self) -> None:
         """Let go of the connections."""

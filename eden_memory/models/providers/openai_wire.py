@@ -3,7 +3,8 @@
 import asyncio
 import base64
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -13,7 +14,7 @@ import openai
 import orjson
 
 from eden_memory.failures import PermanentError
-from eden_memory.models.calls import TRIALS, CallFailed, Completion, Finish, Tokens, Trial, Turn
+from eden_memory.models.calls import CallFailed, Completion, Finish, Tokens, Trial, Turn
 from eden_memory.models.providers.loose import (
     Body,
     count_of,
@@ -31,6 +32,9 @@ BOUNDS: tuple[Bound, ...] = ("max_tokens", "max_completion_tokens")
 TOO_LONG = ("context_length", "context length", "maximum context", "too long", "too many tokens")
 NEVER_ACCEPTED = frozenset({400, 413, 422})
 """Status codes that speak of the request itself."""
+CHAT = "/chat/completions"
+Raw = httpx2.Response
+"""Taken as it is: the SDK's response models would nearly double the CPU time."""
 
 
 class InvalidRequest(PermanentError):  # noqa: N818 - reads as what happened
@@ -81,10 +85,12 @@ class OpenAIWire:
         response_format: Body | None,
         effort: Effort | None = None,
         most: int | None = None,
+        trials: list[Trial] | None = None,
     ) -> Completion:
         """One chat completion of at most so many tokens; CallFailed, InvalidRequest.
 
-        A refusal of the bound is told as a trial, and the request is sent again without what was refused.
+        A model may refuse the bound: that is added to `trials`, and the request is sent again without what was
+        refused. The bound that a model accepts is found out once.
         """
         messages = [{"role": "system", "content": system}]
         messages.extend({"role": turn.role, "content": turn.text} for turn in turns)
@@ -93,23 +99,23 @@ class OpenAIWire:
             body["response_format"] = response_format
         if effort is not None:
             body["reasoning_effort"] = effort
-        return completion(await self._bounded(body, most))
-
-    async def _bounded(self, body: Body, most: int | None) -> Body:
-        """The request with the bound that its model accepts, which is found out once."""
-        model = str(body["model"])
         while (bound := self._bound(model)) is not None and most is not None:
             began, begun = datetime.now(UTC), time.perf_counter()
             try:
-                return await self._post("/chat/completions", {**body, bound: most})
+                async with self._answering(model):
+                    response = await self._client.post(
+                        CHAT, cast_to=Raw, content=_json({**body, bound: most})
+                    )
+                    return completion(_object(response))
             except InvalidRequest as refused:
                 if not (refused.about_bound or refused.too_long):
                     raise
-                _tell_refused(began, time.perf_counter() - begun)
+                _add_refused(trials, began, time.perf_counter() - begun)
                 if not refused.about_bound:
                     break  # prompt and answer together may be too long where the prompt alone is not
                 self._accepted[model] = self._accepted.get(model, 0) + 1
-        return await self._post("/chat/completions", body)
+        async with self._answering(model):
+            return completion(_object(await self._client.post(CHAT, cast_to=Raw, content=_json(body))))
 
     def _bound(self, model: str) -> Bound | None:
         return self._bounded_by[self._accepted.get(model, 0)]
@@ -121,18 +127,20 @@ class OpenAIWire:
         body: Body = {"model": model, "input": list(texts), "encoding_format": "base64"}
         if dimensions is not None:
             body["dimensions"] = dimensions
-        return vectors(await self._post("/embeddings", body), len(texts))
+        async with self._answering(model):
+            response = await self._client.post("/embeddings", cast_to=Raw, content=_json(body))
+            return vectors(_object(response), len(texts))
 
-    async def _post(self, path: str, body: Body) -> Body:
-        """The SDK's request with its headers and errors; its response models would nearly double the CPU time."""
+    @asynccontextmanager
+    async def _answering(self, model: str) -> AsyncGenerator[None]:
+        """Bound the time of a request; the SDK's errors become CallFailed and InvalidRequest."""
         try:
             async with asyncio.timeout(self._seconds):
-                response = await self._client.post(path, cast_to=httpx2.Response, content=orjson.dumps(body))
-            return object_of(orjson.loads(response.content))
+                yield
         except (TimeoutError, openai.APITimeoutError):
             raise CallFailed("timed_out", f"no answer within {self._seconds:g} s") from None
         except openai.APIStatusError as error:
-            raise self._failure(error, str(body["model"])) from None
+            raise self._failure(error, model) from None
         except openai.APIConnectionError as error:
             raise CallFailed("provider_error", f"connection failed: {_kind(error.__cause__)}") from None
         except (orjson.JSONDecodeError, openai.APIError) as error:
@@ -163,10 +171,17 @@ class OpenAIWire:
         await self._client.close()
 
 
-def _tell_refused(began: datetime, seconds: float) -> None:
-    told = TRIALS.get()
-    if told is not None:
-        told.append(Trial("provider_error", Tokens(), began, seconds, error=InvalidRequest.__name__))
+def _json(body: Body) -> bytes:
+    return orjson.dumps(body)
+
+
+def _object(response: httpx2.Response) -> Body:
+    return object_of(orjson.loads(response.content))
+
+
+def _add_refused(trials: list[Trial] | None, began: datetime, seconds: float) -> None:
+    if trials is not None:
+        trials.append(Trial("provider_error", Tokens(), began, seconds, error=InvalidRequest.__name__))
 
 
 def _kind(error: BaseException | None) -> str:

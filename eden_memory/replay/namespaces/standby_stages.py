@@ -30,7 +30,7 @@ from eden_memory.replay.reform.exclusive_store import at_work
 from eden_memory.replay.reform.reform_store import MongoReforms
 from eden_memory.schemas.documents import Live, Namespace
 from eden_memory.settings import Settings
-from eden_memory.stages.process import Part
+from eden_memory.stages.process import ProcessPart
 from eden_memory.task_ending import end
 
 HANDED_OVER_AFTER = timedelta(seconds=30)
@@ -42,7 +42,7 @@ class Stages(Protocol):
 
     def __call__(
         self, settings: Settings, names: Collection[str], *, group_of: Callable[[str], str] | None = None
-    ) -> AbstractAsyncContextManager[Sequence[Part]]:
+    ) -> AbstractAsyncContextManager[Sequence[ProcessPart]]:
         """The stages named, ready to run."""
         ...
 
@@ -105,7 +105,7 @@ async def _left_to_itself(around: Around, namespaces: Sequence[Namespace]) -> se
 
 
 @asynccontextmanager
-async def _silent(around: Around, placement: Placement) -> AsyncGenerator[Sequence[Part]]:
+async def _silent(around: Around, placement: Placement) -> AsyncGenerator[Sequence[ProcessPart]]:
     """Its writer, which says nothing; it does what the sweeping did until now."""
     counted, settings = Counted(), around.settings
     surroundings = silent_surroundings(settings, around.database, placement, around.client, counted)
@@ -120,7 +120,7 @@ async def _silent(around: Around, placement: Placement) -> AsyncGenerator[Sequen
 @asynccontextmanager
 async def _sweeping(
     around: Around, namespaces: MongoNamespaces, placement: Placement
-) -> AsyncGenerator[Sequence[Part]]:
+) -> AsyncGenerator[Sequence[ProcessPart]]:
     """What is forgotten leaves a rebuild that is not filled to its end; its group goes when it is."""
     counted, settings = Counted(), around.settings
     surroundings = silent_surroundings(settings, around.database, placement, around.client, counted)
@@ -154,7 +154,9 @@ async def _remove(around: Around, group: str) -> None:
 
 
 @asynccontextmanager
-async def _announcing(around: Around, live: MongoLive, handover: str) -> AsyncGenerator[Sequence[Part]]:
+async def _announcing(
+    around: Around, live: MongoLive, handover: str
+) -> AsyncGenerator[Sequence[ProcessPart]]:
     """The live writer once more, from where the former one had announced everything; its group goes at the end."""
     async with around.stages(around.settings, (ATLAS_WRITER,), group_of=lambda _: handover) as parts:
         yield parts

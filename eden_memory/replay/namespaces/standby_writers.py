@@ -8,13 +8,12 @@ from dataclasses import dataclass
 import structlog
 
 from eden_memory.error_text import describe
-from eden_memory.stages.process import Part, State
-from eden_memory.stages.together import Together
-from eden_memory.task_ending import end
+from eden_memory.stages.process import ProcessPart, State, Together
+from eden_memory.task_ending import end, first_of
 
 log = structlog.get_logger("eden.shadows")
 
-Made = Callable[[], AbstractAsyncContextManager[Sequence[Part]]]
+Made = Callable[[], AbstractAsyncContextManager[Sequence[ProcessPart]]]
 LOOK_SECONDS = 1.0
 AGAIN_SECONDS = 10.0
 """What could not go on is begun again after so long."""
@@ -83,13 +82,13 @@ class Shadows:
                 await _unless(stopping, AGAIN_SECONDS)
 
     async def _until(self, stopping: asyncio.Event, together: Together) -> None:
-        running, asked = asyncio.create_task(together.run()), asyncio.create_task(stopping.wait())
+        running = asyncio.create_task(together.run())
         try:
-            await asyncio.wait([running, asked], return_when=asyncio.FIRST_COMPLETED)
+            await first_of(running, stopping)
             together.stop()
             await running
         finally:
-            await end([running, asked])
+            await end([running])
 
     async def _end(self, names: Sequence[str]) -> None:
         ended = [self._running.pop(name) for name in names]

@@ -9,7 +9,7 @@ from aiokafka import TopicPartition
 
 from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.errors import EdenError
-from eden_memory.kafka import group_offsets as offsets
+from eden_memory.kafka import offsets
 from eden_memory.memory.reembedding_store import refuse_another_model
 from eden_memory.models.embeddings import local_embedder
 from eden_memory.models.providers.catalogue import embedding_model

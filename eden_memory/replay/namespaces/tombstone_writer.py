@@ -11,7 +11,7 @@ from typing import Any
 from aiokafka import TopicPartition
 
 from eden_memory.errors import EdenError
-from eden_memory.kafka import group_offsets as offsets
+from eden_memory.kafka import offsets
 from eden_memory.replay.rebuild.memory_topics import Places
 from eden_memory.schemas.events import Event, FactChanged
 from eden_memory.schemas.registry import Registry

@@ -17,10 +17,8 @@ from eden_memory.replay.reform.selection import PlannedWindow, in_order, planned
 from eden_memory.schemas.documents import ReformAsked
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.stages.codec import TopicOf, record_of
-from eden_memory.stages.ledger import Ledger
-from eden_memory.stages.outcome import StoredRecord
+from eden_memory.stages.outcome import Ledger, Publishing, StoredRecord
 from eden_memory.stages.patience import until_done
-from eden_memory.stages.stage_tools import Publishing
 from eden_memory.task_ending import end
 from eden_memory.usage.formation_completion import complete
 from eden_memory.windows.window_request import StoredWindow

@@ -8,8 +8,7 @@ from typing import Protocol
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FormationRequested, ModelCalled, decode
 from eden_memory.stages.codec import TopicOf
-from eden_memory.stages.outcome import StoredRecord
-from eden_memory.stages.stage_tools import Publishing
+from eden_memory.stages.outcome import Publishing, StoredRecord
 
 
 class Counting(Protocol):

@@ -19,7 +19,7 @@ from eden_memory.directory.stream_store import MongoStreams, Streams, streams_in
 from eden_memory.formation.consolidation_wakeups import Waking
 from eden_memory.formation.decided_blob_store import scopes_due
 from eden_memory.kafka.connection import admin_config, client_kwargs
-from eden_memory.kafka.group_offsets import commit, places_in
+from eden_memory.kafka.offsets import commit, places_in
 from eden_memory.kafka.topic_admin import apply_topics
 from eden_memory.kafka.topics import Topics, load_topics
 from eden_memory.local.servers import endpoints
@@ -182,9 +182,7 @@ async def reforming(
         money = Money(plan.expecting, lambda: keeping.spent, reform.cap_usd)
         keeping.counted = money.counted
         account = Account(reform.id, partial(_counted, answers, f"{reform.id}/", money))
-        handlers = await stack.enter_async_context(
-            stage_handlers(own, client, keeping, topics.topic_of, STAGES, account)
-        )
+        handlers = await stack.enter_async_context(stage_handlers(own, client, STAGES, account))
         workers = [Worker(stage, around) for stage in pipeline.stages(handlers)]
         stages = [one.name for one in workers if one.name != pipeline.FORMATION_TRIGGER]
         formed = await stack.enter_async_context(

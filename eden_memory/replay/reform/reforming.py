@@ -9,7 +9,7 @@ from eden_memory.errors import EdenError
 from eden_memory.replay.reform.feeding import Feeding
 from eden_memory.replay.reform.quiet import Quiet
 from eden_memory.stages.patience import until_done
-from eden_memory.stages.process import Part
+from eden_memory.stages.process import ProcessPart
 from eden_memory.task_ending import end
 
 TICK_SECONDS = 0.5
@@ -22,8 +22,8 @@ class Reforming:
     """`trigger` cuts windows, `stages` form them; `tick` is called twice a second."""
 
     feeding: Feeding
-    trigger: Part
-    stages: Sequence[Part]
+    trigger: ProcessPart
+    stages: Sequence[ProcessPart]
     cut: Quiet
     """Of the trigger's group."""
     forgotten: Quiet

@@ -21,7 +21,7 @@ from eden_memory.errors import EdenError
 from eden_memory.forgetting.forgetting_rules import mark_of
 from eden_memory.forgetting.forgetting_store import MongoForgettingStore
 from eden_memory.forgetting.pipeline_marks import own
-from eden_memory.kafka.group_offsets import committed, members_of
+from eden_memory.kafka.offsets import committed, members_of
 from eden_memory.kafka.topic_reading import all_partitions, reading
 from eden_memory.kafka.topics import Topics
 from eden_memory.names import Names
@@ -37,7 +37,7 @@ from eden_memory.replay.restore.restoring import Restoring
 from eden_memory.schemas.documents import Namespace
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import REGISTRY, Forgotten, ModelCalled, ScopeChanged, ScopeConsolidated
-from eden_memory.stages.control_store import MongoGroupNotes
+from eden_memory.stages.controls import MongoGroupNotes
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.stage import Delivery
 from eden_memory.usage.usage_store import MongoUsage

@@ -30,8 +30,7 @@ from eden_memory.schemas.events import (
     SessionClosed,
 )
 from eden_memory.stages.codec import Encoder
-from eden_memory.stages.ledger import Ledger
-from eden_memory.stages.outcome import Outcome, StoredRecord
+from eden_memory.stages.outcome import Ledger, StageOutcome, StoredRecord
 from eden_memory.stages.stage import Delivery, Outgoing
 
 EXTRACTION, DEDUP, REFLECTIONS = "fact-extraction", "fact-dedup", "reflection-extraction"
@@ -178,7 +177,9 @@ class Decisions:
     ) -> None:
         key = f"{stage}:{one.id}"
         place = one.topic, one.partition, one.offset
-        await self.ledger.store(Outcome(key, stage, (one.id,), writes, records, *place, self.now(), kinds))
+        await self.ledger.store(
+            StageOutcome(key, stage, (one.id,), writes, records, *place, self.now(), kinds)
+        )
         self.stored[stage] += 1
 
 

@@ -31,7 +31,7 @@ import structlog
 
 from eden_memory.directory.participants import Missing, SessionFacts
 from eden_memory.kafka.record import Record
-from eden_memory.kafka.topic_reading import Reading, reading
+from eden_memory.kafka.topic_reading import TopicReader, reading
 from eden_memory.kafka.topics import Topics
 from eden_memory.replay.restore.restore_file import Gathered
 from eden_memory.replay.restore.restore_reader import Taking, Texts
@@ -184,5 +184,5 @@ class Restoring:
         part.clear()
 
 
-def _ends(source: Reading) -> dict[int, int]:
+def _ends(source: TopicReader) -> dict[int, int]:
     return {tp.partition: end for tp, end in source.ends.items()}

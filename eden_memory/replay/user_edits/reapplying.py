@@ -18,13 +18,12 @@ from eden_memory.replay.user_edits.reapplying_rules import (
     wanted_texts,
 )
 from eden_memory.replay.user_edits.user_edits import OwnChange, Side
-from eden_memory.schemas.events import FactCommanded, ModelCalled
+from eden_memory.schemas.events import FactCommanded
 from eden_memory.schemas.scopes import Scope
-from eden_memory.stages.call_records import UsageLog
 from eden_memory.stages.codec import TopicOf, record_of
-from eden_memory.stages.model_calls import CALLS
-from eden_memory.stages.outcome import StoredRecord
-from eden_memory.stages.stage_tools import Publishing
+from eden_memory.stages.handler_run import HandlerRun
+from eden_memory.stages.outcome import Publishing, StoredRecord
+from eden_memory.stages.usage_log import UsageLog
 from eden_memory.tracing import traceparent
 
 SOURCE = "reform"
@@ -155,14 +154,13 @@ class _Work:
         return [vectors[text] for _, text in asked]
 
     async def _embedded(self, texts: Sequence[str]) -> dict[str, bytes]:
-        calls: list[ModelCalled] = []
-        token = CALLS.set(calls)
+        run = HandlerRun()
         try:
-            made = await self._embedder.embed(texts) if texts else ()
+            async with run:
+                made = await self._embedder.embed(texts) if texts else ()
         finally:
-            CALLS.reset(token)
-            if self._usage is not None and calls:
-                self._usage.add(calls)
+            if self._usage is not None and run.calls:
+                self._usage.add(run.calls)
                 await self._usage.flush()
         return {text: one.vector for text, one in zip(texts, made, strict=True)}
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
@@ -15,9 +15,8 @@ from eden_memory.models.question import Asking, Prompt
 from eden_memory.schemas.answers import ConsolidatedText
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.settings import ModelsSettings
-from eden_memory.stages.answer_storing import storing
-from eden_memory.stages.call_records import accounted
 from eden_memory.stages.stage import Delivery, Outgoing, RetryPolicy, Stage
+from eden_memory.stages.usage_log import UsageLog
 from eden_memory.stages.worker import Worker
 from tests.integration.stages.harness import Bench, answered, stage
 from tests.model_server.script import Asked, Said, default_script
@@ -66,11 +65,9 @@ class Kit:
 
     def worker(self, **fields: Any) -> Worker:
         """The stage as a process runs it."""
-        made: Stage = stage(
-            accounted(storing(self.handle), self.noted.extend), retry=HASTY, dead_share=1.0, **fields
-        )
-        worker = Worker(made, self.runtime.around())
-        worker.standing.probes = RetryPolicy(first=0.02, cap=0.2)
+        made: Stage = stage(self.handle, retry=HASTY, dead_share=1.0, **fields)
+        worker = Worker(made, replace(self.runtime.around(), usage=Noted(self)))
+        worker.health.probes = RetryPolicy(first=0.02, cap=0.2)
         return worker
 
     async def dead(self) -> list[str]:
@@ -81,6 +78,17 @@ class Kit:
     async def decided(self) -> int:
         """How many questions were answered."""
         return await self.runtime.database["memory_outcomes"].count_documents({"kinds": "Answered"})
+
+
+class Noted(UsageLog):
+    """Notes calls, and publishes nothing."""
+
+    def __init__(self, kit: Kit) -> None:
+        super().__init__(kit.runtime.publisher, kit.runtime.topic, "test")
+        self._noted = kit.noted
+
+    def add(self, calls: Sequence[ModelCalled]) -> None:
+        self._noted.extend(calls)
 
 
 @asynccontextmanager

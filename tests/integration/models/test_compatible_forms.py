@@ -1,6 +1,7 @@
 """What a compatible endpoint can be held to is found out once for each model."""
 
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -9,7 +10,7 @@ from eden_memory.models.calls import CallFailed, Turn
 from eden_memory.models.providers.compatible import CompatibleChat
 from eden_memory.schemas.answers import ConsolidatedText, ExtractedFacts
 from eden_memory.schemas.events import ModelCalled
-from eden_memory.stages.model_calls import CALLS
+from eden_memory.stages.handler_run import HandlerRun
 from tests.integration.models.conftest import chat_of
 from tests.model_server.script import Asked, Fault, Said, Script, default_script
 from tests.model_server.serving import Serving
@@ -88,14 +89,11 @@ def chatty(otherwise: Said) -> Script:
 
 async def asked_of(chat: CompatibleChat) -> list[ModelCalled]:
     """The calls of one question, in the order in which they began."""
-    token = CALLS.set(calls := [])
-    try:
-        await model_over(chat, MemoryAnswers()).ask(PROMPT, ConsolidatedText, asking())
-    except (PermanentError, CallFailed):
-        pass
-    finally:
-        CALLS.reset(token)
-    return sorted(calls, key=lambda one: one.started_at)
+    run = HandlerRun()
+    with suppress(PermanentError, CallFailed):
+        async with run:
+            await model_over(chat, MemoryAnswers()).ask(PROMPT, ConsolidatedText, asking())
+    return sorted(run.calls, key=lambda one: one.started_at)
 
 
 async def test_every_request_of_finding_out_is_a_call(chat: CompatibleChat, models: Serving) -> None:

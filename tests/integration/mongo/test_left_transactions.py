@@ -8,8 +8,7 @@ import pytest
 from pymongo.asynchronous.client_session import AsyncClientSession
 
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.orphaned_transactions import Orphans
-from eden_memory.mongo.transactions import Transactions
+from eden_memory.mongo.transactions import Orphans, Transactions
 from eden_memory.settings import Settings
 from tests.integration.system.running_system import until
 

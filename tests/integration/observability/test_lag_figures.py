@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from eden_memory.kafka.connection import client_kwargs
-from eden_memory.kafka.lag_reading import GroupLag, LagReader, Reading
+from eden_memory.kafka.lag import GroupLag, LagReader, LagReading
 from eden_memory.settings import Settings
 
 pytestmark = pytest.mark.servers
@@ -77,7 +77,7 @@ async def broker(settings: Settings) -> Broker:
     return Broker(client, topic, settings.kafka.group_prefix + "declared")
 
 
-def of(reading: Reading, group: str) -> dict[int, GroupLag]:
+def of(reading: LagReading, group: str) -> dict[int, GroupLag]:
     return {one.tp.partition: one for one in reading.groups if one.group == group}
 
 

@@ -12,7 +12,7 @@ import pytest
 from aiokafka import TopicPartition
 
 from eden_memory.assembly import handlers
-from eden_memory.kafka import group_offsets as offsets
+from eden_memory.kafka import offsets
 from eden_memory.replay.installation import installation, rebuilding
 from eden_memory.replay.namespaces.dropping import drop
 from eden_memory.replay.namespaces.undeleted_store import neglected

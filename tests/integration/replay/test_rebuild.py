@@ -16,8 +16,7 @@ from eden_memory.replay.namespaces.namespace_names import KINDS, stage_of
 from eden_memory.replay.namespaces.switching import original_of
 from eden_memory.replay.rebuild.document_comparing_store import MongoComparing
 from eden_memory.schemas.events.base import Event
-from eden_memory.stages.control_store import MongoControls
-from eden_memory.stages.controls import Pause
+from eden_memory.stages.controls import MongoControls, Pause
 from eden_memory.stages.stage import Delivery
 from tests.chaos.formation_rebuild import compacted
 from tests.integration.replay.replay_kit import NAME, WRITER, ReplayKit, ignored, told

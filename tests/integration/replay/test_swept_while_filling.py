@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from eden_memory.app import system as app
-from eden_memory.kafka import group_offsets as offsets
+from eden_memory.kafka import offsets
 from eden_memory.replay.installation import installation, rebuilding
 from eden_memory.replay.namespaces.standby_stages import shadowing
 from eden_memory.stages.stage import Delivery

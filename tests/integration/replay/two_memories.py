@@ -23,16 +23,14 @@ from eden_memory.processors.fact_dedup import FactDedup, Stores
 from eden_memory.replay.user_edits.edited_fact_store import side
 from eden_memory.replay.user_edits.user_edits import Side
 from eden_memory.schemas.events import REGISTRY
-from eden_memory.stages.answer_storing import storing
-from eden_memory.stages.call_records import accounted
-from eden_memory.stages.control_store import MongoControls, MongoGroupNotes
+from eden_memory.stages.controls import MongoControls, MongoGroupNotes
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.slots import Slots
 from eden_memory.stages.stage import Delivery
 from eden_memory.stages.worker import Bounds, Surroundings, Worker
 from tests.integration.formation.dedup.dedup_servers import Counts
 from tests.integration.stages.harness import until
-from tests.integration.stages_on_servers import PREFIX, OnServers, ignored, running
+from tests.integration.stages_on_servers import PREFIX, OnServers, running
 from tests.unit.formation.dedup.dedup_kit import ScriptedModel, WordEmbedder
 
 LIVE, TRIAL = Placement(), Placement("trial", "trial")
@@ -69,7 +67,7 @@ class TwoMemories(OnServers):
         )
         dedup = FactDedup(stores, model, WordEmbedder(), Fence(b"sixteen bytes or more"), Counts())
         writer = AtlasWriter(MongoMemoryStore(self.database, names), MongoForgetting(self.database, names))
-        handlers = {pipeline.FACT_DEDUP: accounted(storing(dedup), ignored), pipeline.ATLAS_WRITER: writer}
+        handlers = {pipeline.FACT_DEDUP: dedup, pipeline.ATLAS_WRITER: writer}
         around = self.around(placement)
         async with running(Worker(stage, around) for stage in pipeline.stages(handlers)):
             yield

@@ -9,7 +9,7 @@ import pytest
 
 from eden_memory.settings import Settings
 from eden_memory.source.inbox_store import ask
-from eden_memory.stages.control_store import MongoControls
+from eden_memory.stages.controls import MongoControls
 from tests.integration.source.harness import Kit, Topic, message, tailer_process, until
 
 pytestmark = pytest.mark.servers

@@ -14,14 +14,14 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from pymongo import AsyncMongoClient
 
 from eden_memory.kafka.connection import client_kwargs
-from eden_memory.kafka.partitions import partitions_of
+from eden_memory.kafka.offsets import partitions_of
 from eden_memory.kafka.record import Record
 from eden_memory.mongo.client import connect
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events.base import Event
 from eden_memory.schemas.registry import Registry
 from eden_memory.settings import Settings
-from eden_memory.stages.control_store import MongoControls, MongoGroupNotes
+from eden_memory.stages.controls import MongoControls, MongoGroupNotes
 from eden_memory.stages.outcome import StoredRecord
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.publishing import Publisher, new_producer

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVariableType]
 
 from eden_memory.errors import EdenError
-from eden_memory.stages.outcome import Outcome, OutcomeTooLarge, Reread, StoredRecord
+from eden_memory.stages.outcome import OutcomeTooLarge, Reread, StageOutcome, StoredRecord
 from eden_memory.stages.stage import Decision, Delivery, Outgoing
 from eden_memory.stages.worker import Bounds, Worker
 from tests.integration.stages.harness import (
@@ -264,9 +264,9 @@ async def test_a_rebalance_stops_nothing_for_a_long_handler_and_calls_it_once(ki
 
 
 async def test_the_ledger_is_written_once(kit: Bench) -> None:
-    def outcome(key: str, *members: str, writes: tuple[str, ...] = (), text: bytes = b"1") -> Outcome:
+    def outcome(key: str, *members: str, writes: tuple[str, ...] = (), text: bytes = b"1") -> StageOutcome:
         record = StoredRecord("out", b"s", b"k", text, (("h", b"\xff"),))
-        return Outcome(key, "st", members, writes, (record,), "in", 0, 1, NOON)
+        return StageOutcome(key, "st", members, writes, (record,), "in", 0, 1, NOON)
 
     first = outcome("a", "e1", "e2", writes=("fact@1",))
     assert await kit.ledger.store(first) == first

@@ -16,7 +16,7 @@ from eden_memory.errors import EdenError
 from eden_memory.kafka import outgoing as source_records
 from eden_memory.kafka.record import Record
 from eden_memory.kafka.topics import load_topics
-from eden_memory.stages.dead_letters import Cause, dead_letter
+from eden_memory.stages.dead_letters import DeathCause, dead_letter
 from eden_memory.stages.failure_decisions import Failure
 from eden_memory.stages.outcome import StoredRecord
 from eden_memory.stages.stage import Delivery, Outgoing
@@ -64,7 +64,7 @@ async def _letters(kit: Bench, stages: Sequence[str]) -> None:
         one = asked("s", number)
         topic = kit.settings.kafka.topic_prefix + TOPIC
         record = Record(topic, 2, number, one.key, one.value, one.headers, 0)
-        cause = Cause(name, f"group.{name}", Failure.of(EdenError(f"bad {name}")), 3, NOON)
+        cause = DeathCause(name, f"group.{name}", Failure.of(EdenError(f"bad {name}")), 3, NOON)
         records.append(dead_letter(record, cause))
     await kit.publisher.publish(records)
 

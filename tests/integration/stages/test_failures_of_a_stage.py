@@ -14,8 +14,7 @@ from eden_memory.failures import PermanentError, ProviderError
 from eden_memory.kafka.record import Record
 from eden_memory.settings import Settings
 from eden_memory.stages import deciding, stage_health
-from eden_memory.stages.control_store import MongoControls
-from eden_memory.stages.controls import DeadRetry, Pause
+from eden_memory.stages.controls import DeadRetry, MongoControls, Pause
 from eden_memory.stages.stage import Dead, Delivery, Outgoing, Result, Retry, RetryPolicy
 from eden_memory.stages.worker import Worker
 from tests.integration.stages.harness import (
@@ -179,10 +178,10 @@ async def test_an_outage_pauses_the_stage_and_dead_letters_nothing(kit: Bench) -
 
     await kit.put(questions(30, 3))
     worker = Worker(stage(provider), kit.around())
-    worker.standing.probes = RetryPolicy(first=0.05, cap=0.1)
+    worker.health.probes = RetryPolicy(first=0.05, cap=0.1)
     async with running(worker):
-        await until(lambda: "outage" in worker.standing.pauses, "paused")
-        assert "503" in worker.standing.pauses["outage"].reason
+        await until(lambda: "outage" in worker.health.pauses, "paused")
+        assert "503" in worker.health.pauses["outage"].reason
         before = calls
         await until(lambda: calls > before + 8, "probed more often than a unit has attempts")
         assert len(worker.membership.homes) == 6
@@ -190,7 +189,7 @@ async def test_an_outage_pauses_the_stage_and_dead_letters_nothing(kit: Bench) -
         await until(lambda: _troubles(kit, "stands still (outage)"), "said for `eden status`")
         down = False
         answers = await kit.answers(90)
-        assert not worker.standing.pauses
+        assert not worker.health.pauses
         await until(lambda: _troubles(kit, None), "taken back")
     assert in_order(answers)
     assert await kit.database.memory_outcomes.count_documents({"dead": {"$exists": True}}) == 0
@@ -211,11 +210,11 @@ async def test_an_outage_ends_when_nothing_is_left_that_could_fail(kit: Bench) -
 
     await kit.put(questions(3, 1))
     worker = Worker(stage(provider, dead_share=1.0), kit.around())
-    worker.standing.probes = RetryPolicy(first=0.05, cap=0.1)
+    worker.health.probes = RetryPolicy(first=0.05, cap=0.1)
     async with running(worker):
-        await until(lambda: "outage" in worker.standing.pauses, "paused")
+        await until(lambda: "outage" in worker.health.pauses, "paused")
         away = False
-        await until(lambda: not worker.standing.pauses, "over")
+        await until(lambda: not worker.health.pauses, "over")
         await until(lambda: _committed(kit, 3), "all committed")
         assert worker.state().what.endswith("caught up")
 
@@ -234,7 +233,7 @@ async def test_a_failure_that_suggests_no_outage_lets_the_others_of_its_stage_go
     async with running(worker):
         assert len(await kit.answers(5)) == 5
         await until(lambda: len(worker.lanes.waiting_alone()) == 3, "the others wait")
-        assert not worker.standing.pauses
+        assert not worker.health.pauses
         assert "3 of its records wait for another attempt: ProviderError: 500" in worker.state().what
         well = True
         assert in_order(await kit.answers(20))
@@ -261,7 +260,7 @@ async def test_a_stage_is_paused_and_resumed_by_hand_and_keeps_its_partitions(ki
     async with running(worker):
         await until(lambda: len(worker.membership.homes) == 6, "assigned")
         await kit.controls.pause(pause)
-        await until(lambda: worker.standing.pauses.get("hand") is not None, "paused")
+        await until(lambda: worker.health.pauses.get("hand") is not None, "paused")
         await kit.put(questions(3, 3))
         await until(lambda: worker.lanes.queued == 9, "fetched and waiting")
         assert len(worker.membership.homes) == 6
@@ -306,7 +305,7 @@ async def test_a_stage_that_dead_letters_too_much_pauses_itself(kit: Bench) -> N
     await kit.put(questions(40, 1))
     worker = Worker(stage(dies, at_once=1), kit.around())
     async with running(worker):
-        await until(lambda: "dead-letters" in worker.standing.pauses, "paused itself")
+        await until(lambda: "dead-letters" in worker.health.pauses, "paused itself")
         await until(kit.controls.pauses, "said so to the other copies")
         (known,) = await kit.controls.pauses()
         assert "20%" in known.reason
@@ -360,7 +359,7 @@ async def test_a_record_that_is_delivered_again_says_nothing_about_the_stage_of_
         worker = Worker(stage(dies, at_once=1), kit.around())
         async with running(worker):
             await until(lambda: _committed(kit, 11), "all committed")
-            assert not worker.standing.pauses, "one dead letter, and nine of before"
+            assert not worker.health.pauses, "one dead letter, and nine of before"
 
 
 async def test_a_dead_letter_is_tried_again_inside_its_stage(kit: Bench) -> None:

@@ -10,9 +10,9 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from eden_memory.errors import EdenError
 from eden_memory.kafka.record import Record
 from eden_memory.schemas.envelope import NAME_NOT_UTF8, VALUE_OF_NOT_UTF8
-from eden_memory.stages.dead_letter_reading import Wanted, dead_letters
+from eden_memory.stages.dead_letter_reading import DeadLetterFilter, dead_letters
 from eden_memory.stages.dead_letter_retries import read_at
-from eden_memory.stages.outcome import Outcome, StoredRecord
+from eden_memory.stages.outcome import StageOutcome, StoredRecord
 from eden_memory.stages.stage import Dead, Delivery, Result
 from eden_memory.stages.worker import Worker
 from tests.integration.stages.harness import (
@@ -71,7 +71,7 @@ async def test_headers_without_values_are_kept_in_the_dead_letter(
         await kit.answers(1)
     assert letter.value == poisoned.value
     assert letter.headers[:2] == (("x", None), ("ce_orderingkey", None))
-    (listed,) = [one async for one in dead_letters(kit.client, [letter.topic], Wanted())]
+    (listed,) = [one async for one in dead_letters(kit.client, [letter.topic], DeadLetterFilter())]
     assert "ce_type is missing" in listed.reason
     assert (await read_at(kit.client, TopicPartition(letter.topic, 0), letter.offset)) == letter
 
@@ -90,13 +90,13 @@ async def test_a_headers_name_that_is_no_text_is_kept_in_the_dead_letter(
         await kit.answers(2)
     assert letter.value == poisoned.value
     assert letter.headers[len(poisoned.headers) :][:2] == ((NAME_NOT_UTF8, BAD), (VALUE_OF_NOT_UTF8, b"\xfe"))
-    (listed,) = [one async for one in dead_letters(kit.client, [letter.topic], Wanted())]
+    (listed,) = [one async for one in dead_letters(kit.client, [letter.topic], DeadLetterFilter())]
     assert "is not UTF-8: b'bad\\xffname'" in listed.reason
 
 
 async def test_a_letter_without_some_headers_values_is_published_again_as_it_was(kit: Bench) -> None:
     poisoned = replace(asked("s", 0), topic=kit.topic(Asked) + ".dead", headers=(("x", None), ("y", b"")))
-    outcome = Outcome("answering:k", "answering", ("k",), (), (poisoned,), "in", 0, 0, NOON, dead="why")
+    outcome = StageOutcome("answering:k", "answering", ("k",), (), (poisoned,), "in", 0, 0, NOON, dead="why")
     await kit.ledger.store(outcome)
     (stored,) = set((await kit.ledger.find("answering", ["k"])).values())
     assert stored.records == (poisoned,)

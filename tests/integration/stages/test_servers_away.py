@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 from pymongo.errors import AutoReconnect
 
-from eden_memory.stages.outcome import Outcome
+from eden_memory.stages.outcome import StageOutcome
 from eden_memory.stages.stage import Delivery, Outgoing
 from eden_memory.stages.worker import Worker
 from tests.integration.stages.harness import (
@@ -31,11 +31,11 @@ class _Flaky:
         self._ledger = kit.ledger
         self._calls = 0
 
-    async def find(self, stage: str, members: Sequence[str]) -> Mapping[str, Outcome]:
+    async def find(self, stage: str, members: Sequence[str]) -> Mapping[str, StageOutcome]:
         self._fail_sometimes()
         return await self._ledger.find(stage, members)
 
-    async def store(self, outcome: Outcome) -> Outcome:
+    async def store(self, outcome: StageOutcome) -> StageOutcome:
         stored = await self._ledger.store(outcome)
         self._fail_sometimes()
         return stored

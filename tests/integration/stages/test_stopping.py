@@ -98,7 +98,7 @@ async def test_a_stage_that_has_ended_shows_nothing_under_way(kit: Bench) -> Non
     shown = {"stage": worker.name}
     async with running(worker, deadline=0.1):
         await until(lambda: worker.lanes.running == 4, "questions under way")
-        worker.standing.put(Pause(worker.name, "hand", "by the test", datetime.now(UTC)))
+        worker.health.put(Pause(worker.name, "hand", "by the test", datetime.now(UTC)))
         await until(lambda: value("eden_stage_running", **shown) == 4, "and shown")
         assert value("eden_stage_paused", kind="hand", **shown) == 1
     for name in ("running", "pending_records", "oldest_unfinished_seconds", "partitions"):

@@ -1,6 +1,7 @@
 """Decisions about fewer records than were given, decisions without events, and the model calls behind them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 
@@ -8,9 +9,9 @@ import pytest
 
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import ModelCalled
-from eden_memory.stages.call_records import UsageLog, accounted
-from eden_memory.stages.model_calls import note
+from eden_memory.stages.handler_run import note
 from eden_memory.stages.stage import Decision, Delivery, Retry
+from eden_memory.stages.usage_log import UsageLog
 from eden_memory.stages.worker import Worker
 from tests.calls import called
 from tests.integration.stages.harness import (
@@ -80,9 +81,8 @@ async def test_model_calls_are_published_with_the_decision_and_those_of_failed_a
         return Retry("not now", after=0.01) if attempts == 1 else Decision([answered(deliveries[0])])
 
     await kit.put(questions(1, 1))
-    async with running(Worker(stage(accounted(asks, usage.add)), kit.around())):
+    async with running(Worker(stage(asks), replace(kit.around(), usage=usage))):
         records = await kit.read(kit.topic(ModelCalled), 3)
-    await usage.flush()
     calls = {record.key: Envelope.of_headers(record.headers) for record in records}
     assert {b"c1", b"c2", b"s0-0"} == set(calls)
     assert (calls[b"c1"].id, calls[b"c2"].id) == ("call/c1", "call/c2")

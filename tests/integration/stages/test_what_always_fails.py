@@ -32,7 +32,7 @@ async def test_several_units_that_always_fail_are_given_up_while_others_succeed(
             await asyncio.sleep(0.05)
 
     worker = Worker(stage(refuses_some, dead_share=1.0), kit.around())
-    worker.standing.probes = RetryPolicy(first=0.02, cap=0.05)
+    worker.health.probes = RetryPolicy(first=0.02, cap=0.05)
     async with running(worker):
         trickling = asyncio.create_task(trickle())
         letters = await kit.read(dead_topic(kit.topic(Asked)), 8, seconds=60)

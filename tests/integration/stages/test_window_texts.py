@@ -13,8 +13,8 @@ from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FactsExtracted, FormationRequested
 from eden_memory.settings import Settings
 from eden_memory.stages.codec import Encoder
-from eden_memory.stages.control_store import MongoControls
-from eden_memory.stages.outcome import Outcome
+from eden_memory.stages.controls import MongoControls
+from eden_memory.stages.outcome import StageOutcome
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.stage import Delivery
 from eden_memory.windows import window_text_store
@@ -48,7 +48,7 @@ class Kept:
     async def conclude(self, member: str, at: datetime, dead: str | None = None) -> None:
         stage, _, event = member.partition(":")
         await self.ledger.store(
-            Outcome(f"{stage}:{event}", stage, (event,), (), (), "t", 0, 1, at, dead=dead)
+            StageOutcome(f"{stage}:{event}", stage, (event,), (), (), "t", 0, 1, at, dead=dead)
         )
 
     async def held(self) -> set[str]:

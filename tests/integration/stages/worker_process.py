@@ -21,7 +21,7 @@ from eden_memory.kafka.connection import client_kwargs
 from eden_memory.mongo.client import connect
 from eden_memory.own_process import claim_process
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
-from eden_memory.stages.control_store import MongoControls, MongoGroupNotes
+from eden_memory.stages.controls import MongoControls, MongoGroupNotes
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.publishing import Publisher, new_producer
 from eden_memory.stages.stage import Delivery, Outgoing

@@ -26,7 +26,7 @@ from eden_memory.schemas.events import decode
 from eden_memory.schemas.events.base import Event
 from eden_memory.settings import Settings
 from eden_memory.source.inbox_store import ask
-from eden_memory.stages.process import Part, State
+from eden_memory.stages.process import ProcessPart, State
 from tests.model_server.serving import Serving
 
 PARTITIONS = 2
@@ -49,7 +49,7 @@ class System:
         assert settings.kafka.bootstrap is not None
         self.client = client_kwargs(settings.kafka, settings.kafka.bootstrap)
         self._written_at = datetime.min.replace(tzinfo=UTC)
-        self.parts: Sequence[Part] = ()
+        self.parts: Sequence[ProcessPart] = ()
         """What runs: the tailer and the stages."""
 
     def state(self, name: str) -> State:
@@ -239,7 +239,7 @@ async def prepare(settings: Settings) -> None:
 @asynccontextmanager
 async def stages(
     settings: Settings, names: Collection[str] = pipeline.NAMES
-) -> AsyncGenerator[Sequence[Part]]:
+) -> AsyncGenerator[Sequence[ProcessPart]]:
     """Tailer and stages in this process for the block; what they raise is raised."""
     async with source_tailing.tailing(settings) as tailer, app.stage_parts(settings, names) as workers:
         parts = [tailer, *workers]

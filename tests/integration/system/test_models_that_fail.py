@@ -16,7 +16,7 @@ from eden_memory.schemas.events import FactsExtracted, FactsProposed, ModelCalle
 from eden_memory.settings import Settings
 from eden_memory.stages import worker
 from eden_memory.stages.stage import RetryPolicy
-from eden_memory.stages.stage_health import Standing
+from eden_memory.stages.stage_health import StageHealth
 from tests.integration.system.commands import eden
 from tests.integration.system.obedient_model import WORD, obey
 from tests.integration.system.running_system import AGENT, Row, System, fast, system, until
@@ -35,7 +35,7 @@ async def shared(shared_settings: Settings, shared_models: Serving) -> AsyncGene
     """A provider that is away, and a stage that stands still for it, look more often whether it is back."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(handlers, "Models", partial(Models, probe_waits=(0.1, 0.4)))
-        patch.setattr(worker, "Standing", partial(Standing, probes=RetryPolicy(first=0.1, cap=0.5)))
+        patch.setattr(worker, "StageHealth", partial(StageHealth, probes=RetryPolicy(first=0.1, cap=0.5)))
         settings = fast(shared_settings, shared_models, run={"dead_share": 1.0, "retry_seconds": 2.0})
         async with system(settings, shared_models) as running:
             yield running

@@ -10,8 +10,7 @@ from eden_memory.assembly.supervisor import Placed
 from eden_memory.placement import Placement
 from eden_memory.replay.namespaces import standby_writers as shadows
 from eden_memory.replay.namespaces.standby_writers import Made, Shadows
-from eden_memory.stages.process import State
-from eden_memory.stages.together import Together
+from eden_memory.stages.process import State, Together
 
 ORIGINAL, MAY = Placement(), Placement("may")
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -42,7 +42,7 @@ class Failing:
 
 async def test_a_round_that_loses_its_cancellation_is_cancelled_again() -> None:
     deaf = Deaf()
-    part = Leased("janitor", Held(), deaf.round, every=3_600, pause=30)
+    part = Leased("janitor", cast(Any, Held()), deaf.round, every=3_600, pause=30)
     async with asyncio.timeout(30):
         running = asyncio.create_task(part.run())
         await deaf.begun.wait()
@@ -53,4 +53,4 @@ async def test_a_round_that_loses_its_cancellation_is_cancelled_again() -> None:
 
 async def test_what_a_round_raises_ends_the_part() -> None:
     with pytest.raises(ValueError, match="a defect"):
-        await Leased("janitor", Held(), Failing().round, every=3_600, pause=30).run()
+        await Leased("janitor", cast(Any, Held()), Failing().round, every=3_600, pause=30).run()

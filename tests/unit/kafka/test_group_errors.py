@@ -7,7 +7,7 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import GroupLoadInProgressError, NotCoordinatorForGroupError
 from aiokafka.protocol.commit import OffsetFetchRequest, OffsetFetchResponse_v3
 
-from eden_memory.kafka.group_errors import heeding_group_errors
+from eden_memory.kafka.broken_clients import heeding_group_errors
 from eden_memory.stages.membership import new_consumer
 
 ASKED = OffsetFetchRequest("group", [("topic", [0])])

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 import pytest
 
 from eden_memory.schemas.events import ModelCalled
-from eden_memory.stages.model_calls import CALLS
+from eden_memory.stages.handler_run import RUN, HandlerRun
 
 
 @pytest.fixture
 def noted() -> Iterator[list[ModelCalled]]:
     """The calls of the handler that runs."""
-    calls: list[ModelCalled] = []
-    token = CALLS.set(calls)
-    yield calls
-    CALLS.reset(token)
+    run = HandlerRun()
+    token = RUN.set(run)
+    yield run.calls
+    RUN.reset(token)

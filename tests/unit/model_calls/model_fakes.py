@@ -10,7 +10,7 @@ from eden_memory.models.asking.asking_model import AskingModel
 from eden_memory.models.asking.chat import Chat
 from eden_memory.models.asking.route import Router
 from eden_memory.models.call_accounts import Accounts
-from eden_memory.models.calls import ChatProvider, Completion, Finish, Tokens, Turn
+from eden_memory.models.calls import ChatProvider, Completion, Finish, Tokens, Trial, Turn
 from eden_memory.models.embeddings.embedding_calls import EmbeddingCalls
 from eden_memory.models.embeddings.kept_embedder import KeptEmbedder
 from eden_memory.models.guard.budget import CallBudget
@@ -86,7 +86,13 @@ class FakeChat:
     name = "test"
 
     async def complete(
-        self, model: str, system: str, turns: Sequence[Turn], answer: type[Answer], most: int | None = None
+        self,
+        model: str,
+        system: str,
+        turns: Sequence[Turn],
+        answer: type[Answer],
+        most: int | None = None,
+        trials: list[Trial] | None = None,
     ) -> Completion:
         if answer is Works:
             self.pings += 1

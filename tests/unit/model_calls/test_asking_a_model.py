@@ -12,7 +12,7 @@ from eden_memory.models.calls import CallFailed, Turn
 from eden_memory.models.question import unit_of
 from eden_memory.schemas.answers import ConsolidatedText
 from eden_memory.schemas.events import ModelCalled
-from eden_memory.stages.model_calls import CALLS
+from eden_memory.stages.handler_run import RUN
 from tests.unit.model_calls.model_fakes import (
     GOOD,
     PROMPT,
@@ -27,8 +27,13 @@ DOWN = CallFailed("provider_error", "503")
 OTHER = PROMPT.__class__(PROMPT.name, PROMPT.system, "the blob, read later", PROMPT.material)
 
 
+def no_shortcoming(_: ConsolidatedText) -> str | None:
+    """With a check, an answer is stored before it is given, also to a handler."""
+    return None
+
+
 async def ask(model: AskingModel, **fields: Any) -> str:
-    return (await model.ask(PROMPT, ConsolidatedText, asking(**fields))).value.text
+    return (await model.ask(PROMPT, ConsolidatedText, asking(**fields), no_shortcoming)).value.text
 
 
 async def test_an_answer_comes_with_the_call_that_was_paid(noted: list[ModelCalled]) -> None:
@@ -49,7 +54,8 @@ async def test_a_redelivery_after_a_crash_pays_for_nothing_though_its_prompt_rea
     noted: list[ModelCalled],
 ) -> None:
     answers = MemoryAnswers()
-    paid = await model_over(FakeChat([GOOD]), answers).ask(PROMPT, ConsolidatedText, asking(shown=("f1",)))
+    first = model_over(FakeChat([GOOD]), answers)
+    paid = await first.ask(PROMPT, ConsolidatedText, asking(shown=("f1",)), no_shortcoming)
     provider = FakeChat([DOWN])
     model = model_over(provider, answers)
     earlier = await model.earlier("consolidation:e1")
@@ -191,9 +197,9 @@ async def test_the_answer_that_another_process_kept_first_is_used_and_both_calls
     answers = MemoryAnswers()
 
     async def other_process() -> None:
-        token = CALLS.set(None)
+        token = RUN.set(None)
         await ask(model_over(FakeChat(['{"text": "first"}']), answers))
-        CALLS.reset(token)
+        RUN.reset(token)
 
     provider = FakeChat([GOOD], before=other_process)
     assert await ask(model_over(provider, answers)) == "first"

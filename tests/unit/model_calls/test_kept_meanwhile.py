@@ -8,7 +8,7 @@ import pytest
 from eden_memory.schemas.answers import ConsolidatedText
 from eden_memory.schemas.documents import Answer as KeptAnswer
 from eden_memory.schemas.events import ModelCalled
-from eden_memory.stages.pending_answers import KEEPING, Keeping, KeptElsewhere
+from eden_memory.stages.handler_run import RUN, HandlerRun, KeptElsewhere
 from tests.unit.model_calls.model_fakes import (
     GOOD,
     PROMPT,
@@ -40,20 +40,20 @@ class SlowAnswers(MemoryAnswers):
 
 
 @pytest.fixture
-def keeping() -> Iterator[Keeping]:
+def run() -> Iterator[HandlerRun]:
     """As a handler has it."""
-    made = Keeping()
-    token = KEEPING.set(made)
+    made = HandlerRun()
+    token = RUN.set(made)
     yield made
-    KEEPING.reset(token)
+    RUN.reset(token)
 
 
-async def test_a_handler_goes_on_while_its_answer_is_written(keeping: Keeping) -> None:
+async def test_a_handler_goes_on_while_its_answer_is_written(run: HandlerRun) -> None:
     answers = SlowAnswers()
     answered = await model_over(FakeChat([GOOD]), answers).ask(PROMPT, ConsolidatedText, asking())
     assert answered.value.text == "all of it"
     assert answers.kept == {}
-    waiting = asyncio.create_task(keeping.done())
+    waiting = asyncio.create_task(run.done())
     await asyncio.sleep(0)
     assert not waiting.done()
     answers.let.set()
@@ -61,14 +61,14 @@ async def test_a_handler_goes_on_while_its_answer_is_written(keeping: Keeping) -
     assert len(answers.kept) == 1
 
 
-async def test_a_handler_goes_on_while_its_vectors_are_written(keeping: Keeping) -> None:
+async def test_a_handler_goes_on_while_its_vectors_are_written(run: HandlerRun) -> None:
     answers = SlowAnswers()
     embedder = embedder_over(FakeVectors(), answers)
     found = await embedder.embed(["one", "three"], asking())
     assert len(found) == 2
     assert answers.kept == {}
     answers.let.set()
-    assert await keeping.done() == []
+    assert await run.done() == []
     assert len(answers.kept) == 2
 
 
@@ -83,7 +83,7 @@ async def test_outside_of_a_handler_an_answer_is_stored_before_it_is_given() -> 
     assert len(answers.kept) == 1
 
 
-async def test_an_answer_of_no_use_is_stored_before_it_is_marked_and_asked_anew(keeping: Keeping) -> None:
+async def test_an_answer_of_no_use_is_stored_before_it_is_marked_and_asked_anew(run: HandlerRun) -> None:
     answers, provider = SlowAnswers(), FakeChat(["no JSON", GOOD])
     asked = asyncio.create_task(model_over(provider, answers).ask(PROMPT, ConsolidatedText, asking()))
     await answers.waiting.wait()
@@ -92,12 +92,12 @@ async def test_an_answer_of_no_use_is_stored_before_it_is_marked_and_asked_anew(
     answers.let.set()
     assert (await asked).value.text == "all of it"
     assert [stored for _, stored in answers.marked] == [True]
-    assert await keeping.done() == []
+    assert await run.done() == []
     assert len(answers.kept) == 2
 
 
 async def test_another_workers_good_answer_takes_the_place_of_a_bad_one_and_is_not_marked(
-    keeping: Keeping, noted: list[ModelCalled]
+    run: HandlerRun, noted: list[ModelCalled]
 ) -> None:
     answers = SlowAnswers()
     others = MemoryAnswers()
@@ -112,10 +112,10 @@ async def test_another_workers_good_answer_takes_the_place_of_a_bad_one_and_is_n
     assert answers.marked == []
     assert len(provider.asked) == 1
     assert len(noted) == 2, "the call that was paid here, and the one whose answer is used"
-    assert await keeping.done() == []
+    assert await run.done() == []
 
 
-async def test_what_cannot_be_written_is_told_when_the_handler_has_ended(keeping: Keeping) -> None:
+async def test_what_cannot_be_written_is_told_when_the_handler_has_ended(run: HandlerRun) -> None:
     answers = SlowAnswers()
 
     async def refused(answer: KeptAnswer) -> KeptAnswer:
@@ -123,18 +123,18 @@ async def test_what_cannot_be_written_is_told_when_the_handler_has_ended(keeping
 
     answers.keep = refused
     await model_over(FakeChat([GOOD]), answers).ask(PROMPT, ConsolidatedText, asking())
-    (error,) = await keeping.done()
+    (error,) = await run.done()
     assert isinstance(error, ValueError)
 
 
-async def test_what_followed_from_an_answer_that_came_second_does_not_count(keeping: Keeping) -> None:
+async def test_what_followed_from_an_answer_that_came_second_does_not_count(run: HandlerRun) -> None:
     answers, others = SlowAnswers(), MemoryAnswers()
     await model_over(FakeChat([GOOD]), others).ask(PROMPT, ConsolidatedText, asking())
-    assert await keeping.done() == []
+    assert await run.done() == []
     await model_over(FakeChat([GOOD]), answers).ask(PROMPT, ConsolidatedText, asking())
     answers.kept |= others.kept
     answers.let.set()
-    (problem,) = await keeping.done()
+    (problem,) = await run.done()
     assert isinstance(problem, KeptElsewhere)
 
 
@@ -150,32 +150,32 @@ class CountedAnswers(MemoryAnswers):
         return await super().of_unit(unit, answer_id)
 
 
-async def test_what_a_handler_has_looked_up_is_not_looked_up_again(keeping: Keeping) -> None:
+async def test_what_a_handler_has_looked_up_is_not_looked_up_again(run: HandlerRun) -> None:
     answers = CountedAnswers()
     model = model_over(FakeChat([GOOD]), answers)
     assert await model.earlier(asking().unit) is None
     await model.ask(PROMPT, ConsolidatedText, asking())
     assert answers.looked == 1
-    await keeping.done()
+    await run.done()
     assert await model.earlier(asking().unit) is not None
     await model.ask(PROMPT, ConsolidatedText, asking())
     assert answers.looked == 3, "what has arrived is read whole"
 
 
-async def test_a_second_question_of_the_same_unit_is_looked_up(keeping: Keeping) -> None:
+async def test_a_second_question_of_the_same_unit_is_looked_up(run: HandlerRun) -> None:
     answers, provider = CountedAnswers(), FakeChat([GOOD])
     model = model_over(provider, answers)
     await model.earlier(asking().unit)
     await model.ask(PROMPT, ConsolidatedText, asking())
-    await keeping.done()
+    await run.done()
     await model.ask(PROMPT, ConsolidatedText, asking())
     assert (answers.looked, len(provider.asked)) == (2, 1)
 
 
-async def test_another_namespace_looks_for_answers_of_others(keeping: Keeping) -> None:
+async def test_another_namespace_looks_for_answers_of_others(run: HandlerRun) -> None:
     answers, provider = CountedAnswers(), FakeChat([GOOD])
     await model_over(provider, answers).ask(PROMPT, ConsolidatedText, asking())
-    await keeping.done()
+    await run.done()
     model = model_over(provider, answers, namespace="trial")
     await model.earlier(asking().unit)
     await model.ask(PROMPT, ConsolidatedText, asking())

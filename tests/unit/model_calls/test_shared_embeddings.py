@@ -16,7 +16,7 @@ from eden_memory.models.embeddings.shares import shared, shared_cost
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.schemas.fields import unpack_vector
 from eden_memory.schemas.provenance import Embedding
-from eden_memory.stages.model_calls import CALLS
+from eden_memory.stages.handler_run import HandlerRun
 from tests.unit.model_calls.model_fakes import FakeVectors, MemoryAnswers, asking, embedder_over
 
 
@@ -24,14 +24,12 @@ async def handled(
     embedder: KeptEmbedder, unit: str, texts: Sequence[str]
 ) -> tuple[Sequence[Embedding] | BaseException, list[ModelCalled]]:
     """What one handler gets, and the calls noted for it."""
-    calls: list[ModelCalled] = []
-    token = CALLS.set(calls)
+    run = HandlerRun()
     try:
-        return await embedder.embed(texts, asking(unit, agent_id=f"s.{unit}")), calls
+        async with run:
+            return await embedder.embed(texts, asking(unit, agent_id=f"s.{unit}")), run.calls
     except (CallFailed, PermanentError) as error:
-        return error, calls
-    finally:
-        CALLS.reset(token)
+        return error, run.calls
 
 
 async def test_requests_of_one_moment_share_a_call_and_its_bill() -> None:

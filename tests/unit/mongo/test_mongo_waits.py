@@ -6,7 +6,7 @@ import sys
 import pytest
 from pymongo import lock as pymongo_lock
 
-from eden_memory.mongo.cancelled_waits import let_waits_be_cancelled
+from eden_memory.mongo.client import let_waits_be_cancelled
 
 TICKS = range(8)
 
@@ -50,4 +50,6 @@ async def test_a_wait_that_is_cancelled_while_it_times_out_leaves_the_lock_alone
 async def test_pymongo_needs_the_patch_on_python_3_11(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pymongo_lock, "wait_for", asyncio.wait_for)
     kept = [await keeps_its_lock(ticks) for ticks in TICKS]
-    assert not all(kept), "PyMongo has mended it: remove eden_memory/mongo/cancelled_waits.py"
+    assert not all(kept), (
+        "PyMongo has mended it: remove let_waits_be_cancelled of eden_memory/mongo/client.py"
+    )

@@ -24,7 +24,7 @@ from eden_memory.schemas.documents import ReformAsked
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings, WindowsSettings
-from eden_memory.stages.outcome import Outcome, StoredRecord
+from eden_memory.stages.outcome import StageOutcome, StoredRecord
 from eden_memory.windows.window_request import StoredWindow
 from eden_memory.windows.window_rule import Closed
 
@@ -183,17 +183,17 @@ class Servers:
         self.published += [(one.key or b"").decode() for one in records]
         self.most = max(self.most, len(self.published) - len(self._done))
 
-    async def find(self, stage: str, members: Sequence[str]) -> Mapping[str, Outcome]:
-        found: dict[str, Outcome] = {}
+    async def find(self, stage: str, members: Sequence[str]) -> Mapping[str, StageOutcome]:
+        found: dict[str, StageOutcome] = {}
         for member in members:
             name = member.removeprefix("formation/")
             self._looks[name] = self._looks.get(name, 0) + 1
             if name in self.published and self._looks[name] > self.slow:
                 self._done.add(name)
-                found[member] = Outcome(member, stage, (member,), (), (), "t", 0, 0, NOW)
+                found[member] = StageOutcome(member, stage, (member,), (), (), "t", 0, 0, NOW)
         return found
 
-    async def store(self, outcome: Outcome) -> Outcome:
+    async def store(self, outcome: StageOutcome) -> StageOutcome:
         return outcome
 
     async def settled(self, stage: str, members: Sequence[str], dead_topic: str) -> None:

@@ -8,7 +8,7 @@ from bson import json_util
 
 from eden_memory.kafka.outgoing import Outgoing
 from eden_memory.mongo.bson_ids import encode_id
-from eden_memory.mongo.changes import Change, Document, version_of
+from eden_memory.mongo.changes import ChangeEvent, Document, version_of
 from eden_memory.processors.tailer import Tailer
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import MessageRecorded, decode
@@ -51,12 +51,12 @@ def change(
     touched: Sequence[str] | None = None,
     collection: str = MESSAGES,
     position: int | None = None,
-) -> Change:
+) -> ChangeEvent:
     """The `number`th change of the stream, or one further on in the transaction that is."""
     moment = BEGAN + timedelta(seconds=number)
     named = document["_id"] if document is not None else identity
     version = version_of(int(moment.timestamp()), 1, position)
-    return Change(operation, collection, named, document, before, touched, version, moment)
+    return ChangeEvent(operation, collection, named, document, before, touched, version, moment)
 
 
 def recorded(outgoing: Outgoing) -> MessageRecorded:
@@ -74,5 +74,5 @@ def map_one(document: Document, messages: MessageMapping | None = None) -> Messa
     return recorded(record)
 
 
-def mapped(*changes: Change, messages: MessageMapping | None = None) -> Mapped:
+def mapped(*changes: ChangeEvent, messages: MessageMapping | None = None) -> Mapped:
     return Tailer(source_mapping(messages))(changes)

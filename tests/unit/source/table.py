@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from eden_memory.kafka.outgoing import EVERYWHERE, EVERYWHERE_ELSE, Outgoing
-from eden_memory.mongo.changes import Change
+from eden_memory.mongo.changes import ChangeEvent
 from eden_memory.stages.publishing import partition_for
 from tests.unit.source.mappings import change, message
 
@@ -56,8 +56,8 @@ class Table:
         if not self._within:
             self._versions.append((self._versions[-1][0] + 1 if self._versions else 0, None))
 
-    def events(self) -> list[Change]:
-        found: list[Change] = []
+    def events(self) -> list[ChangeEvent]:
+        found: list[ChangeEvent] = []
         for (number, position), step in zip(self._versions, self._steps, strict=True):
             operation, name, after, before, touched = step
             document = self.documents.get(name) if operation == "update" else after

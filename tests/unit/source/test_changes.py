@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eden_memory.kafka.outgoing import EVERYWHERE, EVERYWHERE_ELSE, Outgoing
-from eden_memory.mongo.changes import Change, Page
+from eden_memory.mongo.changes import ChangeEvent, DocumentPage
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.source.source_mapping import Mapped
 from eden_memory.stages.publishing import partition_for
@@ -142,7 +142,7 @@ def test_a_deleted_document_that_could_never_be_recorded_is_not_ended() -> None:
 
 
 def test_a_message_gone_since_its_update_is_left_to_its_delete() -> None:
-    lost = Change(*change(1, "update", message(), touched=["content"])._replace(document=None))
+    lost = ChangeEvent(*change(1, "update", message(), touched=["content"])._replace(document=None))
     assert not mapped(lost).records
 
 
@@ -210,7 +210,7 @@ def test_an_unusable_update_that_may_have_moved_ends_the_message_everywhere() ->
 def test_a_page_is_recorded_with_the_version_of_its_read() -> None:
     documents = [message("a", created_at=BEGAN), message("b", content=""), message("c", session_id=None)]
     version = "69a42fc000000009"
-    result = source_mapping().page(Page(documents, None, version, BEGAN), "backfill")
+    result = source_mapping().page(DocumentPage(documents, None, version, BEGAN), "backfill")
     (record,) = result.records
     event = recorded(record)
     assert (event.version, event.origin, event.created_at) == (version, "backfill", BEGAN)
@@ -265,7 +265,7 @@ def test_coalesced_or_not_the_topic_ends_as_the_collection_is(
     )
 
 
-def _cut(events: list[Change], sizes: list[int]) -> Iterator[list[Change]]:
+def _cut(events: list[ChangeEvent], sizes: list[int]) -> Iterator[list[ChangeEvent]]:
     rest = iter(sizes)
     while events:
         size = next(rest, len(events))

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from eden_memory.kafka.outgoing import Outgoing
 from eden_memory.mongo.bson_ids import encode_id
-from eden_memory.mongo.changes import Page
+from eden_memory.mongo.changes import DocumentPage
 from eden_memory.source.inbox_mapping import InboxMapping
 from eden_memory.source.known_message_topics import Known
 from tests.unit.source.mappings import BEGAN, SOURCE, message, recorded, source_mapping
@@ -47,8 +47,8 @@ class WholeTopic:
         return {0: self._records}
 
 
-def page(*documents: dict[str, Any]) -> Page:
-    return Page(documents, documents[-1]["_id"], VERSION, BEGAN)
+def page(*documents: dict[str, Any]) -> DocumentPage:
+    return DocumentPage(documents, documents[-1]["_id"], VERSION, BEGAN)
 
 
 async def known(*records: Outgoing) -> Known:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
+from typing import Any, cast
 
 import pytest
 
@@ -40,7 +41,7 @@ async def nothing(epoch: int, stopping: asyncio.Event) -> None:
 
 async def test_a_wait_for_the_lease_that_loses_its_cancellation_is_cancelled_again() -> None:
     lease = Deaf()
-    part = TailerPart(lease, nothing, again_seconds=0.01)
+    part = TailerPart(cast(Any, lease), nothing, again_seconds=0.01)
     async with asyncio.timeout(30):
         running = asyncio.create_task(part.run())
         await lease.waited_for.wait()
@@ -54,4 +55,4 @@ async def test_what_a_leadership_raises_ends_the_tailer() -> None:
         raise ValueError("a defect")
 
     with pytest.raises(ValueError, match="a defect"):
-        await TailerPart(Mine(), failing).run()
+        await TailerPart(cast(Any, Mine()), failing).run()

@@ -11,7 +11,7 @@ from eden_memory.kafka.record import Record
 from eden_memory.schemas.envelope import Envelope, EnvelopeError
 from eden_memory.schemas.events.base import Event
 from eden_memory.stages.codec import Encoder, event_id
-from eden_memory.stages.dead_letters import Cause, dead_letter, original
+from eden_memory.stages.dead_letters import DeathCause, dead_letter, original
 from eden_memory.stages.failure_decisions import Failure
 from eden_memory.stages.stage import Delivery, Emit, Erase
 from eden_memory.tracing import span_id
@@ -77,7 +77,7 @@ def test_a_tombstone_says_what_ended_and_why() -> None:
 def test_a_dead_letter_gives_the_original_back(key: bytes | None, value: bytes | None) -> None:
     headers = (("ce_id", b"1"), ("ce_orderingkey", b"lane"), ("odd", b"\xff"))
     record = Record("in", 3, 17, key, value, headers, 0)
-    cause = Cause("stage", "group", Failure.of(ValueError("bad\nline")), 2, NOON)
+    cause = DeathCause("stage", "group", Failure.of(ValueError("bad\nline")), 2, NOON)
     letter = dead_letter(record, cause)
     kept = Record(letter.topic, 0, 0, letter.key, letter.value, letter.headers, 0)
     assert original(kept) == record

@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 from pymongo.errors import BulkWriteError, DocumentTooLarge, NotPrimaryError, OperationFailure
 
 from eden_memory.failures import PermanentError, ProviderError
-from eden_memory.stages.dead_letter_rate import DeadRate
 from eden_memory.stages.failure_decisions import Failure, Kind, attempts_allowed, backoff, classify, delay
-from eden_memory.stages.outage import Outage
 from eden_memory.stages.stage import RetryPolicy
+from eden_memory.stages.stage_health import DeadRate, Outage
 
 POLICY = RetryPolicy(first=0.5, cap=60, attempts=6)
 

@@ -10,7 +10,7 @@ from pymongo.errors import OperationFailure
 
 from eden_memory.awaited import SAID_SECONDS
 from eden_memory.stages import patience, worker
-from eden_memory.stages.patience import Refusals, until_done
+from eden_memory.stages.patience import ServerRefusals, until_done
 from eden_memory.stages.stage import RetryPolicy
 from eden_memory.stages.worker import Worker
 
@@ -18,9 +18,9 @@ REFUSED = OperationFailure("not authorized on db to execute command", code=13)
 
 
 @pytest.fixture
-def refusals(monkeypatch: pytest.MonkeyPatch) -> Refusals:
+def refusals(monkeypatch: pytest.MonkeyPatch) -> ServerRefusals:
     """Those of this test; steps are repeated at once."""
-    refusals = Refusals()
+    refusals = ServerRefusals()
     for module in (patience, worker):
         monkeypatch.setattr(module, "REFUSALS", refusals)
     monkeypatch.setattr(patience, "SERVERS", RetryPolicy(first=0.0, cap=0.0))
@@ -42,7 +42,7 @@ def refusing(times: int, seen: Callable[[], object]) -> Any:
     return step
 
 
-async def test_a_refusal_is_said_once_and_over_when_the_step_works(refusals: Refusals) -> None:
+async def test_a_refusal_is_said_once_and_over_when_the_step_works(refusals: ServerRefusals) -> None:
     shown: list[str | None] = []
     with structlog.testing.capture_logs() as said:
         for _ in range(2):
@@ -56,18 +56,18 @@ async def test_a_refusal_is_said_once_and_over_when_the_step_works(refusals: Ref
 
 def test_what_lasts_is_said_again_after_a_while() -> None:
     now = [0.0]
-    refusals = Refusals(lambda: now[0])
+    refusals = ServerRefusals(lambda: now[0])
     with structlog.testing.capture_logs() as said:
         for now[0] in (0.0, SAID_SECONDS - 1, SAID_SECONDS, SAID_SECONDS + 1):
             refusals.met("step", REFUSED)
     assert len(said) == 2
 
 
-async def test_a_stage_is_not_ready_while_a_server_refuses(refusals: Refusals) -> None:
+async def test_a_stage_is_not_ready_while_a_server_refuses(refusals: ServerRefusals) -> None:
     held = SimpleNamespace(
         membership=SimpleNamespace(homes={"a partition": 1}, behind=lambda: 0),
         lanes=SimpleNamespace(running=0, queued=0, waiting_alone=list[str]),
-        standing=SimpleNamespace(pauses={}),
+        health=SimpleNamespace(pauses={}),
     )
     one = cast(Worker, held)
     assert Worker.state(one).ready

@@ -2,7 +2,7 @@
 
 from prometheus_client import REGISTRY
 
-from eden_memory.stages.stage_gauges import OF_A_STAGE, StageGauges
+from eden_memory.stages.stage_health import OF_A_STAGE, StageGauges
 
 
 def shown(name: str, **labels: str) -> float | None:

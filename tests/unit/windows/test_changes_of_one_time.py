@@ -15,7 +15,7 @@ from eden_memory.forgetting.forgetting_rules import mark_of
 from eden_memory.forgotten import Marks
 from eden_memory.kafka.outgoing import Outgoing
 from eden_memory.kafka.record import Record
-from eden_memory.mongo.changes import Change, version_of
+from eden_memory.mongo.changes import ChangeEvent, version_of
 from eden_memory.processors.pipeline import FORMATION_TRIGGER, stages
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import REGISTRY, Forgotten
@@ -85,7 +85,7 @@ def table_after(steps: Sequence[Step], *, pre_images: bool, together: bool) -> T
     return table
 
 
-def in_batches(events: list[Change], sizes: Iterable[int]) -> Iterator[list[Outgoing]]:
+def in_batches(events: list[ChangeEvent], sizes: Iterable[int]) -> Iterator[list[Outgoing]]:
     """The tailer's records, of batches of these sizes; what is left comes as one."""
     rest = iter(sizes)
     while events:
@@ -195,7 +195,7 @@ async def test_a_deletion_that_comes_again_leaves_what_was_inserted_after_it_in_
     await judge(table, store, published, apart=False)
 
 
-def marked(change: Change, *, complete: bool) -> list[Outgoing]:
+def marked(change: ChangeEvent, *, complete: bool) -> list[Outgoing]:
     """The tailer's Watermark behind a change: in the midst of its transaction it names the time before."""
     version = version_of(int(change.time.timestamp()), 1 if complete else 0)
     return [source_mapping().watermark(0, version, change.time)]

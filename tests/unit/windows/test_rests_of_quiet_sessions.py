@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.assembly.handlers import window_limits
-from eden_memory.mongo.changes import Page, version_of
+from eden_memory.mongo.changes import DocumentPage, version_of
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FormationRequested, decode
 from eden_memory.settings import Settings, WindowsSettings
@@ -41,7 +41,7 @@ def read_in(*times: datetime) -> list[Delivery]:
     documents = [message(f"m{number}", created_at=time) for number, time in enumerate(times)]
     read = BEGAN + timedelta(days=1_000)
     version = version_of(int(read.timestamp()), 1)
-    return delivered(SOURCE.page(Page(documents, None, version, read), "backfill"))
+    return delivered(SOURCE.page(DocumentPage(documents, None, version, read), "backfill"))
 
 
 def watermark(time: datetime) -> Delivery:

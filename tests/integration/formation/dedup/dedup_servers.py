@@ -24,12 +24,10 @@ from eden_memory.processors.atlas_writer import AtlasWriter
 from eden_memory.processors.fact_dedup import FactDedup, Stores
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FactChanged, decode
-from eden_memory.stages.answer_storing import storing
-from eden_memory.stages.call_records import accounted
 from eden_memory.stages.outcome_store import MongoLedger
-from eden_memory.stages.stage import Decision, Delivery, Emit
+from eden_memory.stages.stage import Decision, Delivery, Emit, Handler
 from eden_memory.stages.worker import Worker
-from tests.integration.stages_on_servers import OnServers, ignored, on_servers, running, settings_of
+from tests.integration.stages_on_servers import OnServers, on_servers, running, settings_of
 from tests.names import NAMES
 from tests.unit.formation.dedup.dedup_kit import WordEmbedder
 
@@ -98,7 +96,7 @@ class Stage(OnServers):
         self, model: LanguageModel, *, writer: bool = True, stop_seconds: float = 10.0
     ) -> list[Worker]:
         """fact-dedup (and atlas-writer) as a process of its own has them."""
-        handlers = {pipeline.FACT_DEDUP: accounted(storing(handler(self.database, model)), ignored)}
+        handlers: dict[str, Handler] = {pipeline.FACT_DEDUP: handler(self.database, model)}
         if writer:
             store = MongoMemoryStore(self.database, NAMES)
             handlers[pipeline.ATLAS_WRITER] = AtlasWriter(store, MongoForgetting(self.database, NAMES))

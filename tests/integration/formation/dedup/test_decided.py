@@ -10,7 +10,7 @@ from eden_memory.formation.decided_fact_store import MongoDecided
 from eden_memory.schemas.events import FactChanged
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.codec import Encoder
-from eden_memory.stages.outcome import Outcome, Reread
+from eden_memory.stages.outcome import Reread, StageOutcome
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.stage import Decision, Delivery
 from tests.integration.formation.dedup.dedup_servers import Database, facts_of, handler, write
@@ -25,7 +25,7 @@ async def store(database: Database, deliveries: Sequence[Delivery], decision: De
     """As the runtime stores it."""
     encoder = Encoder("fact-dedup", lambda event: event.NAME)
     covered = deliveries[: decision.covers]
-    outcome = Outcome(
+    outcome = StageOutcome(
         key=f"fact-dedup:{covered[0].id}",
         stage="fact-dedup",
         members=tuple(one.id for one in covered),

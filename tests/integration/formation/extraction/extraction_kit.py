@@ -15,8 +15,6 @@ from eden_memory.processors.fact_extraction import FactExtraction
 from eden_memory.processors.reflection_extraction import ReflectionExtraction
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FormationRequested
-from eden_memory.stages.answer_storing import storing
-from eden_memory.stages.call_records import accounted
 from eden_memory.stages.outcome import StoredRecord
 from eden_memory.stages.stage import Stage
 from eden_memory.stages.worker import Worker
@@ -24,7 +22,7 @@ from eden_memory.windows.trigger_documents import window_row
 from eden_memory.windows.trigger_store import MongoTriggerStore
 from eden_memory.windows.window_request import StoredWindow
 from eden_memory.windows.window_rule import Limits
-from tests.integration.stages_on_servers import OnServers, Topic, ignored, on_servers, running, settings_of
+from tests.integration.stages_on_servers import OnServers, Topic, on_servers, running, settings_of
 from tests.unit.formation.extraction.windows import FENCE, Counted, Talk, talk
 
 OUT = ("memory.extractions", "memory.candidates", "memory.reflections", "memory.formations.dead")
@@ -80,8 +78,8 @@ class Kit(OnServers):
         facts = FactExtraction(windows, streams, model, forgetting, FENCE, counted)
         reflections = ReflectionExtraction(windows, streams, shots, model, forgetting, FENCE, counted)
         handlers = {
-            pipeline.FACT_EXTRACTION: accounted(storing(facts), ignored),
-            pipeline.REFLECTION_EXTRACTION: accounted(storing(reflections), ignored),
+            pipeline.FACT_EXTRACTION: facts,
+            pipeline.REFLECTION_EXTRACTION: reflections,
         }
         return list(pipeline.stages(handlers))
 

@@ -1,53 +1,24 @@
-"""Model calls into `memory.usage`: with the decision that they led to, or by themselves where none came of them."""
+"""Publishes model calls that no decision carries to `memory.usage`: those of failed attempts and of readers."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
 import structlog
 
 from eden_memory.error_text import describe
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.stages.codec import TopicOf, record_of
-from eden_memory.stages.model_calls import CALLS
-from eden_memory.stages.outcome import StoredRecord
-from eden_memory.stages.stage import Dead, Decision, Delivery, Emit, Handler, Result, Retry
-from eden_memory.stages.stage_tools import Publishing
+from eden_memory.stages.outcome import Publishing, StoredRecord
 from eden_memory.tracing import traceparent
 
 log = structlog.get_logger()
 MOST_WAITING = 10_000
-
-
-def accounted(handler: Handler, failed: Callable[[Sequence[ModelCalled]], None]) -> Handler:
-    """The handler with its model calls among its events; those of a failed attempt go to `failed`."""
-
-    async def run(deliveries: Sequence[Delivery]) -> Result:
-        calls: list[ModelCalled] = []
-        token = CALLS.set(calls)
-        try:
-            result = await handler(deliveries)
-        except BaseException:
-            failed(calls)
-            raise
-        finally:
-            CALLS.reset(token)
-        if isinstance(result, Retry | Dead):
-            failed(calls)
-            return result
-        decision = result if isinstance(result, Decision) else Decision(result)
-        return replace(decision, events=[*decision.events, *map(_emit, calls)]) if calls else decision
-
-    return run
-
-
-def _emit(call: ModelCalled) -> Emit:
-    """The same record at every repeat: its id is the call's."""
-    return Emit(call, time=call.started_at, identity=f"call/{call.call_id}")
+USAGE_SOURCE = "models"
+"""`ce_source` of calls that stages publish this way."""
 
 
 class UsageLog:
-    """Publishes calls that no decision carries, in the background: those of failed attempts and of readers."""
+    """Publishes calls in the background, in batches."""
 
     def __init__(self, publisher: Publishing, topic_of: TopicOf, source: str) -> None:
         self._publisher, self._topic_of, self._source = publisher, topic_of, source
@@ -55,7 +26,7 @@ class UsageLog:
         self._sending: asyncio.Task[None] | None = None
 
     def add(self, calls: Sequence[ModelCalled]) -> None:
-        """Send them soon; beyond a bound the oldest are let go, and that is logged."""
+        """Queue calls for publishing; beyond a bound the oldest are dropped, which is logged."""
         self._waiting += calls
         if (beyond := len(self._waiting) - MOST_WAITING) > 0:
             del self._waiting[:beyond]
@@ -64,7 +35,7 @@ class UsageLog:
             self._sending = asyncio.create_task(self._send())
 
     async def flush(self, seconds: float = 5.0) -> None:
-        """Wait until everything is sent, but not for ever."""
+        """Wait until everything is sent, at most for so many seconds."""
         if self._sending is not None:
             await asyncio.wait([self._sending], timeout=seconds)
 

@@ -1,0 +1,94 @@
+"""One run of a handler: its deadline, its model calls, and the answers on their way into their store."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar, Token
+from types import TracebackType
+from typing import Any, TypeVar
+
+from eden_memory.schemas.events import ModelCalled
+from eden_memory.task_ending import end
+
+T = TypeVar("T")
+
+
+class KeptElsewhere(Exception):  # noqa: N818 - it is a direction, not an error
+    """Another worker's answer to the same question was stored first: a result derived from ours does not count."""
+
+
+class HandlerRun:
+    """Collects the model calls of one handler run, and the writes that must be stored before its result counts.
+
+    Entered, it is the run of the current task. Leaving waits for the writes; it raises what a write raised, or
+    KeptElsewhere, unless the handler itself has failed.
+    """
+
+    def __init__(self, stop_clock: Callable[[], AbstractContextManager[None]] = nullcontext[None]) -> None:
+        """`stop_clock`: stops the handler's deadline while the block runs."""
+        self.calls: list[ModelCalled] = []
+        self.unanswered = set[str]()
+        """Units that were looked up in this run, and for which no answer had arrived."""
+        self.stop_clock = stop_clock
+        self._writes: dict[asyncio.Task[Any], Any] = {}
+        self._token: Token[HandlerRun | None] | None = None
+
+    async def __aenter__(self) -> "HandlerRun":
+        self._token = RUN.set(self)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._token is not None:
+            RUN.reset(self._token)
+        try:
+            problems = [] if isinstance(error, asyncio.CancelledError) else await self.done()
+        finally:
+            await end(list(self._writes))  # some are left only where this was cancelled
+        if error is None and problems:
+            raise next((found for found in problems if not isinstance(found, KeptElsewhere)), problems[0])
+
+    def begin(self, write: Coroutine[Any, Any, T], own: T) -> "asyncio.Task[T]":
+        """Start a write at once; the handler goes on with `own` as if it were stored."""
+        task = asyncio.create_task(write)
+        self._writes[task] = own
+        return task
+
+    async def stored(self, write: "asyncio.Task[T]") -> T:
+        """Wait for one write and return the document that is stored in the end."""
+        self._writes.pop(write, None)
+        return await write
+
+    async def done(self) -> list[Exception]:
+        """Wait for all writes; return their errors, and a KeptElsewhere for each that another worker preceded."""
+        if not self._writes:
+            return []
+        writes = dict(self._writes)
+        results = await asyncio.gather(*writes, return_exceptions=True)
+        self._writes.clear()
+        problems: list[Exception] = []
+        for own, stored in zip(writes.values(), results, strict=True):
+            if isinstance(stored, Exception):
+                problems.append(stored)
+            elif stored != own:
+                problems.append(KeptElsewhere("another's answer to the same question was kept first"))
+        return problems
+
+
+RUN: ContextVar[HandlerRun | None] = ContextVar("run of this handler", default=None)
+"""The run that the current task works for, as `asyncio.current_task`; None outside of a handler."""
+
+
+def note(call: ModelCalled) -> None:
+    """Add a call to the current run; outside of a handler it is ignored."""
+    if (run := RUN.get()) is not None:
+        run.calls.append(call)
+
+
+@contextmanager
+def off_the_clock() -> Generator[None]:
+    """Stop the deadline of the current run inside: a model call has a deadline of its own."""
+    run = RUN.get()
+    with nullcontext() if run is None else run.stop_clock():
+        yield
