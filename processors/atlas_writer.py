@@ -11,12 +11,11 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from eden_memory.forgotten import Forgetting, Marks
-from eden_memory.memory.buffer_order import last_formed
 from eden_memory.memory.memory_batch import MemoryBatch, erased_since, memory_batch, named_by
-from eden_memory.memory.stored_memory import Applied, MemoryStore
+from eden_memory.memory.snapshot_projection import scope_changed, scope_of
+from eden_memory.memory.stored_memory import AppliedScope, MemoryStore
 from eden_memory.schemas.documents import Fact, Snapshot
-from eden_memory.schemas.events import FactChanged, FactCommanded, Forgotten, ReflectionFormed, ScopeChanged
-from eden_memory.schemas.scopes import Scope
+from eden_memory.schemas.events import FactChanged, FactCommanded, Forgotten, ReflectionFormed
 from eden_memory.stages.stage import Decision, Delivery, Emit
 
 ANNOUNCED_EVERY = 0.05
@@ -45,17 +44,17 @@ class AtlasWriter:
         """One batch of one partition; up to the first record of a scope that could not be written."""
         batch, results, late = await self._write(deliveries)
         covers = _covered(batch, results, len(deliveries))
-        written = {key: one for key, one in results.items() if isinstance(one, Applied)}
+        written = {key: one for key, one in results.items() if isinstance(one, AppliedScope)}
         events = [
             event for key, one in written.items() for event in _events(one, batch.last[key], self._memory)
         ]
         await self._space_out(key for key, one in written.items() if one.snapshot is not None)
-        lost = [_lost(one.cause) for one in batch.erased if one.cause is not None and _contradicts(one.cause)]
+        lost = [_dropped(one.cause) for one in batch.erased if one.cause and _contradicts(one.cause)]
         return Decision([*late, *batch.erased, *lost, *events], covers=covers)
 
     async def _write(
         self, deliveries: Sequence[Delivery]
-    ) -> tuple[MemoryBatch, Mapping[str, Applied | Exception], list[Emit]]:
+    ) -> tuple[MemoryBatch, Mapping[str, AppliedScope | Exception], list[Emit]]:
         """Write, and take back what was forgotten meanwhile, until nothing was.
 
         What is stored is read beside the marks, as if none were found; where some are, it is read again.
@@ -76,7 +75,7 @@ class AtlasWriter:
             batch, keys = again, {one.envelope.ordering_key for one in gone}
             taken_back = await self._store.apply([batch.scopes[key] for key in sorted(keys)])
             results = {**results, **{key: _both(results[key], one) for key, one in taken_back.items()}}
-            late += [_shown(one) for one in gone if isinstance(one.event, ReflectionFormed)]
+            late += [_dropped(one) for one in gone if isinstance(one.event, ReflectionFormed)]
         return batch, results, late
 
     async def _space_out(self, keys: Iterable[str]) -> None:
@@ -91,7 +90,7 @@ class AtlasWriter:
         self._announced.update(dict.fromkeys(said, now))
 
 
-def _covered(batch: MemoryBatch, results: Mapping[str, Applied | Exception], count: int) -> int:
+def _covered(batch: MemoryBatch, results: Mapping[str, AppliedScope | Exception], count: int) -> int:
     """How many of the first records are done; the error itself if the very first is not."""
     failed = {key: one for key, one in results.items() if isinstance(one, Exception)}
     covered = min((batch.first[key] for key in failed), default=count)
@@ -100,71 +99,50 @@ def _covered(batch: MemoryBatch, results: Mapping[str, Applied | Exception], cou
     return covered
 
 
-def _both(first: Applied | Exception, then: Applied | Exception) -> Applied | Exception:
+def _both(first: AppliedScope | Exception, then: AppliedScope | Exception) -> AppliedScope | Exception:
     """Two writes of a scope as one."""
     if isinstance(first, Exception) or isinstance(then, Exception):
         return then
-    return Applied(then.snapshot, tuple(dict.fromkeys([*first.parts, *then.parts])), then.duplicates)
-
-
-def _shown(delivery: Delivery) -> Emit:
-    """A reflection stood in the buffer for a moment: a blob that absorbed it there is to be found."""
-    event = delivery.event
-    assert isinstance(event, ReflectionFormed)
-    forgotten = Forgotten(
-        kind="reflection",
-        id=event.reflection_id,
-        reach="for_ever",
-        because="derived",
-        scope=event.scope.key,
-        asked_by=None,
-        forgotten_at=delivery.envelope.time,
-    )
-    return Emit(forgotten, delivery, identity=f"derived/reflection/{event.reflection_id}/late")
+    return AppliedScope(then.snapshot, tuple(dict.fromkeys([*first.parts, *then.parts])), then.duplicates)
 
 
 def _contradicts(delivery: Delivery) -> bool:
     return isinstance(delivery.event, FactChanged) and delivery.event.replaces is not None
 
 
-def _lost(delivery: Delivery) -> Emit:
-    """A fact never stood that contradicted another: what it contradicted is to be found."""
+def _dropped(delivery: Delivery) -> Emit:
+    """Ask forgetting to look for what a record that was dropped had changed already.
+
+    A reflection stood in the buffer for a moment, where a blob may have absorbed it; a fact that never stood may
+    have contradicted another one.
+    """
     event = delivery.event
-    assert isinstance(event, FactChanged)
+    assert isinstance(event, FactChanged | ReflectionFormed)
+    kind, name = (
+        ("fact", event.fact_id) if isinstance(event, FactChanged) else ("reflection", event.reflection_id)
+    )
     forgotten = Forgotten(
-        kind="fact",
-        id=event.fact_id,
+        kind=kind,
+        id=name,
         reach="for_ever",
         because="derived",
         scope=event.scope.key,
         asked_by=None,
         forgotten_at=delivery.envelope.time,
     )
-    return Emit(forgotten, delivery, identity=f"derived/fact/{event.fact_id}/late")
+    return Emit(forgotten, delivery, identity=f"derived/{kind}/{name}/late")
 
 
-def _events(applied: Applied, last: Delivery, memory: str) -> list[Emit]:
+def _events(applied: AppliedScope, last: Delivery, memory: str) -> list[Emit]:
     """What is said of a scope, and what is asked of facts that say what an older one says."""
     asked = [_retire(fact, applied.snapshot) for fact in applied.duplicates if applied.snapshot]
     commands = [Emit(one, last, time=one.asked_at, identity=one.command_id) for one in asked]
     return [*commands, *([_changed(applied, applied.snapshot, last, memory)] if applied.snapshot else [])]
 
 
-def _changed(applied: Applied, snapshot: Snapshot, last: Delivery, memory: str) -> Emit:
+def _changed(applied: AppliedScope, snapshot: Snapshot, last: Delivery, memory: str) -> Emit:
     """The same record for the same revision, however often: consumers know it by its id."""
-    event = ScopeChanged(
-        scope=scope_of(snapshot),
-        revision=snapshot.revision,
-        changed=applied.parts,
-        applied=snapshot.applied,
-        active_facts=snapshot.active_facts,
-        buffered=len(snapshot.buffer),
-        newest_buffered_at=last_formed(snapshot.buffer),
-        blob_version=snapshot.blob_version,
-        consolidated_at=snapshot.consolidated_at,
-        closed=snapshot.closed,
-        committed_at=snapshot.changed_at,
-    )
+    event = scope_changed(snapshot, applied.parts)
     identity = f"changed/{memory}{snapshot.scope_key}#{snapshot.revision}"
     return Emit(event, last, time=snapshot.changed_at, identity=identity)
 
@@ -183,8 +161,3 @@ def _retire(fact: Fact, snapshot: Snapshot | None) -> FactCommanded:
         reason="an older fact says the same",
         asked_at=max(fact.formed_at, fact.valid_from),
     )
-
-
-def scope_of(snapshot: Snapshot) -> Scope:
-    """The scope that a snapshot is of."""
-    return Scope.of_key(snapshot.scope_key, snapshot.agent_id, snapshot.audience)

@@ -14,7 +14,6 @@ from eden_memory.forgotten import Forgetting, Marks
 from eden_memory.formation import prompts
 from eden_memory.formation.consolidation_rules import (
     BlobsDecided,
-    ConsolidationWatch,
     Merge,
     TierOf,
     as_shown,
@@ -28,6 +27,7 @@ from eden_memory.formation.consolidation_rules import (
 )
 from eden_memory.formation.fence import Fence
 from eden_memory.memory.snapshot_projection import Snapshots
+from eden_memory.metrics import ConsolidationMetrics
 from eden_memory.models.model_protocols import LanguageModel
 from eden_memory.models.question import Answered, Asking, unit_of
 from eden_memory.schemas.answers import ConsolidatedText
@@ -42,7 +42,7 @@ STAGE = "consolidation"
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class DueScope:
     """One scope that is due, and all that its question is made from."""
 
     delivery: Delivery
@@ -78,14 +78,14 @@ class Consolidation:
         forgetting: Forgetting,
         fence: Fence,
         settings_version: str,
-        watch: ConsolidationWatch,
+        metrics: ConsolidationMetrics,
         tier_of: TierOf,
         *,
         limits: FormationLimits = STANDARD,
     ) -> None:
         self._snapshots, self._decided, self._streams = snapshots, decided, streams
         self._model, self._forgetting, self._fence = model, forgetting, fence
-        self._settings_version, self._watch, self._tier_of = settings_version, watch, tier_of
+        self._settings_version, self._metrics, self._tier_of = settings_version, metrics, tier_of
         self._limits = limits
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Result:
@@ -102,15 +102,15 @@ class Consolidation:
             return ()
         return await self._decide(case)
 
-    async def _case(self, delivery: Delivery, scope: Scope, limits: ScopeLimits) -> Case | None:
+    async def _case(self, delivery: Delivery, scope: Scope, limits: ScopeLimits) -> DueScope | None:
         snapshot = (await self._snapshots.snapshots([scope.key])).get(scope.key)
         if snapshot is None:
             return None
         marks = await self._forgetting.among(asked_of_forgetting(scope, snapshot))
         merge = merge_of(scope, snapshot, marks, limits)
-        return None if merge is None else Case(delivery, limits, snapshot, marks, merge)
+        return None if merge is None else DueScope(delivery, limits, snapshot, marks, merge)
 
-    async def _decide(self, case: Case) -> Result:
+    async def _decide(self, case: DueScope) -> Result:
         first = 1
         while (question := await self._question(case, first)) is not None:
             try:
@@ -128,7 +128,7 @@ class Consolidation:
             first = question.attempt + 1
         return ()
 
-    async def _question(self, case: Case, first: int) -> Question | None:
+    async def _question(self, case: DueScope, first: int) -> Question | None:
         """The first attempt that is not used up; None where each one more waits for a fuller buffer."""
         failed = first - 1
         for attempt in count(first):
@@ -143,7 +143,7 @@ class Consolidation:
                 return Question(merge, attempt, arrived=True)
         return None
 
-    async def _ask(self, case: Case, question: Question) -> Answered[ConsolidatedText]:
+    async def _ask(self, case: DueScope, question: Question) -> Answered[ConsolidatedText]:
         merge, limits = question.merge, case.limits
         fence = self._fence.around(f"{STAGE}/{merge.scope.key}@{merge.version}")
         prompt = prompts.consolidation(material_of(merge, limits), fence)
@@ -156,14 +156,14 @@ class Consolidation:
         )
 
     async def _consolidated(
-        self, case: Case, merge: Merge, answered: Answered[ConsolidatedText], text: str, *, cut: bool
+        self, case: DueScope, merge: Merge, answered: Answered[ConsolidatedText], text: str, *, cut: bool
     ) -> Result:
         """The version's event, unless something that went in was forgotten meanwhile."""
         marks = await self._forgetting.among(asked_of_forgetting(merge.scope, case.snapshot))
         if as_shown(merge.shown, merge, case.snapshot, marks) is None:
             return Retry("something to be absorbed was forgotten meanwhile", after=0.1)
         scope, version = merge.scope, merge.version
-        self._watch.consolidated(scope.kind, merge.because, cut=cut)
+        self._metrics.consolidated(scope.kind, merge.because, cut=cut)
         event = ScopeConsolidated(
             cause=case.delivery.id,
             attempt=case.delivery.sent_again + 1,
@@ -186,7 +186,7 @@ class Consolidation:
         return Decision((event,), writes=(f"blob:{name}",), key=name)
 
 
-def _asking(case: Case, question: Question, tier: int) -> Asking:
+def _asking(case: DueScope, question: Question, tier: int) -> Asking:
     delivery, scope = case.delivery, case.merge.scope
     return Asking(
         stage=STAGE,

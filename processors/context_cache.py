@@ -42,7 +42,7 @@ TOGETHER = 200
 """Contexts of which what they hold is in memory at the same time."""
 
 
-class ContextCache:
+class ContextCacheStage:
     """`active`: how long after its last formation a session's contexts are kept fresh; `clock` is the wall's."""
 
     def __init__(

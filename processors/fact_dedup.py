@@ -12,9 +12,9 @@ from itertools import accumulate, takewhile
 
 from eden_memory.directory.agent_streams import Streams
 from eden_memory.forgotten import Forgetting, Marks, ids_of
-from eden_memory.formation.decision_plan import Plan, merged_near, plan
-from eden_memory.formation.fact_commands import Commanding
-from eden_memory.formation.fact_decisions import Compared, DedupWatch, NoVector, Resolving, compared
+from eden_memory.formation.decision_plan import DecisionPlan, merged_near, plan
+from eden_memory.formation.fact_commands import CommandExecutor
+from eden_memory.formation.fact_decisions import Comparison, DecisionResolver, NoVector, compared
 from eden_memory.formation.fact_statements import (
     Stated,
     remembered,
@@ -28,6 +28,7 @@ from eden_memory.formation.known_facts import Decided, FactSearch, KnownFact
 from eden_memory.formation.prompts import fact_decisions
 from eden_memory.formation.scope_facts import ScopeFacts
 from eden_memory.memory.fact_hash import fact_hash
+from eden_memory.metrics import DedupMetrics
 from eden_memory.models.model_protocols import Embedder, LanguageModel
 from eden_memory.models.question import Asking, Earlier
 from eden_memory.schemas.answers import FactDecisions
@@ -53,7 +54,7 @@ class Stores:
 
 
 @dataclass(slots=True)
-class Work:
+class DedupWork:
     """One decision under way: what is to be decided, and what has been read of the scope for it."""
 
     deliveries: Sequence[Delivery]
@@ -70,7 +71,7 @@ class Work:
     """The highest version ever given to a fact, where that is not the newest one known."""
     vectors: dict[str, Embedding] = field(default_factory=dict[str, Embedding])
     """By text."""
-    compared: Compared = field(default_factory=Compared)
+    compared: Comparison = field(default_factory=Comparison)
     covers: int | None = None
 
     def facts(self, marks: Marks) -> ScopeFacts:
@@ -97,14 +98,14 @@ class FactDedup:
         model: LanguageModel,
         embedder: Embedder,
         fence: Fence,
-        watch: DedupWatch,
+        metrics: DedupMetrics,
         *,
         similar: float = 0.7,
         dedup: bool = True,
         limits: FormationLimits = STANDARD,
     ) -> None:
         self._stores, self._model, self._embedder = stores, model, embedder
-        self._fence, self._watch = fence, watch
+        self._fence, self._metrics = fence, metrics
         self._similar, self._dedup, self._limits = similar, dedup, limits
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Decision:
@@ -112,16 +113,16 @@ class FactDedup:
         first = deliveries[0]
         match first.event:
             case FactCommanded(action="add") as command:
-                return await self._propose(Work([first], command.scope, [stated_by(first, command)]))
+                return await self._propose(DedupWork([first], command.scope, [stated_by(first, command)]))
             case FactCommanded() as command:
-                return await self._command(Work([first], command.scope), command)
+                return await self._command(DedupWork([first], command.scope), command)
             case FactsProposed() as proposed:
                 run = list(takewhile(lambda one: isinstance(one.event, FactsProposed), deliveries))
-                return await self._propose(Work(run, proposed.scope, stated_in(run)))
+                return await self._propose(DedupWork(run, proposed.scope, stated_in(run)))
             case _:
                 return Decision((), covers=1)
 
-    async def _propose(self, work: Work) -> Decision:
+    async def _propose(self, work: DedupWork) -> Decision:
         """Decide statements."""
         hashes, names = [one.hash for one in work.stated], [one.fact_id for one in work.stated]
         marks, _ = await gather(self._marks(work), self._read(work, hashes, names))
@@ -141,7 +142,7 @@ class FactDedup:
         return await self._resolve(work)
 
     async def _compare(
-        self, work: Work, new: Sequence[Stated], marks: Marks, asking: Asking, earlier: Earlier | None
+        self, work: DedupWork, new: Sequence[Stated], marks: Marks, asking: Asking, earlier: Earlier | None
     ) -> None:
         """Ask what the new facts mean for those near them; nobody is asked where nothing is near.
 
@@ -159,7 +160,7 @@ class FactDedup:
             asking = replace(asking, unit=f"{asking.unit}/{asked.digest()}")
         await self._ask(work, asked, {one.fact_id: one for one in new}, asking)
 
-    async def _planned(self, work: Work, new: Sequence[Stated], marks: Marks) -> Plan:
+    async def _planned(self, work: DedupWork, new: Sequence[Stated], marks: Marks) -> DecisionPlan:
         """What is near the new facts now; a fact that says the same means nothing for them."""
         vectors, model = [work.vectors[one.text].vector for one in new], self._embedder.model
         most = self._limits.similar_facts
@@ -188,9 +189,9 @@ class FactDedup:
             most,
         )
 
-    async def _revived(self, work: Work, earlier: Earlier | None, marks: Marks) -> Plan | None:
+    async def _revived(self, work: DedupWork, earlier: Earlier | None, marks: Marks) -> DecisionPlan | None:
         """What an answer that has arrived was asked about; None if there is none, or it no longer stands."""
-        old = None if earlier is None or earlier.exhausted else Plan.of(earlier.shown)
+        old = None if earlier is None or earlier.exhausted else DecisionPlan.of(earlier.shown)
         if old is None or work.deliveries[0].id not in old.members:
             return None
         work.stored += (await self._stores.search.facts([name for name, _ in old.known])).values()
@@ -199,7 +200,9 @@ class FactDedup:
         versions = [None if one is None else one.version for one in current]
         return old if versions == [version for _, version in old.known] else None
 
-    async def _ask(self, work: Work, asked: Plan, stated: Mapping[str, Stated], asking: Asking) -> None:
+    async def _ask(
+        self, work: DedupWork, asked: DecisionPlan, stated: Mapping[str, Stated], asking: Asking
+    ) -> None:
         facts = work.facts(Marks())
         known = {name: fact for name, _ in asked.known if (fact := facts.active(name)) is not None}
         new = {one.fact_id: stated.get(one.fact_id) for one in asked.new}
@@ -219,7 +222,7 @@ class FactDedup:
         work.stored += await self._stores.search.with_hash(work.scope.key, hashes)
         await self._embed(work, merged)
 
-    async def _resolve(self, work: Work) -> Decision:
+    async def _resolve(self, work: DedupWork) -> Decision:
         """Carry out what was decided, without what has been forgotten meanwhile."""
         streams = self._stores.streams
         marks, work.given, of_agent = await gather(
@@ -231,7 +234,7 @@ class FactDedup:
             stated = [one for one in work.stated if one.delivery.id in covered]
             left = remembered(stated, work.scope, marks)
             facts = work.facts(marks)
-            resolving = Resolving(facts, work.compared, work.vectors, limits)
+            resolving = DecisionResolver(facts, work.compared, work.vectors, limits)
             try:
                 for one in left:
                     resolving.resolve(one)
@@ -243,10 +246,10 @@ class FactDedup:
                 continue
             resolving.counts.update({"void": work.compared.void, "forgotten": len(stated) - len(left)})
             for what, number in (+resolving.counts).items():
-                self._watch.counted(what, number)
+                self._metrics.counted(what, number)
             return _decision(work, facts)
 
-    async def _command(self, work: Work, command: FactCommanded) -> Decision:
+    async def _command(self, work: DedupWork, command: FactCommanded) -> Decision:
         assert command.fact_id is not None
         hashes = [fact_hash(command.text)] if command.text is not None else []
         await self._read(work, hashes, [one for one in (command.fact_id, command.replaced_by) if one])
@@ -257,16 +260,16 @@ class FactDedup:
         while True:
             facts = work.facts(marks)
             try:
-                done = Commanding(facts, work.vectors, self._embedder.model).carry_out(
+                done = CommandExecutor(facts, work.vectors, self._embedder.model).carry_out(
                     work.deliveries[0], command
                 )
             except NoVector as missing:
                 await self._embed(work, [missing.text])
                 continue
-            self._watch.counted(done)
+            self._metrics.counted(done)
             return _decision(work, facts)
 
-    async def _read(self, work: Work, hashes: Sequence[str], fact_ids: Sequence[str]) -> None:
+    async def _read(self, work: DedupWork, hashes: Sequence[str], fact_ids: Sequence[str]) -> None:
         """The mark first: what is applied after it is read is among the decisions beyond it."""
         key, stores = work.scope.key, self._stores
         work.hashes.update(hashes)
@@ -283,7 +286,7 @@ class FactDedup:
         work.stored += [*same, *(one for one in named.values() if one.scope_key == key)]
         work.outcome = max([applied, *(event.outcome for event in beyond)]) + 1
 
-    async def _marks(self, work: Work) -> Marks:
+    async def _marks(self, work: DedupWork) -> Marks:
         """What is forgotten of the statements, and of the facts that they may touch."""
         named = ids_of(work.scope, (source for one in work.stated for source in one.sources))
         for fact in work.touched():
@@ -291,14 +294,14 @@ class FactDedup:
             named |= {("fact", fact.fact_id), ("fact", f"{fact.fact_id}@{fact.version}")}
         return await self._stores.forgetting.among(named)
 
-    async def _given(self, work: Work) -> Mapping[str, int]:
+    async def _given(self, work: DedupWork) -> Mapping[str, int]:
         """Versions above those known of the facts that may change: forgotten, and never to be used again."""
         known: dict[str, int] = {}
         for fact in work.touched():
             known[fact.fact_id] = max(fact.version, known.get(fact.fact_id, 0))
         return await self._stores.decided.given(known)
 
-    async def _embed(self, work: Work, texts: Iterable[str]) -> None:
+    async def _embed(self, work: DedupWork, texts: Iterable[str]) -> None:
         """Vectors of those that have none yet, in one call."""
         missing = list(dict.fromkeys(one for one in texts if one not in work.vectors))
         if missing:
@@ -306,7 +309,7 @@ class FactDedup:
             made = await self._embedder.embed(missing, replace(asking, unit=f"{asking.unit}/vectors"))
             work.vectors.update(zip(missing, made, strict=True))
 
-    def _asking(self, work: Work) -> Asking:
+    def _asking(self, work: DedupWork) -> Asking:
         first, scope = work.deliveries[0], work.scope
         alone = first.event if len(work.deliveries) == 1 and isinstance(first.event, FactsProposed) else None
         return replace(
@@ -318,7 +321,7 @@ class FactDedup:
         )
 
 
-def _decision(work: Work, facts: ScopeFacts) -> Decision:
+def _decision(work: DedupWork, facts: ScopeFacts) -> Decision:
     """The changes as events; each takes its version, and all one number of the scope."""
     writes = [f"fact:{event.fact_id}@{event.version}" for _, event in facts.changes]
     number = (f"{facts.scope.key}#{facts.outcome}",) if writes else ()
@@ -329,7 +332,7 @@ def _decision(work: Work, facts: ScopeFacts) -> Decision:
     )
 
 
-def _fitting(work: Work, facts: ScopeFacts) -> int | None:
+def _fitting(work: DedupWork, facts: ScopeFacts) -> int | None:
     """How many of the first deliveries to decide anew without the others, if the events are too large; else None."""
     covered = work.deliveries[: work.covers]
     sizes = Counter[str]()

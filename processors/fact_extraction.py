@@ -14,7 +14,7 @@ from eden_memory.forgotten import Forgetting
 from eden_memory.formation import prompts
 from eden_memory.formation.fact_proposals import proposals_of
 from eden_memory.formation.fence import Fence
-from eden_memory.formation.placing import ExtractionWatch, Placed, Placing, Rules
+from eden_memory.formation.placing import PlacedItem, Placing, Rules
 from eden_memory.formation.prompt_material import FactMaterial
 from eden_memory.formation.scope_briefs import (
     Scopes,
@@ -24,6 +24,7 @@ from eden_memory.formation.scope_briefs import (
     participants_named,
 )
 from eden_memory.formation.transcript import Transcript, named_by, transcript
+from eden_memory.metrics import ExtractionMetrics
 from eden_memory.models.model_protocols import LanguageModel
 from eden_memory.models.question import Answered, Asking
 from eden_memory.schemas.answers import ExtractedFacts
@@ -40,7 +41,7 @@ PAST_RETENTION = "every scope's facts of so long ago have expired"
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class FactQuestion:
     """One window with all that its question is made from."""
 
     delivery: Delivery
@@ -63,7 +64,7 @@ class FactExtraction:
         model: LanguageModel,
         forgetting: Forgetting,
         fence: Fence,
-        watch: ExtractionWatch,
+        metrics: ExtractionMetrics,
         *,
         demote_names: bool = False,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -71,7 +72,7 @@ class FactExtraction:
     ) -> None:
         """`clock` (the wall's) tells what is past its retention already: decided once, as all that is decided."""
         self._windows, self._streams, self._model = windows, streams, model
-        self._forgetting, self._fence, self._watch = forgetting, fence, watch
+        self._forgetting, self._fence, self._metrics = forgetting, fence, metrics
         self._demote_names, self._clock, self._limits = demote_names, clock, limits
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Outgoing]:
@@ -84,12 +85,12 @@ class FactExtraction:
         if case is None or not case.transcript.lines:
             return [_extracted(delivery, window, ())]
         if case.past >= set(case.scopes.all):
-            self._watch.extracted(STAGE, 0, {"past_retention": 1})
+            self._metrics.extracted(STAGE, 0, {"past_retention": 1})
             return [_extracted(delivery, window, (), reason=PAST_RETENTION)]
         fence = self._fence.around(f"{STAGE}/{window.formation_id}")
         return await self._formed(case, await self._ask(case, fence), fence)
 
-    async def _case(self, delivery: Delivery, window: Window) -> Case:
+    async def _case(self, delivery: Delivery, window: Window) -> FactQuestion:
         asking = asking_about(window, delivery, STAGE, "facts")
         windows, streams, marks, earlier = await gather(
             self._windows.windows([window.formation_id]),
@@ -104,16 +105,18 @@ class FactExtraction:
         scopes = Scopes.of(fact_scopes(window), streams, self._limits, of_authors=of_authors(window))
         asking = replace(asking, shown=told.shown, model=scopes.model)
         names = participants_named(stored, window) if self._demote_names else ()
-        return Case(delivery, window, asking, scopes, told, names, scopes.past(window, self._clock()))
+        return FactQuestion(delivery, window, asking, scopes, told, names, scopes.past(window, self._clock()))
 
-    async def _ask(self, case: Case, fence: str) -> Answered[ExtractedFacts]:
+    async def _ask(self, case: FactQuestion, fence: str) -> Answered[ExtractedFacts]:
         limits = self._limits
         material = FactMaterial(
             case.transcript.lines, case.scopes.for_facts(), limits.facts, limits.fact_words
         )
         return await self._model.ask(prompts.fact_extraction(material, fence), ExtractedFacts, case.asking)
 
-    async def _formed(self, case: Case, answered: Answered[ExtractedFacts], fence: str) -> Sequence[Outgoing]:
+    async def _formed(
+        self, case: FactQuestion, answered: Answered[ExtractedFacts], fence: str
+    ) -> Sequence[Outgoing]:
         """What stands of the answer, by what is forgotten now that it is here."""
         marks = await self._forgetting.among(named_by(case.window))
         words = case.scopes.words(self._limits.fact_words)
@@ -122,7 +125,7 @@ class FactExtraction:
         stated = placing.place(answered.value.facts, marks)
         placed = [one for one in stated if one.scope not in case.past]
         placing.counts["expired"] += len(stated) - len(placed)
-        self._watch.extracted(STAGE, len(placed), placing.counts)
+        self._metrics.extracted(STAGE, len(placed), placing.counts)
         call = answered.call and answered.call.model_copy(update={"items": max(len(placed), 1)})
         facts = tuple(_fact(one, number, case.window, call) for number, one in enumerate(placed, 1))
         extracted = _extracted(case.delivery, case.window, facts).model_copy(
@@ -135,7 +138,7 @@ class FactExtraction:
         return [extracted, *proposals_of(extracted)]
 
 
-def _fact(placed: Placed, number: int, window: Window, call: Call | None) -> ExtractedFact:
+def _fact(placed: PlacedItem, number: int, window: Window, call: Call | None) -> ExtractedFact:
     return ExtractedFact(
         number=number,
         text=placed.text,

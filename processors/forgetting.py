@@ -6,11 +6,11 @@ tombstones.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from eden_memory.forgetting.contradicted import taken_up_again
 from eden_memory.forgetting.forgetting_rules import (
-    BlobVersion,
-    ForgettingStore,
+    BlobRef,
     Resting,
     follows,
     gone,
@@ -18,21 +18,23 @@ from eden_memory.forgetting.forgetting_rules import (
     next_slice,
     reflections_of,
 )
-from eden_memory.forgotten import Forgetting as Marked
-from eden_memory.forgotten import Mark, ids_of
+from eden_memory.forgotten import Forgetting, Mark, ids_of
 from eden_memory.schemas.events import Forgotten
 from eden_memory.stages.stage import Decision, Delivery, Emit
+
+if TYPE_CHECKING:  # the driver stays out of a processor
+    from eden_memory.forgetting.forgetting_store import MongoForgettingStore
 
 FORMED_FROM = ("message", "session", "user")
 SLICE = 1_000
 
 
-class Forgetting:
+class ForgettingStage:
     """What still rests on other messages stays; taking it back to those is not done yet."""
 
-    def __init__(self, store: ForgettingStore, marked: Marked, most: int = SLICE) -> None:
+    def __init__(self, store: "MongoForgettingStore", forgotten: Forgetting, most: int = SLICE) -> None:
         """`most`: facts, reflections and messages of one decision together."""
-        self._store, self._marked, self._slice = store, marked, most
+        self._store, self._forgotten, self._slice = store, forgotten, most
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Decision:
         """One forgotten thing, or a slice of what belongs to it; a record of its own asks for the next slice."""
@@ -68,7 +70,7 @@ class Forgetting:
         if mark.kind not in FORMED_FROM:
             return list(resting)
         named = {pair for one in resting for pair in ids_of(one.scope, one.sources)}
-        return gone(resting, await self._marked.among(named))
+        return gone(resting, await self._forgotten.among(named))
 
     async def _taken_up_again(
         self, delivery: Delivery, event: Forgotten, resting: Sequence[Resting]
@@ -84,7 +86,7 @@ class Forgetting:
 
     async def _withdrawn(
         self, delivery: Delivery, event: Forgotten, resting: Sequence[Resting]
-    ) -> list[BlobVersion]:
+    ) -> list[BlobRef]:
         """Every blob version from the first one that absorbed what is forgotten, each with its mark.
 
         Looked for again once they are marked: what is decided from them later is dropped by the writer.
@@ -92,7 +94,7 @@ class Forgetting:
         blobs = await self._store.absorbing(reflections_of(event, resting))
         if event.kind == "blob" and event.because != "derived":
             blobs = await self._store.blob(event.id)
-        found: list[BlobVersion] = []
+        found: list[BlobRef] = []
         while new := [one for one in await self._store.versions_from(blobs) if one not in found]:
             others = await self._store.marked_by_others([one.name for one in new], delivery.id)
             unmarked = [one for one in new if one.name not in others]

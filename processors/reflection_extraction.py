@@ -16,7 +16,7 @@ from eden_memory.failures import PermanentError
 from eden_memory.forgotten import Forgetting, Marks
 from eden_memory.formation import prompts
 from eden_memory.formation.fence import Fence
-from eden_memory.formation.placing import ExtractionWatch, Placed, Placing, Rules
+from eden_memory.formation.placing import PlacedItem, Placing, Rules
 from eden_memory.formation.prompt_material import ReflectionMaterial
 from eden_memory.formation.replacement_results import session_closed
 from eden_memory.formation.scope_briefs import (
@@ -29,6 +29,7 @@ from eden_memory.formation.scope_briefs import (
 )
 from eden_memory.formation.transcript import Transcript, named_by, transcript
 from eden_memory.memory.snapshot_projection import Snapshots
+from eden_memory.metrics import ExtractionMetrics
 from eden_memory.models.model_protocols import LanguageModel
 from eden_memory.models.question import Answered, Asking
 from eden_memory.schemas.answers import StatedReflections
@@ -44,7 +45,7 @@ STAGE = "reflection-extraction"
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ReflectionQuestion:
     """One window with all that its question is made from."""
 
     delivery: Delivery
@@ -73,14 +74,14 @@ class ReflectionExtraction:
         model: LanguageModel,
         forgetting: Forgetting,
         fence: Fence,
-        watch: ExtractionWatch,
+        metrics: ExtractionMetrics,
         *,
         demote_names: bool = False,
         limits: FormationLimits = STANDARD,
     ) -> None:
         self._windows, self._streams, self._snapshots = windows, streams, snapshots
         self._model, self._forgetting, self._fence = model, forgetting, fence
-        self._watch, self._demote_names, self._limits = watch, demote_names, limits
+        self._metrics, self._demote_names, self._limits = metrics, demote_names, limits
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Outgoing]:
         """One window, whether facts were found in it or not."""
@@ -96,7 +97,7 @@ class ReflectionExtraction:
         of_session = sum(one.scope.kind == "session" for one in formed)
         return [*formed, *session_closed(delivery, extracted, of_session)]
 
-    async def _case(self, delivery: Delivery, extracted: FactsExtracted) -> Case:
+    async def _case(self, delivery: Delivery, extracted: FactsExtracted) -> ReflectionQuestion:
         window = extracted.window
         asking = asking_about(window, delivery, STAGE, "reflections")
         windows, streams, known, earlier = await gather(
@@ -113,7 +114,7 @@ class ReflectionExtraction:
         scopes = Scopes.of(window.scopes, streams, self._limits, of_authors=of_authors(window))
         asking = replace(asking, shown=told.shown, model=scopes.model)
         names = participants_named(stored, window) if self._demote_names else ()
-        return Case(delivery, extracted, asking, scopes, known, marks, told, names)
+        return ReflectionQuestion(delivery, extracted, asking, scopes, known, marks, told, names)
 
     async def _known(self, window: Window) -> dict[str, Snapshot]:
         """What is remembered, as far as all who take part may hear of it."""
@@ -123,7 +124,7 @@ class ReflectionExtraction:
         told = (one for one in window.scopes if one.kind != "user" or not of_authors(window))
         return await self._snapshots.without_users([one.key for one in told], private)
 
-    async def _ask(self, case: Case, fence: str) -> Answered[StatedReflections]:
+    async def _ask(self, case: ReflectionQuestion, fence: str) -> Answered[StatedReflections]:
         facts = (one for one in case.extracted.facts if not case.marks.all_gone(one.sources))
         material = ReflectionMaterial(
             lines=case.transcript.lines,
@@ -135,7 +136,7 @@ class ReflectionExtraction:
         return await self._model.ask(prompt, StatedReflections, case.asking)
 
     async def _formed(
-        self, case: Case, answered: Answered[StatedReflections], fence: str
+        self, case: ReflectionQuestion, answered: Answered[StatedReflections], fence: str
     ) -> list[ReflectionFormed]:
         """What stands of the answer, by what is forgotten now that it is here."""
         marks = await self._forgetting.among(named_by(case.window))
@@ -146,7 +147,7 @@ class ReflectionExtraction:
         placed = placing.place(answered.value.reflections, marks)
         by_scope = Counter(one.scope.key for one in placed)
         missing = sum(limits.least > by_scope[scope.key] for scope, limits in case.scopes.limits.items())
-        self._watch.extracted(STAGE, len(placed), {**placing.counts, "missing": missing})
+        self._metrics.extracted(STAGE, len(placed), {**placing.counts, "missing": missing})
         call = answered.call and answered.call.model_copy(update={"items": max(len(placed), 1)})
         position: Counter[str] = Counter()
         formed: list[ReflectionFormed] = []
@@ -156,7 +157,9 @@ class ReflectionExtraction:
         return formed
 
 
-def _reflection(case: Case, placed: Placed, position: int, call: Call | None) -> ReflectionFormed:
+def _reflection(
+    case: ReflectionQuestion, placed: PlacedItem, position: int, call: Call | None
+) -> ReflectionFormed:
     window = case.window
     name = f"{window.formation_id}\n{placed.scope.key}\n{position}"
     return ReflectionFormed(

@@ -38,7 +38,7 @@ from eden_memory.mongo.client import connect, hosts
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.observability.lag_export import Census, LagExport
 from eden_memory.processors import pipeline
-from eden_memory.processors.context_cache import ContextCache
+from eden_memory.processors.context_cache import ContextCacheStage
 from eden_memory.replay.installation import surroundings
 from eden_memory.replay.namespaces.live_store import MongoLive
 from eden_memory.replay.namespaces.standby_stages import shadowing
@@ -216,7 +216,7 @@ def _beside(
 ) -> list[Part]:
     """What some stages need besides their records."""
     parts: list[Part] = []
-    if isinstance(cache := handlers.get(pipeline.CONTEXT_CACHE), ContextCache):
+    if isinstance(cache := handlers.get(pipeline.CONTEXT_CACHE), ContextCacheStage):
         parts.append(
             ContextKeeping(
                 cache, lambda heard, live: ContextWatch(client, settings, heard, live, authors=True)

@@ -1,12 +1,10 @@
 """What follows from forgetting something: derived marks and tombstones. Pure."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
 
-from eden_memory.forgetting.contradicted import Contradicted
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.schemas.events import (
     FactChanged,
@@ -41,7 +39,7 @@ class Resting:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ForgottenMessage:
     """A stored message that is forgotten."""
 
     message_id: str
@@ -55,13 +53,13 @@ class Slice:
     """A bounded part of what is concerned, in the order facts, reflections, messages."""
 
     resting: Sequence[Resting] = ()
-    told: Sequence[Told] = ()
+    told: Sequence[ForgottenMessage] = ()
     last: str | None = None
     """`<kind>/<id>` behind which there may be more; None: this is the end."""
 
 
 @dataclass(frozen=True, slots=True)
-class BlobVersion:
+class BlobRef:
     """One version of a scope's blob."""
 
     scope: Scope
@@ -119,8 +117,8 @@ def follows(
     delivery: Delivery,
     forgotten: Forgotten,
     resting: Sequence[Resting],
-    told: Sequence[Told],
-    withdrawn: Sequence[BlobVersion],
+    told: Sequence[ForgottenMessage],
+    withdrawn: Sequence[BlobRef],
 ) -> list[Outgoing]:
     """Derived Forgotten records first, then the tombstones: of messages, facts, reflections, blob versions."""
     outgoing: list[Outgoing] = [_derived(delivery, forgotten, one.kind, one.id, one.scope) for one in resting]
@@ -152,7 +150,7 @@ def _derived(delivery: Delivery, because: Forgotten, kind: Forgettable, name: st
     return Emit(event, identity=f"derived/{kind}/{name}")
 
 
-def _message(one: Told) -> Erase:
+def _message(one: ForgottenMessage) -> Erase:
     return Erase(
         MessageRecorded,
         one.message_id,
@@ -183,45 +181,6 @@ def _reflection(one: Resting) -> Erase:
     return Erase(ReflectionFormed, one.id, one.scope.key, one.id, REASON, scope=one.scope.key)
 
 
-def _blob(one: BlobVersion) -> Erase:
+def _blob(one: BlobRef) -> Erase:
     key = one.scope.key
     return Erase(ScopeConsolidated, one.name, key, key, REASON, entity_version=str(one.version), scope=key)
-
-
-class ForgettingStore(Protocol):
-    """What forgetting looks for, and what it erases itself: texts that wait, never memory."""
-
-    async def mark(self, marks: Iterable[Mark], event_id: str, at: datetime) -> None:
-        """Store marks, acknowledged by a majority; those that stand already are left as they are."""
-        ...
-
-    async def slice_of(self, mark: Mark, after: str | None, most: int) -> Slice:
-        """Up to `most` facts, reflections and stored messages that are meant or name it, from behind `after` on."""
-        ...
-
-    async def blob(self, name: str) -> Blobs:
-        """The blob version `KEY@N`, if there is one."""
-        ...
-
-    async def absorbing(self, reflections: Mapping[str, Iterable[str]]) -> Blobs:
-        """For each scope key the lowest blob version, stored or only decided, that lists any of its reflections."""
-        ...
-
-    async def versions_from(self, blobs: Blobs) -> Sequence[BlobVersion]:
-        """For each scope its blob versions from the lowest named one on, with those decided from one of them."""
-        ...
-
-    async def marked_by_others(self, names: Iterable[str], event_id: str) -> set[str]:
-        """Those of the blob versions (`KEY@N`) that another Forgotten record has marked."""
-        ...
-
-    async def contradicted_by(self, fact_ids: Iterable[str]) -> Sequence[Contradicted]:
-        """The facts that were retired because one of these contradicted them."""
-        ...
-
-    async def erase_texts(self, message_ids: Iterable[str], up_to: str | None) -> None:
-        """Erase the texts of messages that wait or stand in closed windows, and note that they are forgotten.
-
-        With `up_to`, a deletion: only versions up to that one lose their text, and nothing is noted.
-        """
-        ...

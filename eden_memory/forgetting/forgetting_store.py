@@ -11,7 +11,7 @@ from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
 from eden_memory.forgetting.contradicted import Contradicted
-from eden_memory.forgetting.forgetting_rules import Blobs, BlobVersion, Resting, Slice, Told
+from eden_memory.forgetting.forgetting_rules import BlobRef, Blobs, ForgottenMessage, Resting, Slice
 from eden_memory.forgotten import Mark
 from eden_memory.names import Names
 from eden_memory.schemas.envelope import Envelope
@@ -68,7 +68,10 @@ class MongoForgettingStore:
             kind = None
         return Slice(
             resting=[*map(_fact, rows.get("fact", ())), *map(_reflection, rows.get("reflection", ()))],
-            told=[Told(row["_id"], row["session_id"], row["version"]) for row in rows.get("message", ())],
+            told=[
+                ForgottenMessage(row["_id"], row["session_id"], row["version"])
+                for row in rows.get("message", ())
+            ],
             last=f"{kind}/{rows[kind][-1]['_id']}" if kind is not None and rows[kind] else None,
         )
 
@@ -85,7 +88,7 @@ class MongoForgettingStore:
     async def blob(self, name: str) -> Blobs:
         """The blob version `KEY@N`, if it was ever given: none is taken before its time."""
         blobs = Blobs()
-        if (parsed := BlobVersion.parse(name)) is None:
+        if (parsed := BlobRef.parse(name)) is None:
             return blobs
         key, version = parsed
         if (known := (await self._scopes([key])).get(key)) is None:
@@ -111,15 +114,15 @@ class MongoForgettingStore:
                 blobs.holds(scope, int(row["version"]))
         return blobs
 
-    async def versions_from(self, blobs: Blobs) -> Sequence[BlobVersion]:
+    async def versions_from(self, blobs: Blobs) -> Sequence[BlobRef]:
         """For each scope its blob versions from the lowest named one on, with those decided from one of them."""
-        found: list[BlobVersion] = []
+        found: list[BlobRef] = []
         for key, (scope, highest) in (await self._scopes(blobs.lowest)).items():
             lowest = last = blobs.lowest[key]
             async for event in self._decided(key, highest):
                 if event.version == lowest or event.based_on >= lowest:
                     last = event.version
-            found += [BlobVersion(scope, one) for one in range(lowest, max(highest, last) + 1)]
+            found += [BlobRef(scope, one) for one in range(lowest, max(highest, last) + 1)]
         return found
 
     async def marked_by_others(self, names: Iterable[str], event_id: str) -> set[str]:

@@ -16,7 +16,7 @@ AT_ONCE = 20_000
 """Targets of one query: 16 MB of it are the server's limit."""
 
 
-class MongoMarks:
+class MongoBatchMarks:
     """Forgetting, as MongoForgetting is, without its sharing of look-ups: a batch asks for tens of thousands."""
 
     def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:

@@ -8,11 +8,11 @@ from typing import Literal, Protocol
 from eden_memory.constants import ABSORBED_AT_ONCE, CONSOLIDATION_SECONDS
 from eden_memory.forgotten import Marks, ids_of
 from eden_memory.formation.prompt_material import ConsolidationMaterial, DatedText
-from eden_memory.memory.buffer_order import last_formed, oldest_first
+from eden_memory.memory.snapshot_projection import last_formed, oldest_first, scope_changed
 from eden_memory.schemas.answers import ConsolidatedText
 from eden_memory.schemas.documents import BufferedReflection, Snapshot
 from eden_memory.schemas.events import ScopeChanged
-from eden_memory.schemas.scopes import Scope, ScopeKind
+from eden_memory.schemas.scopes import Scope
 from eden_memory.scope_limits import ScopeLimits, label_of
 from eden_memory.word_limits import CHARACTERS_OF_A_WORD, cut_at_sentence, words_of
 
@@ -176,27 +176,7 @@ def _fits(text: str, limit: int) -> bool:
 
 def change_of(snapshot: Snapshot) -> ScopeChanged:
     """What the writer would announce of a scope that has not changed: for scopes found without an event."""
-    return ScopeChanged(
-        scope=Scope.of_key(snapshot.scope_key, snapshot.agent_id, snapshot.audience),
-        revision=snapshot.revision,
-        changed=("blob",) if _taken_back(snapshot) else (),
-        applied=snapshot.applied,
-        active_facts=snapshot.active_facts,
-        buffered=len(snapshot.buffer),
-        newest_buffered_at=last_formed(snapshot.buffer),
-        blob_version=snapshot.blob_version,
-        consolidated_at=snapshot.consolidated_at,
-        closed=snapshot.closed,
-        committed_at=snapshot.changed_at,
-    )
-
-
-class ConsolidationWatch(Protocol):
-    """Who counts consolidations."""
-
-    def consolidated(self, kind: ScopeKind, because: Because, *, cut: bool) -> None:
-        """A blob's version is decided; `cut`: it was over its limit twice."""
-        ...
+    return scope_changed(snapshot, ("blob",) if _taken_back(snapshot) else ())
 
 
 class BlobsDecided(Protocol):

@@ -16,7 +16,7 @@ NO_TIMES: Mapping[str, datetime] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class NumberedFact:
     """A new fact as a prompt numbers it: near which known facts, and which earlier new ones behind those."""
 
     fact_id: str
@@ -25,13 +25,13 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DecisionPlan:
     """One call: `known` facts are numbered from 1, `new` ones on behind them; `members` are decided together."""
 
     members: tuple[str, ...]
     known: tuple[tuple[str, int], ...]
     """Fact id and version."""
-    new: tuple[Shown, ...]
+    new: tuple[NumberedFact, ...]
 
     def shown(self) -> tuple[str, ...]:
         """As it is kept beside the answer: members, known facts, new facts with their candidates."""
@@ -42,7 +42,7 @@ class Plan:
         )
 
     @classmethod
-    def of(cls, shown: Sequence[str]) -> "Plan | None":
+    def of(cls, shown: Sequence[str]) -> "DecisionPlan | None":
         """Read back; None if it is not one."""
         try:
             parts = [one.split(" ", 1) for one in shown]
@@ -78,7 +78,7 @@ class Plan:
             words=words,
         )
 
-    def considered(self, one: Shown) -> tuple[Considered, ...]:
+    def considered(self, one: NumberedFact) -> tuple[Considered, ...]:
         """The stored facts that a new one was compared with."""
         return tuple(
             Considered(fact_id=self.known[number - 1][0], version=self.known[number - 1][1], similarity=value)
@@ -94,7 +94,7 @@ def plan(
     near: Sequence[Sequence[Near]],
     least: float,
     most: int = STANDARD.similar_facts,
-) -> Plan:
+) -> DecisionPlan:
     """Number what is near each statement: `near` of what is known, and the statements before it."""
     known: dict[str, int] = {}
     for found in near:
@@ -105,16 +105,18 @@ def plan(
     shown_new = {one.fact_id for one, hits in zip(stated, earlier, strict=True) if hits}
     shown_new |= {one.fact_id for one, found in zip(stated, near, strict=True) if found}
     shown_new |= {name for hits in earlier for name, _ in hits}
-    new: list[Shown] = []
+    new: list[NumberedFact] = []
     for one, found, hits in zip(stated, near, earlier, strict=True):
         if one.fact_id not in shown_new:
             continue
         named = [*((near_one.fact.fact_id, near_one.similarity) for near_one in found), *hits]
         new.append(
-            Shown(one.fact_id, tuple(number[name] for name, _ in named), tuple(value for _, value in named))
+            NumberedFact(
+                one.fact_id, tuple(number[name] for name, _ in named), tuple(value for _, value in named)
+            )
         )
         number[one.fact_id] = len(known) + len(new)
-    return Plan(tuple(members), tuple(known.items()), tuple(new))
+    return DecisionPlan(tuple(members), tuple(known.items()), tuple(new))
 
 
 def _earlier(
@@ -154,15 +156,15 @@ def merged_near(
     return merged
 
 
-def _joined(one: Shown) -> str:
+def _joined(one: NumberedFact) -> str:
     pairs = zip(one.candidates, one.similarities, strict=True)
     return ",".join(f"{number}:{similarity!r}" for number, similarity in pairs)
 
 
-def _new(text: str) -> Shown:
+def _new(text: str) -> NumberedFact:
     fact_id, _, joined = text.partition(" ")
     pairs = [one.split(":") for one in joined.split(",") if one]
-    return Shown(
+    return NumberedFact(
         fact_id,
         tuple(int(number) for number, _ in pairs),
         tuple(float(similarity) for _, similarity in pairs),

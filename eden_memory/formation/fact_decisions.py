@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Literal, Protocol
+from typing import Literal
 
-from eden_memory.formation.decision_plan import Plan
+from eden_memory.formation.decision_plan import DecisionPlan
 from eden_memory.formation.fact_statements import Stated
 from eden_memory.formation.known_facts import KnownFact
-from eden_memory.formation.scope_facts import Cause, ScopeFacts, Worded, later
+from eden_memory.formation.scope_facts import ChangeCause, ScopeFacts, Worded, later
 from eden_memory.memory.fact_hash import fact_hash, normalised
 from eden_memory.schemas.answers import FactDecision
 from eden_memory.schemas.events import Considered
@@ -34,7 +34,7 @@ class NoVector(LookupError):  # noqa: N818 - it is a direction, not an error
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ModelChoice:
     """A valid decision other than ADD: what a new fact means for one that it was compared with."""
 
     decision: Literal["UPDATE", "DELETE", "NONE"]
@@ -46,10 +46,10 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class Comparison:
     """The outcome of a call: `as_shown` are the texts that the model saw, by fact id."""
 
-    choices: Mapping[str, Choice] = field(default_factory=dict[str, Choice])
+    choices: Mapping[str, ModelChoice] = field(default_factory=dict[str, ModelChoice])
     """By the new fact's id."""
     considered: Mapping[str, tuple[Considered, ...]] = field(
         default_factory=dict[str, tuple[Considered, ...]]
@@ -64,15 +64,15 @@ class Compared:
 
 
 def compared(
-    plan: Plan,
+    plan: DecisionPlan,
     decisions: Iterable[FactDecision],
     texts: Mapping[str, str],
     words: int,
     call: Call | None = None,
-) -> Compared:
+) -> Comparison:
     """Hold an answer against what was shown; `texts` are those shown, by fact id. The first word on a fact counts."""
     names = [fact_id for fact_id, _ in plan.known] + [one.fact_id for one in plan.new]
-    choices: dict[str, Choice] = {}
+    choices: dict[str, ModelChoice] = {}
     decided: set[str] = set()
     void = 0
     for one in decisions:
@@ -88,10 +88,10 @@ def compared(
             decided.add(name)
     considered = {one.fact_id: plan.considered(one) for one in plan.new}
     items = call.model_copy(update={"items": len(plan.new)}) if call is not None else None
-    return Compared(choices, considered, texts, items, void)
+    return Comparison(choices, considered, texts, items, void)
 
 
-def _choice(plan: Plan, one: FactDecision, names: Sequence[str], words: int) -> Choice | None:
+def _choice(plan: DecisionPlan, one: FactDecision, names: Sequence[str], words: int) -> ModelChoice | None:
     """None if it names what the new fact was not compared with, or lacks a usable text."""
     if not 1 <= one.fact <= len(plan.new) or one.existing not in plan.new[one.fact - 1].candidates:
         return None
@@ -101,20 +101,20 @@ def _choice(plan: Plan, one: FactDecision, names: Sequence[str], words: int) -> 
     if text is not None and not 0 < len(text.split()) <= LONGEST * words:
         return None
     reason = " ".join(one.reason.split())[:200] if one.reason else None
-    return Choice(one.decision, names[one.existing - 1], text, reason)
+    return ModelChoice(one.decision, names[one.existing - 1], text, reason)
 
 
-class Resolving:
+class DecisionResolver:
     """Carries out decisions on a scope's facts, statement by statement."""
 
     def __init__(
-        self, facts: ScopeFacts, compared: Compared, vectors: Mapping[str, Embedding], limits: ScopeLimits
+        self, facts: ScopeFacts, compared: Comparison, vectors: Mapping[str, Embedding], limits: ScopeLimits
     ) -> None:
         self._facts, self._compared = facts, compared
         self._vectors, self._limits = vectors, limits
         self._settled: dict[str, str] = {}
         """Fact that now holds what was stated: by the statement's hash, and by its own id."""
-        self._by_text: dict[str, Choice] = {}
+        self._by_text: dict[str, ModelChoice] = {}
         """The first choice on a text, by its hash."""
         self.counts: Counter[str] = Counter()
 
@@ -130,7 +130,7 @@ class Resolving:
             self.counts["void"] += choice is not None
             self._add(stated)
 
-    def _choice(self, stated: Stated) -> Choice | None:
+    def _choice(self, stated: Stated) -> ModelChoice | None:
         """What the model said of it, or of an earlier statement with the same text.
 
         Where it named a statement that is not decided here, what it said of that one holds.
@@ -148,13 +148,13 @@ class Resolving:
     def _decided(self, fact_id: str) -> bool:
         return fact_id in self._settled or self._facts.recorded(fact_id) is not None
 
-    def _target(self, choice: Choice | None) -> KnownFact | None:
+    def _target(self, choice: ModelChoice | None) -> KnownFact | None:
         """The fact that is meant, as it is now: a new fact may have become a part of another."""
         if choice is None:
             return None
         return self._facts.active(self._settled.get(choice.target, choice.target))
 
-    def _carry_out(self, stated: Stated, choice: Choice, target: KnownFact) -> bool:
+    def _carry_out(self, stated: Stated, choice: ModelChoice, target: KnownFact) -> bool:
         cause = self._cause(stated, choice.reason)
         if choice.decision == "NONE":
             self._join(stated, target, cause)
@@ -163,7 +163,7 @@ class Resolving:
             return self._replace(stated, choice, target, cause)
         return self._update(stated, choice, target, cause)
 
-    def _update(self, stated: Stated, choice: Choice, target: KnownFact, cause: Cause) -> bool:
+    def _update(self, stated: Stated, choice: ModelChoice, target: KnownFact, cause: ChangeCause) -> bool:
         assert choice.text is not None
         worded = self._worded(choice.text)
         if not self._keeps(choice, target):
@@ -179,7 +179,7 @@ class Resolving:
             self._facts.retire(cause, target, "UPDATE", "duplicate", other.fact_id)
         return True
 
-    def _replace(self, stated: Stated, choice: Choice, target: KnownFact, cause: Cause) -> bool:
+    def _replace(self, stated: Stated, choice: ModelChoice, target: KnownFact, cause: ChangeCause) -> bool:
         if not self._unchanged(choice, target):
             return False
         if stated.said_at < target.valid_from:
@@ -190,7 +190,7 @@ class Resolving:
         self._begin(stated, worded, "DELETE", cause, target.fact_id)
         return True
 
-    def _record_overruled(self, stated: Stated, by: KnownFact, cause: Cause) -> None:
+    def _record_overruled(self, stated: Stated, by: KnownFact, cause: ChangeCause) -> None:
         """A statement that a newer one contradicts begins as a fact that held until then."""
         if self._facts.recorded(stated.fact_id) is None:
             fact = replace(
@@ -211,7 +211,12 @@ class Resolving:
         self._begin(stated, self._worded(stated.text), "ADD", self._cause(stated, None))
 
     def _begin(
-        self, stated: Stated, worded: Worded, decision: Decision, cause: Cause, replaces: str | None = None
+        self,
+        stated: Stated,
+        worded: Worded,
+        decision: Decision,
+        cause: ChangeCause,
+        replaces: str | None = None,
     ) -> None:
         embedding = worded.embedding
         fact = replace(
@@ -241,7 +246,7 @@ class Resolving:
             expires_at=self._until(stated),
         )
 
-    def _join(self, stated: Stated, fact: KnownFact, cause: Cause) -> None:
+    def _join(self, stated: Stated, fact: KnownFact, cause: ChangeCause) -> None:
         joined = self._facts.join(cause, fact, stated.sources, self._until(stated))
         self._settle(stated, fact.fact_id, "NONE" if joined else "known")
 
@@ -253,11 +258,11 @@ class Resolving:
         self._settled[stated.hash] = self._settled[stated.fact_id] = fact_id
         self.counts[how] += 1
 
-    def _unchanged(self, choice: Choice, target: KnownFact) -> bool:
+    def _unchanged(self, choice: ModelChoice, target: KnownFact) -> bool:
         """Whether the fact still reads as the model saw it."""
         return normalised(self._compared.as_shown[choice.target]) == normalised(target.text)
 
-    def _keeps(self, choice: Choice, target: KnownFact) -> bool:
+    def _keeps(self, choice: ModelChoice, target: KnownFact) -> bool:
         """Whether the merged text loses nothing that an earlier decision of this call has brought in."""
         assert choice.text is not None
         seen = _words(self._compared.as_shown[choice.target])
@@ -269,9 +274,9 @@ class Resolving:
             raise NoVector(text)
         return Worded(text, fact_hash(text), embedding)
 
-    def _cause(self, stated: Stated, reason: str | None) -> Cause:
+    def _cause(self, stated: Stated, reason: str | None) -> ChangeCause:
         considered = self._compared.considered.get(stated.fact_id)
-        return Cause(
+        return ChangeCause(
             delivery=stated.delivery,
             at=stated.at,
             said_at=stated.said_at,
@@ -285,11 +290,3 @@ class Resolving:
 
 def _words(text: str) -> set[str]:
     return {word.strip(".,;:!?()\"'") for word in normalised(text).split()}
-
-
-class DedupWatch(Protocol):
-    """Who counts what fact-dedup does."""
-
-    def counted(self, what: str, number: int = 1) -> None:
-        """So often: a decision (`ADD`), `void` (named what it was not shown), `known`, `forgotten`, `stale`, …"""
-        ...

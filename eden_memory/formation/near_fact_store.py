@@ -29,7 +29,7 @@ Named = tuple[str | None, str]
 """An active fact by its scope's key and the hash of its text; None and an id: that fact."""
 
 
-class _Kept:
+class _CachedVectors:
     """One scope's vectors, as of a revision."""
 
     def __init__(self, dimensions: int) -> None:
@@ -59,7 +59,7 @@ class MongoFactSearch:
         self._facts = database.get_collection(names["facts"], read_concern=majority)
         self._snapshots = database.get_collection(names["snapshots"], read_concern=majority)
         self._model, self._most_bytes, self._skipped = model, most_bytes, skipped
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._kept: OrderedDict[str, _CachedVectors] = OrderedDict()
         self._reads = SharedReads(self._read)
         self._marks = SharedReads(self._read_marks)
 
@@ -125,14 +125,14 @@ class MongoFactSearch:
             return {}
         return {row["_id"]: known_fact(row) async for row in self._facts.find(query, FIELDS)}
 
-    def _of(self, scope_key: str, dimensions: int) -> _Kept:
+    def _of(self, scope_key: str, dimensions: int) -> _CachedVectors:
         kept = self._kept.pop(scope_key, None)
         if kept is None or kept.matrix.dimensions != dimensions:
-            kept = _Kept(dimensions)
+            kept = _CachedVectors(dimensions)
         self._kept[scope_key] = kept
         return kept
 
-    async def _refresh(self, scope_key: str, kept: _Kept) -> None:
+    async def _refresh(self, scope_key: str, kept: _CachedVectors) -> None:
         """Take in what was written since, in the order of revisions; anew if documents were removed.
 
         The marks are read beside it: what was removed before them and read is found to be gone when it is used.
@@ -152,7 +152,7 @@ class MongoFactSearch:
         named = self._snapshots.find({"_id": {"$in": scope_keys}}, {"revision": 1, "reset_revision": 1})
         return {row["_id"]: row for row in await named.to_list()}
 
-    async def _take_in_since(self, scope_key: str, kept: _Kept) -> int:
+    async def _take_in_since(self, scope_key: str, kept: _CachedVectors) -> int:
         """Take in what is newer than what is kept; the newest revision."""
         changed = self._facts.find(
             {"scope_key": scope_key, "revision": {"$gt": kept.revision}},
@@ -165,7 +165,7 @@ class MongoFactSearch:
             newest = max(newest, row["revision"])
         return newest
 
-    def _take_in(self, kept: _Kept, row: Row) -> None:
+    def _take_in(self, kept: _CachedVectors, row: Row) -> None:
         fact_id, vector = row["_id"], packed_of(row.get("embedding"))
         kept.other_model.discard(fact_id)
         if not row["active"] or vector is None:

@@ -4,7 +4,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from eden_memory.directory.own_sessions import given_to_all, whose
 from eden_memory.forgotten import Marks
@@ -30,7 +29,7 @@ _VOUCHED = frozenset({"assistant", "system"})
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedItem:
     """One item in its scope."""
 
     text: str
@@ -67,9 +66,11 @@ class Placing:
     """`beyond` a limit of items, `no_scope`, `personal` (dropped), `demoted`, `shortened`, `empty`,
     `whole_window`, `forgotten`."""
 
-    def place(self, stated: Sequence[StatedFact] | Sequence[StatedReflection], marks: Marks) -> list[Placed]:
+    def place(
+        self, stated: Sequence[StatedFact] | Sequence[StatedReflection], marks: Marks
+    ) -> list[PlacedItem]:
         """What stands, in order; `marks` are those known once the answer was there."""
-        placed: list[Placed] = []
+        placed: list[PlacedItem] = []
         taken: Counter[str] = Counter()
         for one in stated:
             item = self._one(one, marks)
@@ -84,7 +85,7 @@ class Placing:
         self.counts["demoted"] += sum(item.demoted_from is not None for item in placed)
         return placed
 
-    def _one(self, stated: StatedFact | StatedReflection, marks: Marks) -> Placed | None:
+    def _one(self, stated: StatedFact | StatedReflection, marks: Marks) -> PlacedItem | None:
         named = self._scope(stated.scope)
         if named is None:
             self.counts["no_scope"] += 1
@@ -101,7 +102,7 @@ class Placing:
         if marks.rests_on_nothing(scope, sources, self.window.closed_at):
             self.counts["forgotten"] += 1
             return None
-        return Placed(text, scope, sources, whole, named.kind if scope.kind != named.kind else None)
+        return PlacedItem(text, scope, sources, whole, named.kind if scope.kind != named.kind else None)
 
     def _placed(
         self, named: Scope, text: str, sources: Sequence[SourceMessage], *, whole: bool
@@ -180,11 +181,3 @@ class Placing:
         return (most is not None and taken[scope.key] >= most) or (
             together is not None and taken.total() >= together
         )
-
-
-class ExtractionWatch(Protocol):
-    """Who counts what became of the facts and reflections that models stated."""
-
-    def extracted(self, stage: str, items: int, left: Mapping[str, int]) -> None:
-        """One window: items that stand, the rest by what was done to it."""
-        ...

@@ -9,7 +9,7 @@ from datetime import datetime
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TranscriptLine:
     """One message of a window."""
 
     speaker: str
@@ -51,7 +51,7 @@ class ScopeBrief:
 class FactMaterial:
     """Of `fact-extraction`."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[TranscriptLine, ...]
     scopes: tuple[ScopeBrief, ...]
     most: int
     words: int
@@ -92,7 +92,7 @@ class DecisionMaterial:
 class ReflectionMaterial:
     """Of `reflection-extraction`; scopes from broad to narrow."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[TranscriptLine, ...]
     scopes: tuple[ScopeBrief, ...]
     facts: tuple[str, ...]
     words: int

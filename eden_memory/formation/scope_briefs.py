@@ -6,7 +6,7 @@ from datetime import datetime
 
 from eden_memory.forgotten import Marks
 from eden_memory.formation.prompt_material import DatedText, ScopeBrief
-from eden_memory.memory.buffer_order import newest
+from eden_memory.memory.snapshot_projection import newest_buffered
 from eden_memory.models.question import Asking, Role
 from eden_memory.schemas.documents import Snapshot, Stream
 from eden_memory.schemas.events.formation import Window
@@ -137,7 +137,7 @@ def _brief(scope: Scope, limits: ScopeLimits, shot: Snapshot | None, marks: Mark
     if shot is None:
         return brief
     left = [one for one in shot.buffer if not marks.entity_gone("reflection", one.reflection_id, 1)]
-    shown = tuple(DatedText(one.said_at, one.content) for one in newest(left, limits.threshold))
+    shown = tuple(DatedText(one.said_at, one.content) for one in newest_buffered(left, limits.threshold))
     if marks.entity_gone("blob", scope.key, shot.blob_version):
         return replace(brief, buffer=shown)
     return replace(brief, blob=shot.blob, blob_said_at=shot.blob_said_at, buffer=shown)

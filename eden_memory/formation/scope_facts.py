@@ -19,7 +19,7 @@ SAID_AGAINST = ("contradicted", "asked")
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class ChangeCause:
     """What every change says about its making."""
 
     delivery: Delivery
@@ -78,13 +78,13 @@ class ScopeFacts:
         named = [self.active(fact_id) for fact_id in self._by_hash.get(text_hash, ())]
         return min((one for one in named if one is not None), key=_age, default=None)
 
-    def add(self, cause: Cause, fact: KnownFact, decision: Decision) -> None:
+    def add(self, cause: ChangeCause, fact: KnownFact, decision: Decision) -> None:
         """A fact begins with version 1."""
         self._record(cause, fact, decision)
 
     def join(
         self,
-        cause: Cause,
+        cause: ChangeCause,
         fact: KnownFact,
         sources: Sequence[SourceMessage],
         expires_at: datetime | None = None,
@@ -105,7 +105,7 @@ class ScopeFacts:
 
     def reword(
         self,
-        cause: Cause,
+        cause: ChangeCause,
         fact: KnownFact,
         decision: Decision,
         worded: "Worded",
@@ -128,7 +128,7 @@ class ScopeFacts:
 
     def retire(
         self,
-        cause: Cause,
+        cause: ChangeCause,
         fact: KnownFact,
         decision: Decision,
         because: str,
@@ -153,13 +153,13 @@ class ScopeFacts:
             replaced_by=replaced_by,
         )
 
-    def change(self, cause: Cause, fact: KnownFact, decision: Decision, **fields: object) -> None:
+    def change(self, cause: ChangeCause, fact: KnownFact, decision: Decision, **fields: object) -> None:
         """The next version of a fact, with some of it changed."""
         version = max(fact.version, self._given.get(fact.fact_id, 0)) + 1
         following = replace(fact, version=version, **fields)  # pyright: ignore[reportArgumentType]
         self._record(cause, following, decision)
 
-    def _record(self, cause: Cause, fact: KnownFact, decision: Decision) -> None:
+    def _record(self, cause: ChangeCause, fact: KnownFact, decision: Decision) -> None:
         self._put(fact)
         self.changes.append((cause.delivery, self._event(cause, fact, decision)))
 
@@ -176,7 +176,7 @@ class ScopeFacts:
             or self._marks.rests_on_nothing(self.scope, fact.sources, fact.formed_at)
         )
 
-    def _event(self, cause: Cause, fact: KnownFact, decision: Decision) -> FactChanged:
+    def _event(self, cause: ChangeCause, fact: KnownFact, decision: Decision) -> FactChanged:
         return FactChanged(
             cause=cause.delivery.id,
             attempt=cause.delivery.sent_again + 1,

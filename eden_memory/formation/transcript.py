@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from eden_memory.directory.own_sessions import whose
 from eden_memory.forgotten import Marks
-from eden_memory.formation.prompt_material import Line
+from eden_memory.formation.prompt_material import TranscriptLine
 from eden_memory.schemas.events.formation import Window
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import LargeAudience
@@ -28,7 +28,7 @@ NAMELESS: Mapping[str, str] = {
 class Transcript:
     """Messages by their numbers: the first of both tuples is number 1."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[TranscriptLine, ...]
     sources: tuple[SourceMessage, ...]
 
     @property
@@ -112,11 +112,11 @@ def _source(one: StoredMessage, session_id: str, participants: int) -> SourceMes
     )
 
 
-def _line(one: StoredMessage, speakers: Mapping[str, str], *, gone: bool) -> Line:
+def _line(one: StoredMessage, speakers: Mapping[str, str], *, gone: bool) -> TranscriptLine:
     by_user = one.role == "user"
     speaker = speakers.get(one.user_id or "" if by_user else one.role) or NAMELESS[one.role]
     text = "" if gone else (one.text or "").strip()
-    return Line(speaker, one.role, one.said_at, text or REMOVED)
+    return TranscriptLine(speaker, one.role, one.said_at, text or REMOVED)
 
 
 def _speakers(stored: StoredWindow, window: Window) -> dict[str, str]:

@@ -14,7 +14,7 @@ from eden_memory.memory.memory_batch import ScopeBatch
 from eden_memory.memory.memory_loading_store import MemoryCollections, MemoryLoading, Stored
 from eden_memory.memory.memory_writing_store import Changed, MemoryWriting
 from eden_memory.memory.projection import project
-from eden_memory.memory.stored_memory import Applied, Projected, StoredScope
+from eden_memory.memory.stored_memory import AppliedScope, Projected, StoredScope
 from eden_memory.mongo.documents import Row
 from eden_memory.mongo.orphaned_transactions import Orphans
 from eden_memory.names import Names
@@ -51,7 +51,7 @@ class MongoMemoryStore:
 
     async def apply(
         self, batches: Sequence[ScopeBatch], stored: Mapping[str, StoredScope] | None = None
-    ) -> Mapping[str, Applied | Exception]:
+    ) -> Mapping[str, AppliedScope | Exception]:
         """Each scope's batch whole or not at all, many in one transaction; an error is of one scope alone."""
         stored = await self.load(batches) if stored is None else stored
         groups = [self._group(group, stored) for group in _groups(batches)]
@@ -59,7 +59,7 @@ class MongoMemoryStore:
 
     async def _group(
         self, batches: Sequence[ScopeBatch], stored: Mapping[str, StoredScope]
-    ) -> Mapping[str, Applied | Exception]:
+    ) -> Mapping[str, AppliedScope | Exception]:
         """Several in one transaction, and each in one of its own if that fails."""
         if stored and len(batches) > 1:
             try:
@@ -71,20 +71,20 @@ class MongoMemoryStore:
 
     async def _together(
         self, batches: Sequence[ScopeBatch], stored: Mapping[str, StoredScope]
-    ) -> Mapping[str, Applied]:
+    ) -> Mapping[str, AppliedScope]:
         projected = {one.key: project(one, stored[one.key]) for one in batches}
         if changes := [one.change for one in projected.values() if one.change is not None]:
             async with self._slots:
                 await self._writing.write(changes)
         return {key: _applied(one) for key, one in projected.items()}
 
-    async def _scope(self, batch: ScopeBatch, stored: StoredScope | None) -> Applied | Exception:
+    async def _scope(self, batch: ScopeBatch, stored: StoredScope | None) -> AppliedScope | Exception:
         try:
             return await self._apply(batch, stored)
         except Exception as error:  # noqa: BLE001 - handed to the caller as this scope's result
             return error
 
-    async def _apply(self, batch: ScopeBatch, stored: StoredScope | None) -> Applied:
+    async def _apply(self, batch: ScopeBatch, stored: StoredScope | None) -> AppliedScope:
         """Apply, reading anew as often as somebody else was first: what was committed then is found."""
         patience = Patience()
         while True:
@@ -119,9 +119,9 @@ def _groups(batches: Sequence[ScopeBatch]) -> list[list[ScopeBatch]]:
     return groups
 
 
-def _applied(projected: Projected) -> Applied:
+def _applied(projected: Projected) -> AppliedScope:
     parts = () if projected.change is None else projected.change.parts
-    return Applied(projected.snapshot, parts, projected.duplicates)
+    return AppliedScope(projected.snapshot, parts, projected.duplicates)
 
 
 class Patience:

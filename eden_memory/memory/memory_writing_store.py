@@ -9,7 +9,7 @@ from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
 from eden_memory.memory.memory_loading_store import MemoryCollections
-from eden_memory.memory.stored_memory import Change
+from eden_memory.memory.stored_memory import ScopeWrite
 from eden_memory.mongo.documents import Row, row_of
 from eden_memory.schemas.documents import Document
 
@@ -26,7 +26,7 @@ class MemoryWriting:
     def __init__(self, client: AsyncMongoClient[Row], collections: MemoryCollections) -> None:
         self._client, self._of = client, collections
 
-    async def write(self, changes: Sequence[Change]) -> None:
+    async def write(self, changes: Sequence[ScopeWrite]) -> None:
         """One change of each scope; Changed, or MongoDB's error, where one of them cannot be written."""
         operations = self._operations(changes)
         async with (
@@ -40,7 +40,7 @@ class MemoryWriting:
                 if some:
                     await collection.bulk_write(some, session=session)
 
-    async def _put_snapshots(self, changes: Sequence[Change], session: AsyncClientSession) -> None:
+    async def _put_snapshots(self, changes: Sequence[ScopeWrite], session: AsyncClientSession) -> None:
         """First, so that of two writers one gives way before it has written anything else."""
         operations = _snapshots(changes)
         if not operations:
@@ -49,7 +49,9 @@ class MemoryWriting:
         if (await self._of.snapshots.bulk_write(operations, session=session)).matched_count != same:
             raise Changed
 
-    def _operations(self, changes: Sequence[Change]) -> list[tuple[AsyncCollection[Row], list[Operation]]]:
+    def _operations(
+        self, changes: Sequence[ScopeWrite]
+    ) -> list[tuple[AsyncCollection[Row], list[Operation]]]:
         of = self._of
         return [
             (of.facts, _facts(changes)),
@@ -59,7 +61,7 @@ class MemoryWriting:
         ]
 
 
-def _snapshots(changes: Iterable[Change]) -> list[Operation]:
+def _snapshots(changes: Iterable[ScopeWrite]) -> list[Operation]:
     """New ones inserted, others replaced where nobody has changed them since."""
     operations: list[Operation] = []
     for change in changes:
@@ -73,7 +75,7 @@ def _snapshots(changes: Iterable[Change]) -> list[Operation]:
     return sorted(operations, key=lambda one: isinstance(one, InsertOne))
 
 
-def _facts(changes: Sequence[Change]) -> list[Operation]:
+def _facts(changes: Sequence[ScopeWrite]) -> list[Operation]:
     """What goes, and what lets go of its text, before others take it."""
     return [
         *_remove([name for one in changes for name in one.gone_facts]),
@@ -82,14 +84,14 @@ def _facts(changes: Sequence[Change]) -> list[Operation]:
     ]
 
 
-def _reflections(changes: Sequence[Change]) -> list[Operation]:
+def _reflections(changes: Sequence[ScopeWrite]) -> list[Operation]:
     return [
         *_remove([name for one in changes for name in one.gone_reflections]),
         *(_put(reflection) for one in changes for reflection in one.reflections),
     ]
 
 
-def _consolidated(changes: Sequence[Change]) -> list[Operation]:
+def _consolidated(changes: Sequence[ScopeWrite]) -> list[Operation]:
     gone = [one.snapshot.id for one in changes if one.blob_gone and one.snapshot is not None]
     return [*_remove(gone), *(_put(one.blob) for one in changes if one.blob)]
 

@@ -11,8 +11,8 @@ from typing import TypeVar
 from eden_memory.memory.blob_projection import blob_after, reflections_after, versions_after
 from eden_memory.memory.fact_projection import duplicates_among, facts_after
 from eden_memory.memory.memory_batch import ScopeBatch
-from eden_memory.memory.snapshot_projection import KEPT, snapshot_after
-from eden_memory.memory.stored_memory import Change, Part, Projected, StoredScope
+from eden_memory.memory.snapshot_projection import UNREAD_BLOB, snapshot_after
+from eden_memory.memory.stored_memory import Part, Projected, ScopeWrite, StoredScope
 from eden_memory.schemas.documents import Fact, Reflection, Snapshot
 
 D = TypeVar("D", Fact, Reflection)
@@ -25,9 +25,9 @@ def project(batch: ScopeBatch, stored: StoredScope) -> Projected:
     reflections = reflections_after(batch, stored, versions)
     touched = bool(batch.blobs or batch.gone_blobs)
     blob = blob_after(batch, stored, versions) if touched else stored.blob
-    after = snapshot_after(batch, stored, facts, reflections, blob if touched else KEPT)
+    after = snapshot_after(batch, stored, facts, reflections, blob if touched else UNREAD_BLOB)
     before = stored.snapshot
-    change = Change(
+    change = ScopeWrite(
         snapshot=after,
         based_on=None if before is None else before.revision,
         facts=_changed(stored.facts, facts),
@@ -57,7 +57,7 @@ def _released(before: Mapping[str, Fact], after: Mapping[str, Fact]) -> tuple[st
     return tuple(held for name, held in takers if held is not None and held != name)
 
 
-def _parts(before: Snapshot | None, after: Snapshot | None, change: Change) -> tuple[Part, ...]:
+def _parts(before: Snapshot | None, after: Snapshot | None, change: ScopeWrite) -> tuple[Part, ...]:
     """What of a scope is other than before."""
     applied = after is not None and after.applied != (before.applied if before else 0)
     closed = after is not None and (after.closed_at, after.closed) != _closing(before)
@@ -75,7 +75,7 @@ def _closing(snapshot: Snapshot | None) -> tuple[object, bool]:
     return (None, False) if snapshot is None else (snapshot.closed_at, snapshot.closed)
 
 
-def _number(change: Change, stored: StoredScope, batch: ScopeBatch) -> None:
+def _number(change: ScopeWrite, stored: StoredScope, batch: ScopeBatch) -> None:
     """Give the snapshot and the facts that change the next revision."""
     if change.snapshot is None:
         return

@@ -5,9 +5,9 @@ from datetime import datetime
 from operator import itemgetter
 from typing import Final, Protocol
 
-from eden_memory.memory.buffer_order import oldest_first
+from eden_memory.constants import SHOWN_OF_A_BUFFER
 from eden_memory.memory.memory_batch import ScopeBatch
-from eden_memory.memory.stored_memory import StoredScope, scope_fields
+from eden_memory.memory.stored_memory import Part, StoredScope, scope_fields
 from eden_memory.schemas.documents import (
     BUFFER,
     RECENT_FACTS,
@@ -18,14 +18,15 @@ from eden_memory.schemas.documents import (
     Reflection,
     Snapshot,
 )
-from eden_memory.schemas.scopes import LargeAudience, audience_of
+from eden_memory.schemas.events import ScopeChanged
+from eden_memory.schemas.scopes import LargeAudience, Scope, audience_of
 
 
-class Kept:
+class UnreadBlob:
     """In the place of a blob that was not read: what the snapshot says of it stays."""
 
 
-KEPT: Final = Kept()
+UNREAD_BLOB: Final = UnreadBlob()
 
 
 def snapshot_after(
@@ -33,7 +34,7 @@ def snapshot_after(
     stored: StoredScope,
     facts: Mapping[str, Fact],
     reflections: Mapping[str, Reflection],
-    blob: Consolidated | Kept | None,
+    blob: Consolidated | UnreadBlob | None,
 ) -> Snapshot | None:
     """The snapshot but for its revision and time; None if nothing is known of the scope."""
     before = stored.snapshot
@@ -61,8 +62,8 @@ def snapshot_after(
     )
 
 
-def _blob(blob: Consolidated | Kept | None) -> dict[str, object]:
-    if isinstance(blob, Kept):
+def _blob(blob: Consolidated | UnreadBlob | None) -> dict[str, object]:
+    if isinstance(blob, UnreadBlob):
         return {}
     return {
         "blob": blob.content if blob else None,
@@ -139,6 +140,51 @@ def _active(facts: Iterable[Fact]) -> int:
 def _closed(closed_at: datetime | None, buffer: tuple[BufferedReflection, ...]) -> bool:
     """An ended session is to be consolidated until nothing formed up to its end is left in the buffer."""
     return closed_at is not None and any(one.formed_at <= closed_at for one in buffer)
+
+
+def oldest_first(buffer: Iterable[BufferedReflection]) -> list[BufferedReflection]:
+    """Return the reflections in the order in which they were said, whenever they were formed."""
+    return sorted(
+        buffer,
+        key=lambda reflection: (
+            reflection.said_at,
+            reflection.formed_at,
+            reflection.position,
+            reflection.reflection_id,
+        ),
+    )
+
+
+def newest_buffered(buffer: Iterable[BufferedReflection], threshold: int) -> list[BufferedReflection]:
+    """Return the reflections that prompts show of a buffer, oldest first."""
+    return oldest_first(buffer)[-SHOWN_OF_A_BUFFER * threshold :]
+
+
+def last_formed(buffer: Iterable[BufferedReflection]) -> datetime | None:
+    """Return when the last of them was formed; None without any."""
+    return max((reflection.formed_at for reflection in buffer), default=None)
+
+
+def scope_of(snapshot: Snapshot) -> Scope:
+    """Return the scope of a snapshot."""
+    return Scope.of_key(snapshot.scope_key, snapshot.agent_id, snapshot.audience)
+
+
+def scope_changed(snapshot: Snapshot, changed: tuple[Part, ...]) -> ScopeChanged:
+    """Return the announcement of a snapshot's revision, in which these parts changed."""
+    return ScopeChanged(
+        scope=scope_of(snapshot),
+        revision=snapshot.revision,
+        changed=changed,
+        applied=snapshot.applied,
+        active_facts=snapshot.active_facts,
+        buffered=len(snapshot.buffer),
+        newest_buffered_at=last_formed(snapshot.buffer),
+        blob_version=snapshot.blob_version,
+        consolidated_at=snapshot.consolidated_at,
+        closed=snapshot.closed,
+        committed_at=snapshot.changed_at,
+    )
 
 
 class Snapshots(Protocol):

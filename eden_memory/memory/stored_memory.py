@@ -50,7 +50,7 @@ class StoredScope:
 
 
 @dataclass(slots=True)
-class Change:
+class ScopeWrite:
     """What is to be written of one scope, all or nothing, if its snapshot is still at `based_on`."""
 
     snapshot: Snapshot | None
@@ -75,13 +75,13 @@ class Projected:
 
     snapshot: Snapshot | None
     """As it is after the change, or as it was where nothing changes."""
-    change: Change | None
+    change: ScopeWrite | None
     duplicates: tuple[Fact, ...] = ()
     """Facts kept out of search because an older one says the same."""
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class AppliedScope:
     """What the store made of a scope's batch."""
 
     snapshot: Snapshot | None
@@ -115,7 +115,7 @@ class MemoryStore(Protocol):
 
     async def apply(
         self, batches: Sequence[ScopeBatch], stored: Mapping[str, StoredScope] | None = None
-    ) -> Mapping[str, Applied | Exception]:
+    ) -> Mapping[str, AppliedScope | Exception]:
         """Each scope's records, all of them or none, by scope key; the error of one leaves the others alone.
 
         `stored`: what `load` found for these batches a moment ago.

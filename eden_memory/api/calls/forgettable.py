@@ -6,7 +6,7 @@ from eden_memory.access.visible import Asked, View
 from eden_memory.api.reach import KnownSession, SessionReach
 from eden_memory.app.memory import SharedMemory
 from eden_memory.errors import Invalid, NotFound
-from eden_memory.forgetting.forgetting_rules import BlobVersion
+from eden_memory.forgetting.forgetting_rules import BlobRef
 from eden_memory.memory.browsing_store import Browsing, scopes_of
 from eden_memory.mongo.application_ids import raw, typed
 from eden_memory.mongo.document_fields import getter
@@ -96,7 +96,7 @@ def _user(user: str, asked: Asked) -> None:
 
 def _blob(target: Any, asked: Asked, view: View) -> Scope:
     """A version that was given: the next one is not to be taken before its time."""
-    parsed = BlobVersion.parse(target) if isinstance(target, str) else None
+    parsed = BlobRef.parse(target) if isinstance(target, str) else None
     if parsed is None:
         raise _nothing("blob")
     key, version = parsed

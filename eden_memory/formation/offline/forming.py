@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from eden_memory.formation.offline.offline_decisions import meaning_of
 from eden_memory.formation.offline.sentence_words import content, english, names, pattern, plain, says
-from eden_memory.formation.offline.statements import Statement, statements
-from eden_memory.formation.prompt_material import FactMaterial, Line, ReflectionMaterial, ScopeBrief
+from eden_memory.formation.offline.statements import HeardStatement, statements
+from eden_memory.formation.prompt_material import FactMaterial, ReflectionMaterial, ScopeBrief, TranscriptLine
 from eden_memory.formation.transcript import NAMELESS, REMOVED
 from eden_memory.schemas.answers import ExtractedFacts, StatedFact, StatedReflection, StatedReflections
 from eden_memory.word_limits import cut_at_sentence
@@ -41,7 +41,7 @@ def reflections(material: ReflectionMaterial) -> StatedReflections:
     return StatedReflections(reflections=_within([*found, *_happened(material)], material.scopes))
 
 
-def _place(one: Statement, material: FactMaterial | ReflectionMaterial) -> str | None:
+def _place(one: HeardStatement, material: FactMaterial | ReflectionMaterial) -> str | None:
     """The first scope offered of those where it may go; what is added without a user is the agent's, in doubt too."""
     offered = {scope.label for scope in material.scopes}
     wanted = ("user", "session") if one.kind == "way" else _PLACES[one.personal]
@@ -76,7 +76,7 @@ def _happened(material: ReflectionMaterial) -> Iterator[StatedReflection]:
         )
 
 
-def _topics(lines: Sequence[Line], most: int = 6) -> list[str]:
+def _topics(lines: Sequence[TranscriptLine], most: int = 6) -> list[str]:
     """The nouns and names that come up most often, as they are first written."""
     texts = [line.text for line in lines if not says(line.text, "never")]
     other = content(" ".join((*english()["months"], *english()["days"], *(line.speaker for line in lines))))

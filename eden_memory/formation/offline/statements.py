@@ -20,7 +20,7 @@ from eden_memory.formation.offline.sentence_words import (
     sentences,
 )
 from eden_memory.formation.offline.statement_kinds import Kind, kind_of, personal
-from eden_memory.formation.prompt_material import Line
+from eden_memory.formation.prompt_material import TranscriptLine
 from eden_memory.formation.transcript import REMOVED
 from eden_memory.word_limits import cut_at_sentence
 
@@ -29,7 +29,7 @@ _ASKED = re.compile(r"^What (?:(would|do) you (like to )?)([a-z]+)(?: here| ther
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class HeardStatement:
     """Something that a user has said, in the third person; `personal` as kinds.personal has it."""
 
     kind: Kind
@@ -51,7 +51,7 @@ class _Heard:
     things: str = ""
     asker: str = ""
     question: str = ""
-    said: list[Statement] = field(default_factory=lambda: [])
+    said: list[HeardStatement] = field(default_factory=lambda: [])
 
     def mention(self, text: str, speaker: str) -> None:
         """Take note of the people that a text names; of several, none can be meant by a pronoun."""
@@ -74,7 +74,7 @@ class _Heard:
         return clause.replace(f"{speaker}'s ", "My ", 1) if clause.startswith(f"{speaker}'s ") else clause
 
 
-def statements(lines: Sequence[Line], words: int) -> list[Statement]:
+def statements(lines: Sequence[TranscriptLine], words: int) -> list[HeardStatement]:
     """Return the users' statements in order, each of at most `words` words."""
     lines = [replace(line, speaker=" ".join(line.speaker.split()) or "User") for line in lines]
     speakers = frozenset(part for line in lines for part in (line.speaker, *line.speaker.split()))
@@ -87,7 +87,7 @@ def statements(lines: Sequence[Line], words: int) -> list[Statement]:
     return heard.said
 
 
-def _listen(line: Line, heard: _Heard) -> None:
+def _listen(line: TranscriptLine, heard: _Heard) -> None:
     last = ""
     for last in sentences(line.text):
         for found in pattern("{things}").finditer(last):
@@ -105,7 +105,7 @@ def _people(sentence: str, speaker: str) -> Iterator[str]:
             yield found[0]
 
 
-def _of_message(number: int, line: Line, words: int, heard: _Heard) -> Iterator[Statement]:
+def _of_message(number: int, line: TranscriptLine, words: int, heard: _Heard) -> Iterator[HeardStatement]:
     for at, (lead, sentence) in enumerate(_joined(line.text, heard.speakers)):
         if _corrected(sentence, number, heard):
             continue
@@ -118,7 +118,7 @@ def _of_message(number: int, line: Line, words: int, heard: _Heard) -> Iterator[
                 whose = _whose(kind, text, f"{lead}{sentence}")
                 stated = _sentence(text, line)
                 if len(stated.split()) <= words or kind != "fact":
-                    yield Statement(kind, cut_at_sentence(stated, words), (number,), whose)
+                    yield HeardStatement(kind, cut_at_sentence(stated, words), (number,), whose)
             heard.mention(text, line.speaker)
 
 
@@ -139,7 +139,7 @@ def _joined(text: str, speakers: frozenset[str]) -> list[tuple[str, str]]:
     return said
 
 
-def _answer(sentence: str, line: Line, heard: _Heard) -> str:
+def _answer(sentence: str, line: TranscriptLine, heard: _Heard) -> str:
     """A short answer as a sentence: `What would you like to learn?` `Lofting.` → `I would like to learn lofting.`"""
     if heard.asker in ("", line.speaker) or says(sentence, "verb"):
         return sentence
@@ -151,7 +151,7 @@ def _answer(sentence: str, line: Line, heard: _Heard) -> str:
     )
 
 
-def _sentence(clause: str, line: Line) -> str:
+def _sentence(clause: str, line: TranscriptLine) -> str:
     text = third_person(dated(clause, line.time), line.speaker)
     return text[0].upper() + text[1:] + ("" if text[-1] in ".!?" else ".")
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import lru_cache
 
-from eden_memory.formation.prompt_material import Line
+from eden_memory.formation.prompt_material import TranscriptLine
 
 NAME_CHARACTERS = 40
 _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -47,12 +47,12 @@ def indented(text: str, fence: str) -> str:
     return "\n".join(f"  {line}" for line in _lines(text, fence) or [""])
 
 
-def messages(lines: tuple[Line, ...], fence: str) -> str:
+def messages(lines: tuple[TranscriptLine, ...], fence: str) -> str:
     """Messages as `[number] HH:MM Name: text` (UTC), a line with the date before the first of each day."""
     return "\n".join(_numbered(lines, fence))
 
 
-def _numbered(lines: tuple[Line, ...], fence: str) -> Iterator[str]:
+def _numbered(lines: tuple[TranscriptLine, ...], fence: str) -> Iterator[str]:
     day = None
     for number, line in enumerate(lines, 1):
         if (date := line.time.date()) != day:

@@ -18,6 +18,7 @@ from eden_memory.formation.fence import Fence
 from eden_memory.formation.near_fact_store import MongoFactSearch
 from eden_memory.memory.memory_batch import memory_batch
 from eden_memory.memory.memory_store import MongoMemoryStore
+from eden_memory.metrics import DedupMetrics
 from eden_memory.models.model_protocols import LanguageModel
 from eden_memory.processors import pipeline
 from eden_memory.processors.atlas_writer import AtlasWriter
@@ -37,7 +38,7 @@ Database = AsyncDatabase[dict[str, Any]]
 
 
 @dataclass
-class Counts:
+class Counts(DedupMetrics):
     """What the handler counted."""
 
     of: dict[str, int] = field(default_factory=dict[str, int])
