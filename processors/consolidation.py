@@ -25,7 +25,7 @@ from eden_memory.formation.consolidation_rules import (
     users_of,
     within_limit,
 )
-from eden_memory.formation.fence import Fence
+from eden_memory.formation.prompts import Fence
 from eden_memory.memory.snapshot_projection import Snapshots
 from eden_memory.metrics import ConsolidationMetrics
 from eden_memory.models.model_protocols import LanguageModel

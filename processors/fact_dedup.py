@@ -23,9 +23,8 @@ from eden_memory.formation.fact_statements import (
     stated_in,
     unsettled,
 )
-from eden_memory.formation.fence import Fence
 from eden_memory.formation.known_facts import Decided, FactSearch, KnownFact
-from eden_memory.formation.prompts import fact_decisions
+from eden_memory.formation.prompts import Fence, fact_decisions
 from eden_memory.formation.scope_facts import ScopeFacts
 from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.metrics import DedupMetrics

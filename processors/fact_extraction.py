@@ -12,10 +12,10 @@ from eden_memory.directory.agent_streams import Streams
 from eden_memory.failures import PermanentError
 from eden_memory.forgotten import Forgetting
 from eden_memory.formation import prompts
-from eden_memory.formation.fact_proposals import proposals_of
-from eden_memory.formation.fence import Fence
+from eden_memory.formation.extraction_results import proposals_of
 from eden_memory.formation.placing import PlacedItem, Placing, Rules
 from eden_memory.formation.prompt_material import FactMaterial
+from eden_memory.formation.prompts import Fence
 from eden_memory.formation.scope_briefs import (
     Scopes,
     asking_about,

@@ -8,7 +8,6 @@ tombstones.
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from eden_memory.forgetting.contradicted import taken_up_again
 from eden_memory.forgetting.forgetting_rules import (
     BlobRef,
     Resting,
@@ -17,6 +16,7 @@ from eden_memory.forgetting.forgetting_rules import (
     mark_of,
     next_slice,
     reflections_of,
+    taken_up_again,
 )
 from eden_memory.forgotten import Forgetting, Mark, ids_of
 from eden_memory.schemas.events import Forgotten

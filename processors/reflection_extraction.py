@@ -15,10 +15,10 @@ from eden_memory.directory.agent_streams import Streams
 from eden_memory.failures import PermanentError
 from eden_memory.forgotten import Forgetting, Marks
 from eden_memory.formation import prompts
-from eden_memory.formation.fence import Fence
+from eden_memory.formation.extraction_results import session_closed
 from eden_memory.formation.placing import PlacedItem, Placing, Rules
 from eden_memory.formation.prompt_material import ReflectionMaterial
-from eden_memory.formation.replacement_results import session_closed
+from eden_memory.formation.prompts import Fence
 from eden_memory.formation.scope_briefs import (
     Scopes,
     asking_about,

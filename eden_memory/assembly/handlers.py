@@ -16,14 +16,12 @@ from eden_memory.context.ready_context_store import MongoContexts
 from eden_memory.directory.directory_store import MongoDirectory
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.forgetting.forgetting_store import MongoForgettingStore
-from eden_memory.forgetting.mark_batch_store import MongoBatchMarks
-from eden_memory.forgetting.mark_store import MongoForgetting
+from eden_memory.forgetting.mark_store import MongoBatchMarks, MongoForgetting
 from eden_memory.forgetting.pipeline_marks import of_pipeline
 from eden_memory.formation import prompts
-from eden_memory.formation.decided_blob_store import MongoBlobsDecided
-from eden_memory.formation.decided_fact_store import MongoDecided
-from eden_memory.formation.fence import Fence
+from eden_memory.formation.decided_store import MongoBlobsDecided, MongoDecided
 from eden_memory.formation.near_fact_store import MongoFactSearch
+from eden_memory.formation.prompts import Fence
 from eden_memory.formation.secret_store import installation_secret
 from eden_memory.logs import LibraryLogger
 from eden_memory.memory.memory_store import MongoMemoryStore

@@ -10,8 +10,14 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
-from eden_memory.forgetting.contradicted import Contradicted
-from eden_memory.forgetting.forgetting_rules import BlobRef, Blobs, ForgottenMessage, Resting, Slice
+from eden_memory.forgetting.forgetting_rules import (
+    BlobRef,
+    Blobs,
+    Contradicted,
+    ForgottenMessage,
+    Resting,
+    Slice,
+)
 from eden_memory.forgotten import Mark
 from eden_memory.names import Names
 from eden_memory.schemas.envelope import Envelope

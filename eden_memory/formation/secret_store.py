@@ -1,4 +1,4 @@
-"""The installation's secret: made once, atomically, and the same for ever after (eden_memory.formation.fence)."""
+"""The installation's secret: made once, atomically, and the same for ever after (eden_memory.formation.prompts)."""
 
 import os
 from datetime import UTC, datetime

@@ -3,21 +3,26 @@
 import asyncio
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
+from pymongo import DeleteMany, InsertOne, ReplaceOne, UpdateMany
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError
+from pymongo.read_concern import ReadConcern
+from pymongo.write_concern import WriteConcern
 
 from eden_memory.memory.memory_batch import ScopeBatch
 from eden_memory.memory.memory_loading_store import MemoryCollections, MemoryLoading, Stored
-from eden_memory.memory.memory_writing_store import Changed, MemoryWriting
 from eden_memory.memory.projection import project
-from eden_memory.memory.stored_memory import AppliedScope, Projected, StoredScope
-from eden_memory.mongo.documents import Row
+from eden_memory.memory.stored_memory import AppliedScope, Projected, ScopeWrite, StoredScope
+from eden_memory.mongo.documents import Row, row_of
 from eden_memory.mongo.orphaned_transactions import Orphans
 from eden_memory.names import Names
+from eden_memory.schemas.documents import Document
 
 AT_ONCE = 8
 """Transactions of one process at the same time."""
@@ -30,6 +35,11 @@ TOGETHER = 300
 """Records of one transaction, roughly: a commit costs several times what one of them does."""
 DUPLICATE_KEY = 11_000
 AGAIN = ("TransientTransactionError", "UnknownTransactionCommitResult")
+Operation = InsertOne[Row] | ReplaceOne[Row] | UpdateMany | DeleteMany
+
+
+class Changed(Exception):  # noqa: N818 - a direction: read anew
+    """Another writer has changed a scope since it was read."""
 
 
 class MongoMemoryStore:
@@ -37,8 +47,8 @@ class MongoMemoryStore:
 
     def __init__(self, database: AsyncDatabase[Row], names: Names, at_once: int = AT_ONCE) -> None:
         collections = MemoryCollections(database, names)
+        self._client, self._of = database.client, collections
         self._loading = MemoryLoading(collections)
-        self._writing = MemoryWriting(database.client, collections)
         self._slots = asyncio.Semaphore(at_once)
         self._orphans = Orphans(database.client)
 
@@ -75,7 +85,7 @@ class MongoMemoryStore:
         projected = {one.key: project(one, stored[one.key]) for one in batches}
         if changes := [one.change for one in projected.values() if one.change is not None]:
             async with self._slots:
-                await self._writing.write(changes)
+                await self._write(changes)
         return {key: _applied(one) for key, one in projected.items()}
 
     async def _scope(self, batch: ScopeBatch, stored: StoredScope | None) -> AppliedScope | Exception:
@@ -95,7 +105,7 @@ class MongoMemoryStore:
                 return _applied(projected)
             try:
                 async with self._slots:
-                    await self._writing.write([projected.change])
+                    await self._write([projected.change])
                 return _applied(projected)
             except (Changed, PyMongoError) as error:
                 if not patience.allows(error):
@@ -104,6 +114,40 @@ class MongoMemoryStore:
             if patience.locked:
                 await self._orphans.end()
             await asyncio.sleep(patience.pause())
+
+    async def _write(self, changes: Sequence[ScopeWrite]) -> None:
+        """Write one change of each scope, all or none; Changed, or MongoDB's error, where one cannot be written."""
+        operations = self._operations(changes)
+        async with (
+            self._client.start_session() as session,
+            await session.start_transaction(
+                read_concern=ReadConcern("snapshot"), write_concern=WriteConcern("majority", j=True)
+            ),
+        ):
+            await self._write_snapshots(changes, session)
+            for collection, some in operations:
+                if some:
+                    await collection.bulk_write(some, session=session)
+
+    async def _write_snapshots(self, changes: Sequence[ScopeWrite], session: AsyncClientSession) -> None:
+        """First, so that of two writers one gives way before it has written anything else."""
+        operations = _snapshots(changes)
+        if not operations:
+            return
+        same = sum(isinstance(one, ReplaceOne) for one in operations)
+        if (await self._of.snapshots.bulk_write(operations, session=session)).matched_count != same:
+            raise Changed
+
+    def _operations(
+        self, changes: Sequence[ScopeWrite]
+    ) -> list[tuple[AsyncCollection[Row], list[Operation]]]:
+        of = self._of
+        return [
+            (of.facts, _facts(changes)),
+            (of.reflections, _reflections(changes)),
+            (of.consolidated, _consolidated(changes)),
+            (of.blobs, [_put(one) for change in changes for one in change.versions]),
+        ]
 
 
 def _groups(batches: Sequence[ScopeBatch]) -> list[list[ScopeBatch]]:
@@ -153,3 +197,52 @@ def _taken(error: Exception) -> bool:
         details: Any = error.details or {}
         return any(one.get("code") == DUPLICATE_KEY for one in details.get("writeErrors", ()))
     return isinstance(error, DuplicateKeyError)
+
+
+def _snapshots(changes: Iterable[ScopeWrite]) -> list[Operation]:
+    """New ones inserted, others replaced where nobody has changed them since."""
+    operations: list[Operation] = []
+    for change in changes:
+        if (snapshot := change.snapshot) is None:
+            continue
+        if change.based_on is None:
+            operations.append(InsertOne(row_of(snapshot)))
+        else:
+            same = {"_id": snapshot.id, "revision": change.based_on}
+            operations.append(ReplaceOne(same, row_of(snapshot)))
+    return sorted(operations, key=lambda one: isinstance(one, InsertOne))
+
+
+def _facts(changes: Sequence[ScopeWrite]) -> list[Operation]:
+    """What goes, and what lets go of its text, before others take it."""
+    return [
+        *_remove([name for one in changes for name in one.gone_facts]),
+        *_release([name for one in changes for name in one.released]),
+        *(_put(fact) for one in changes for fact in one.facts),
+    ]
+
+
+def _reflections(changes: Sequence[ScopeWrite]) -> list[Operation]:
+    return [
+        *_remove([name for one in changes for name in one.gone_reflections]),
+        *(_put(reflection) for one in changes for reflection in one.reflections),
+    ]
+
+
+def _consolidated(changes: Sequence[ScopeWrite]) -> list[Operation]:
+    gone = [one.snapshot.id for one in changes if one.blob_gone and one.snapshot is not None]
+    return [*_remove(gone), *(_put(one.blob) for one in changes if one.blob)]
+
+
+def _put(document: Document) -> Operation:
+    row = row_of(document)
+    return ReplaceOne({"_id": row["_id"]}, row, upsert=True)
+
+
+def _remove(names: Sequence[str]) -> list[Operation]:
+    return [DeleteMany({"_id": {"$in": list(names)}})] if names else []
+
+
+def _release(names: Sequence[str]) -> list[Operation]:
+    """Out of the unique index of active texts, before others enter it."""
+    return [UpdateMany({"_id": {"$in": list(names)}}, {"$set": {"active": False}})] if names else []

@@ -8,8 +8,13 @@ The snapshot follows from these; only its revision and its time tell how it came
 from collections.abc import Mapping
 from typing import TypeVar
 
-from eden_memory.memory.blob_projection import blob_after, reflections_after, versions_after
-from eden_memory.memory.fact_projection import duplicates_among, facts_after
+from eden_memory.memory.document_projection import (
+    blob_after,
+    duplicates_among,
+    facts_after,
+    reflections_after,
+    versions_after,
+)
 from eden_memory.memory.memory_batch import ScopeBatch
 from eden_memory.memory.snapshot_projection import UNREAD_BLOB, snapshot_after
 from eden_memory.memory.stored_memory import Part, Projected, ScopeWrite, StoredScope

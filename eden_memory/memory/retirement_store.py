@@ -1,4 +1,8 @@
-"""Facts that are to be retired: those that have expired, and those said first beyond a limit of their stream."""
+"""Facts to retire: those that have expired, and those said first beyond a limit of their stream.
+
+One process among all looks for them in rounds. Commands go to the facts' scope, in order with what is proposed
+there; each expects the version that was found, so a fact that is stated again meanwhile stays.
+"""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from datetime import datetime
@@ -15,6 +19,11 @@ from eden_memory.names import Names
 from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.events import FactCommanded
 from eden_memory.schemas.scopes import Scope
+from eden_memory.stages.codec import TopicOf, record_of
+from eden_memory.stages.leased import Leased, LeaseHandle
+from eden_memory.stages.outcome import StoredRecord
+from eden_memory.stages.stage_tools import Publishing
+from eden_memory.tracing import traceparent
 
 Row = dict[str, Any]
 MOST = 10_000
@@ -120,3 +129,51 @@ def _majority(database: AsyncDatabase[Row], name: str) -> AsyncCollection[Row]:
     return database.get_collection(
         name, read_preference=ReadPreference.PRIMARY, read_concern=ReadConcern("majority")
     )
+
+
+ROUND_SECONDS = 10.0
+PAUSE_SECONDS = 10.0
+TOGETHER = 200
+
+
+class RetirementRounds(Leased):
+    """Ask for the retirement of the facts that are due, round after round; `source` is the stage that asks."""
+
+    def __init__(
+        self,
+        lease: LeaseHandle,
+        retirements: MongoRetirements,
+        publisher: Publishing,
+        topic_of: TopicOf,
+        source: str,
+    ) -> None:
+        super().__init__("retiring", lease, self.round, ROUND_SECONDS, PAUSE_SECONDS)
+        self._retirements, self._publisher = retirements, publisher
+        self._topic_of, self._source = topic_of, source
+        self._asked: set[str] = set()
+        """Commands on their way: what is found again because it is not carried out yet is not asked for again."""
+
+    async def round(self) -> None:
+        """Publish the commands that are new; one published again, after a restart, is decided once."""
+        found, waiting = set[str](), list[StoredRecord]()
+        async for command in self._retirements.due():
+            found.add(command.command_id)
+            if command.command_id in self._asked:
+                continue
+            waiting.append(self._record(command))
+            if len(waiting) == TOGETHER:
+                await self._publisher.publish(waiting)
+                waiting = []
+        if waiting:
+            await self._publisher.publish(waiting)
+        self._asked = found
+
+    def _record(self, command: FactCommanded) -> StoredRecord:
+        return record_of(
+            command,
+            self._topic_of,
+            identity=command.command_id,
+            source=self._source,
+            time=command.asked_at,
+            traceparent=traceparent(command.scope.key, command.command_id),
+        )

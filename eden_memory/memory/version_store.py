@@ -1,8 +1,9 @@
-"""What holds for the whole store: the versions of events written here, and whether its agents share memory.
+"""Facts about the whole store: versions of events written here, whether agents share memory, document counts.
 
 A program that knows less than these versions does not begin.
 """
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +11,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.errors import EdenError
 from eden_memory.names import Names
-from eden_memory.schemas.documents import Fact, PartitionState, WindowTexts
+from eden_memory.schemas.documents import DOCUMENTS, Fact, PartitionState, WindowTexts
 from eden_memory.schemas.scopes import Sharing
 
 KEY = "events"
@@ -74,3 +75,10 @@ async def _has_formed(database: AsyncDatabase[dict[str, Any]], names: Names) -> 
         if await database[name].find_one({}, {"_id": 1}) is not None:
             return True
     return False
+
+
+async def count_documents(database: AsyncDatabase[dict[str, Any]], names: Names) -> Mapping[str, int]:
+    """By collection, without prefix; from the server's own figures, so cheap."""
+    kinds = sorted({one.COLLECTION for one in DOCUMENTS})
+    counts = await asyncio.gather(*(database[names[one]].estimated_document_count() for one in kinds))
+    return dict(zip(kinds, counts, strict=True))

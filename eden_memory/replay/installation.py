@@ -10,7 +10,7 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.errors import EdenError
-from eden_memory.forgetting.mark_batch_store import MongoBatchMarks
+from eden_memory.forgetting.mark_store import MongoBatchMarks
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.topic_reading import refuse_missing
 from eden_memory.kafka.topics import Topics, load_topics

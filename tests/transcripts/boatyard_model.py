@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from eden_memory.formation.offline.forming import facts, reflections
+from eden_memory.formation.offline.offline_answers import facts, reflections
 from eden_memory.formation.prompt_material import FactMaterial, ReflectionMaterial, ScopeBrief, TranscriptLine
 from tests.model_server.script import Asked, Said, default_script
 

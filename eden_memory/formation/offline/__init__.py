@@ -9,9 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from eden_memory.formation import prompt_material as material
-from eden_memory.formation.offline.forming import facts, reflections
-from eden_memory.formation.offline.offline_consolidation import consolidate
-from eden_memory.formation.offline.offline_decisions import decide
+from eden_memory.formation.offline.offline_answers import consolidate, decide, facts, reflections
 from eden_memory.models.question import A, Answered, Asking, Earlier, Prompt
 from eden_memory.schemas.answers import Answer, ConsolidatedText
 from eden_memory.word_limits import cut_at_sentence, words_of

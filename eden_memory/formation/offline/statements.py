@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from eden_memory.formation.offline.alone import commanded, dated, expanded, third_person
-from eden_memory.formation.offline.clauses import clauses, complete
+from eden_memory.formation.offline.clauses import Kind, clauses, complete, kind_of, personal
 from eden_memory.formation.offline.sentence_words import (
     content,
     dates,
@@ -19,7 +19,6 @@ from eden_memory.formation.offline.sentence_words import (
     says,
     sentences,
 )
-from eden_memory.formation.offline.statement_kinds import Kind, kind_of, personal
 from eden_memory.formation.prompt_material import TranscriptLine
 from eden_memory.formation.transcript import REMOVED
 from eden_memory.word_limits import cut_at_sentence

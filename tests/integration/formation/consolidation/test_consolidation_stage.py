@@ -14,10 +14,10 @@ from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.failures import PermanentError, ProviderError
 from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.formation.consolidation_rules import change_of
-from eden_memory.formation.consolidation_wakeups import announce
-from eden_memory.formation.decided_blob_store import MongoBlobsDecided, scopes_due
-from eden_memory.formation.fence import Fence
+from eden_memory.formation.decided_store import MongoBlobsDecided
+from eden_memory.formation.due_scope_store import announce, scopes_due
 from eden_memory.formation.prompt_material import ConsolidationMaterial
+from eden_memory.formation.prompts import Fence
 from eden_memory.memory.memory_store import MongoMemoryStore
 from eden_memory.memory.snapshot_store import MongoSnapshots
 from eden_memory.metrics import ConsolidationMetrics

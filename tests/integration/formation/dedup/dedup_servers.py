@@ -13,9 +13,9 @@ from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.forgotten import Mark, Marks
-from eden_memory.formation.decided_fact_store import MongoDecided
-from eden_memory.formation.fence import Fence
+from eden_memory.formation.decided_store import MongoDecided
 from eden_memory.formation.near_fact_store import MongoFactSearch
+from eden_memory.formation.prompts import Fence
 from eden_memory.memory.memory_batch import memory_batch
 from eden_memory.memory.memory_store import MongoMemoryStore
 from eden_memory.metrics import DedupMetrics

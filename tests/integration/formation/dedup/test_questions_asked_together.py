@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from pymongo import AsyncMongoClient, monitoring
 
-from eden_memory.formation.decided_blob_store import MongoBlobsDecided
-from eden_memory.formation.decided_fact_store import MongoDecided
+from eden_memory.formation.decided_store import MongoBlobsDecided, MongoDecided
 from eden_memory.formation.near_fact_store import MongoFactSearch
 from eden_memory.schemas.events import FactChanged
 from eden_memory.schemas.scopes import Scope

@@ -8,7 +8,7 @@ from typing import Any, cast
 from eden_memory.failures import PermanentError, QuestionSpent
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.formation.consolidation_rules import change_of
-from eden_memory.formation.fence import Fence
+from eden_memory.formation.prompts import Fence
 from eden_memory.metrics import ConsolidationMetrics
 from eden_memory.models.question import A, Answered, Asking, Earlier, Prompt
 from eden_memory.processors.consolidation import Consolidation

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.formation import prompts
-from eden_memory.formation.fence import Fence
 from eden_memory.formation.prompt_material import (
     ConsolidationMaterial,
     DatedText,
@@ -23,6 +22,7 @@ from eden_memory.formation.prompt_material import (
     ScopeBrief,
     TranscriptLine,
 )
+from eden_memory.formation.prompts import Fence
 from eden_memory.models.question import Prompt
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)

@@ -1,14 +1,16 @@
-"""What fact-dedup has decided and the writer may not have applied: stored outcomes, by their number in the scope."""
+"""Decisions that the writer may not have applied yet: stored outcomes, by their number or their `writes`."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from pymongo import ReadPreference
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.mongo.shared_reads import SharedReads, shared_writes
 from eden_memory.names import Names
+from eden_memory.schemas.documents import Outcome
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FactChanged, decode
 from eden_memory.schemas.events.base import Event
@@ -98,3 +100,19 @@ class MongoDecided:
         while size > MOST_KEPT and self._kept:
             _, oldest = self._kept.popitem(last=False)
             size -= sum(map(len, oldest.values()))
+
+
+class MongoBlobsDecided:
+    """Reads `outcomes` (eden_memory.formation.consolidation_rules.BlobsDecided)."""
+
+    def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
+        outcomes = database.get_collection(
+            names[Outcome.COLLECTION],
+            read_preference=ReadPreference.PRIMARY,
+            read_concern=ReadConcern("majority"),
+        )
+        self._reads = shared_writes(outcomes)
+
+    async def blob_decided(self, scope_key: str, version: int) -> bool:
+        """Whether this version of a scope's blob is decided."""
+        return bool(await self._reads.get([f"blob:{scope_key}@{version}"]))

@@ -1,9 +1,31 @@
-"""What is published in the place of a dead step's result, where a later stage counts on one. Pure."""
+"""Events that follow from an extraction, and those that replace a dead one's result for later stages. Pure."""
 
 from collections.abc import Sequence
 
-from eden_memory.schemas.events import FactsExtracted, FormationRequested, SessionClosed
+from eden_memory.schemas.events import FactsExtracted, FactsProposed, FormationRequested, SessionClosed
+from eden_memory.schemas.provenance import Statement
 from eden_memory.stages.stage import Delivery, Outgoing
+
+
+def proposals_of(extracted: FactsExtracted) -> list[FactsProposed]:
+    """Return one for each scope that has facts, from broad to narrow."""
+    window = extracted.window
+    return [
+        FactsProposed(
+            cause=extracted.cause,
+            attempt=extracted.attempt,
+            formation_id=window.formation_id,
+            session_id=window.session_id,
+            scope=scope,
+            facts=tuple(
+                Statement(**{name: getattr(one, name) for name in Statement.model_fields}) for one in stated
+            ),
+            formed_at=window.closed_at,
+            settings_version=window.settings_version,
+        )
+        for scope in window.scopes
+        if (stated := [one for one in extracted.facts if one.scope == scope])
+    ]
 
 
 def failed_extraction(delivery: Delivery, reason: str) -> Sequence[Outgoing]:
