@@ -44,12 +44,14 @@ class AtlasWriter:
         """One batch of one partition; up to the first record of a scope that could not be written."""
         batch, results, late = await self._write(deliveries)
         covers = _covered(batch, results, len(deliveries))
-        written = {key: one for key, one in results.items() if isinstance(one, AppliedScope)}
+        written = {key: applied for key, applied in results.items() if isinstance(applied, AppliedScope)}
         events = [
-            event for key, one in written.items() for event in _events(one, batch.last[key], self._memory)
+            event
+            for key, applied in written.items()
+            for event in _events(applied, batch.last[key], self._memory)
         ]
-        await self._space_out(key for key, one in written.items() if one.snapshot is not None)
-        lost = [_dropped(one.cause) for one in batch.erased if one.cause and _contradicts(one.cause)]
+        await self._space_out(key for key, applied in written.items() if applied.snapshot is not None)
+        lost = [_dropped(erase.cause) for erase in batch.erased if erase.cause and _contradicts(erase.cause)]
         return Decision([*late, *batch.erased, *lost, *events], covers=covers)
 
     async def _write(
@@ -59,7 +61,7 @@ class AtlasWriter:
 
         What is stored is read beside the marks, as if none were found; where some are, it is read again.
         """
-        named = named_by(one.event for one in deliveries)
+        named = named_by(delivery.event for delivery in deliveries)
         batch = memory_batch(deliveries, Marks())
         marks, stored = await asyncio.gather(
             self._forgetting.among(named), self._store.load(list(batch.scopes.values()))
@@ -72,10 +74,13 @@ class AtlasWriter:
             again = memory_batch(deliveries, marks)
             if not (gone := erased_since(batch, again)):
                 break
-            batch, keys = again, {one.envelope.ordering_key for one in gone}
+            batch, keys = again, {delivery.envelope.ordering_key for delivery in gone}
             taken_back = await self._store.apply([batch.scopes[key] for key in sorted(keys)])
-            results = {**results, **{key: _both(results[key], one) for key, one in taken_back.items()}}
-            late += [_dropped(one) for one in gone if isinstance(one.event, ReflectionFormed)]
+            results = {
+                **results,
+                **{key: _both(results[key], applied) for key, applied in taken_back.items()},
+            }
+            late += [_dropped(delivery) for delivery in gone if isinstance(delivery.event, ReflectionFormed)]
         return batch, results, late
 
     async def _space_out(self, keys: Iterable[str]) -> None:
@@ -92,10 +97,10 @@ class AtlasWriter:
 
 def _covered(batch: MemoryBatch, results: Mapping[str, AppliedScope | Exception], count: int) -> int:
     """How many of the first records are done; the error itself if the very first is not."""
-    failed = {key: one for key, one in results.items() if isinstance(one, Exception)}
+    failed = {key: error for key, error in results.items() if isinstance(error, Exception)}
     covered = min((batch.first[key] for key in failed), default=count)
     if covered == 0:
-        raise next(one for key, one in failed.items() if batch.first[key] == 0)
+        raise next(error for key, error in failed.items() if batch.first[key] == 0)
     return covered
 
 
@@ -136,7 +141,7 @@ def _dropped(delivery: Delivery) -> Emit:
 def _events(applied: AppliedScope, last: Delivery, memory: str) -> list[Emit]:
     """What is said of a scope, and what is asked of facts that say what an older one says."""
     asked = [_retire(fact, applied.snapshot) for fact in applied.duplicates if applied.snapshot]
-    commands = [Emit(one, last, time=one.asked_at, identity=one.command_id) for one in asked]
+    commands = [Emit(command, last, time=command.asked_at, identity=command.command_id) for command in asked]
     return [*commands, *([_changed(applied, applied.snapshot, last, memory)] if applied.snapshot else [])]
 
 

@@ -90,7 +90,7 @@ class Consolidation:
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Result:
         """The changes of one scope that wait together."""
-        changes = [one.event for one in deliveries if isinstance(one.event, ScopeChanged)]
+        changes = [delivery.event for delivery in deliveries if isinstance(delivery.event, ScopeChanged)]
         if not changes:
             return ()
         scope = changes[-1].scope
@@ -174,8 +174,8 @@ class Consolidation:
             words=words_of(text),
             word_limit=case.limits.blob_words,
             cut=cut,
-            absorbed=tuple(one.reflection_id for one in merge.reflections),
-            private=any(one.private for one in merge.reflections),
+            absorbed=tuple(reflection.reflection_id for reflection in merge.reflections),
+            private=any(reflection.private for reflection in merge.reflections),
             because=merge.because,
             call=answered.call,
             consolidated_at=merge.consolidated_at,

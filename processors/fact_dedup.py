@@ -85,7 +85,7 @@ class DedupWork:
         named = (first.fact_id, first.replaced_by) if isinstance(first, FactCommanded) else ()
         names = {*self.compared.as_shown, *named}
         known = [*self.stored, *self.decided.values()]
-        return [one for one in known if one.hash in self.hashes or one.fact_id in names]
+        return [fact for fact in known if fact.hash in self.hashes or fact.fact_id in names]
 
 
 class FactDedup:
@@ -116,22 +116,22 @@ class FactDedup:
             case FactCommanded() as command:
                 return await self._command(DedupWork([first], command.scope), command)
             case FactsProposed() as proposed:
-                run = list(takewhile(lambda one: isinstance(one.event, FactsProposed), deliveries))
+                run = list(takewhile(lambda delivery: isinstance(delivery.event, FactsProposed), deliveries))
                 return await self._propose(DedupWork(run, proposed.scope, stated_in(run)))
             case _:
                 return Decision((), covers=1)
 
     async def _propose(self, work: DedupWork) -> Decision:
         """Decide statements."""
-        hashes, names = [one.hash for one in work.stated], [one.fact_id for one in work.stated]
+        hashes, names = [stated.hash for stated in work.stated], [stated.fact_id for stated in work.stated]
         marks, _ = await gather(self._marks(work), self._read(work, hashes, names))
         if work.touched():
             marks = await self._marks(work)
         facts = work.facts(marks)
         asked = remembered(work.stated, work.scope, marks)
-        new = repeatable(asked, {one.hash for one in asked if facts.with_hash(one.hash) is not None})
+        new = repeatable(asked, {stated.hash for stated in asked if facts.with_hash(stated.hash) is not None})
         compares = bool(new) and self._dedup and isinstance(work.deliveries[0].event, FactsProposed)
-        texts = [one.text for one in new]
+        texts = [stated.text for stated in new]
         if compares:
             asking = self._asking(work)
             earlier, _ = await gather(self._model.earlier(asking.unit), self._embed(work, texts))
@@ -150,37 +150,37 @@ class FactDedup:
         asked = await self._revived(work, earlier, marks)
         if asked is not None:
             members = set(asked.members)
-            work.covers = sum(1 for _ in takewhile(lambda one: one.id in members, work.deliveries))
+            work.covers = sum(1 for _ in takewhile(lambda delivery: delivery.id in members, work.deliveries))
         else:
             asked = await self._planned(work, new, marks)
         if not asked.new:
             return
         if earlier is not None and earlier.shown != asked.shown():
             asking = replace(asking, unit=f"{asking.unit}/{asked.digest()}")
-        await self._ask(work, asked, {one.fact_id: one for one in new}, asking)
+        await self._ask(work, asked, {stated.fact_id: stated for stated in new}, asking)
 
     async def _planned(self, work: DedupWork, new: Sequence[Stated], marks: Marks) -> DecisionPlan:
         """What is near the new facts now; a fact that says the same means nothing for them."""
-        vectors, model = [work.vectors[one.text].vector for one in new], self._embedder.model
+        vectors, model = [work.vectors[stated.text].vector for stated in new], self._embedder.model
         most = self._limits.similar_facts
         stored = await self._stores.search.nearest(work.scope.key, vectors, most, self._similar)
-        work.stored += [one.fact for found in stored for one in found]
+        work.stored += [hit.fact for found in stored for hit in found]
         facts = work.facts(marks)
         decided = {name: facts.active(name) for name in work.decided}
         usable = {
-            name: None if one is None or one.embedding_model != model else one
-            for name, one in decided.items()
+            name: None if fact is None or fact.embedding_model != model else fact
+            for name, fact in decided.items()
         }
-        active = [[one for one in found if facts.active(one.fact.fact_id) is not None] for found in stored]
+        active = [[hit for hit in found if facts.active(hit.fact.fact_id) is not None] for found in stored]
         merged = merged_near(active, usable, vectors, self._similar, most)
         near = [
-            [other for other in found if other.fact.hash != one.hash]
-            for one, found in zip(new, merged, strict=True)
+            [other for other in found if other.fact.hash != stated.hash]
+            for stated, found in zip(new, merged, strict=True)
         ]
-        known = {one.hash for one in new if facts.with_hash(one.hash) is not None}
+        known = {stated.hash for stated in new if facts.with_hash(stated.hash) is not None}
         left = unsettled(new, vectors, near, known, self._similar)
         return plan(
-            [one.id for one in work.deliveries],
+            [delivery.id for delivery in work.deliveries],
             [new[index] for index in left],
             [vectors[index] for index in left],
             [near[index] for index in left],
@@ -196,7 +196,7 @@ class FactDedup:
         work.stored += (await self._stores.search.facts([name for name, _ in old.known])).values()
         facts = work.facts(marks)
         current = [facts.active(name) for name, _ in old.known]
-        versions = [None if one is None else one.version for one in current]
+        versions = [None if fact is None else fact.version for fact in current]
         return old if versions == [version for _, version in old.known] else None
 
     async def _ask(
@@ -204,11 +204,11 @@ class FactDedup:
     ) -> None:
         facts = work.facts(Marks())
         known = {name: fact for name, _ in asked.known if (fact := facts.active(name)) is not None}
-        new = {one.fact_id: stated.get(one.fact_id) for one in asked.new}
-        shown = {name: one.text for name, one in known.items()}
-        shown |= {name: one.text if one else "" for name, one in new.items()}
-        times = {name: one.valid_from for name, one in known.items()}
-        times |= {name: one.said_at for name, one in new.items() if one}
+        new = {numbered_fact.fact_id: stated.get(numbered_fact.fact_id) for numbered_fact in asked.new}
+        shown = {name: known_fact.text for name, known_fact in known.items()}
+        shown |= {name: statement.text if statement else "" for name, statement in new.items()}
+        times = {name: known_fact.valid_from for name, known_fact in known.items()}
+        times |= {name: statement.said_at for name, statement in new.items() if statement}
         prompt = fact_decisions(
             asked.material(shown, self._limits.fact_words, times),
             self._fence.around(f"{STAGE}/{work.deliveries[0].id}"),
@@ -216,7 +216,7 @@ class FactDedup:
         answer = await self._model.ask(prompt, FactDecisions, replace(asking, shown=asked.shown()))
         work.compared = compared(asked, answer.value.decisions, shown, self._limits.fact_words, answer.call)
         merged = work.compared.merged_texts()
-        hashes = [fact_hash(one) for one in merged]
+        hashes = [fact_hash(text) for text in merged]
         work.hashes.update(hashes)
         work.stored += await self._stores.search.with_hash(work.scope.key, hashes)
         await self._embed(work, merged)
@@ -229,14 +229,14 @@ class FactDedup:
         )
         limits = limits_of(work.scope, of_agent, self._limits)
         while True:
-            covered = {one.id for one in work.deliveries[: work.covers]}
-            stated = [one for one in work.stated if one.delivery.id in covered]
+            covered = {delivery.id for delivery in work.deliveries[: work.covers]}
+            stated = [statement for statement in work.stated if statement.delivery.id in covered]
             left = remembered(stated, work.scope, marks)
             facts = work.facts(marks)
             resolving = DecisionResolver(facts, work.compared, work.vectors, limits)
             try:
-                for one in left:
-                    resolving.resolve(one)
+                for statement in left:
+                    resolving.resolve(statement)
             except NoVector as missing:
                 await self._embed(work, [missing.text])
                 continue
@@ -251,9 +251,11 @@ class FactDedup:
     async def _command(self, work: DedupWork, command: FactCommanded) -> Decision:
         assert command.fact_id is not None
         hashes = [fact_hash(command.text)] if command.text is not None else []
-        await self._read(work, hashes, [one for one in (command.fact_id, command.replaced_by) if one])
+        await self._read(
+            work, hashes, [fact_id for fact_id in (command.fact_id, command.replaced_by) if fact_id]
+        )
         if command.by == "duplicate" or command.action == "unmerge":
-            said = {one.hash for one in work.touched() if one.fact_id == command.fact_id}
+            said = {fact.hash for fact in work.touched() if fact.fact_id == command.fact_id}
             await self._read(work, sorted(said), [])
         marks, work.given = await gather(self._marks(work), self._given(work))
         while True:
@@ -282,12 +284,12 @@ class FactDedup:
             fact = KnownFact.of(event)
             if (known := work.decided.get(fact.fact_id)) is None or known.version < fact.version:
                 work.decided[fact.fact_id] = fact
-        work.stored += [*same, *(one for one in named.values() if one.scope_key == key)]
+        work.stored += [*same, *(known_fact for known_fact in named.values() if known_fact.scope_key == key)]
         work.outcome = max([applied, *(event.outcome for event in beyond)]) + 1
 
     async def _marks(self, work: DedupWork) -> Marks:
         """What is forgotten of the statements, and of the facts that they may touch."""
-        named = ids_of(work.scope, (source for one in work.stated for source in one.sources))
+        named = ids_of(work.scope, (source for stated in work.stated for source in stated.sources))
         for fact in work.touched():
             named |= ids_of(None, fact.sources)
             named |= {("fact", fact.fact_id), ("fact", f"{fact.fact_id}@{fact.version}")}
@@ -302,7 +304,7 @@ class FactDedup:
 
     async def _embed(self, work: DedupWork, texts: Iterable[str]) -> None:
         """Vectors of those that have none yet, in one call."""
-        missing = list(dict.fromkeys(one for one in texts if one not in work.vectors))
+        missing = list(dict.fromkeys(text for text in texts if text not in work.vectors))
         if missing:
             asking = self._asking(work)
             made = await self._embedder.embed(missing, replace(asking, unit=f"{asking.unit}/vectors"))
@@ -339,7 +341,7 @@ def _fitting(work: DedupWork, facts: ScopeFacts) -> int | None:
         sizes[delivery.id] += _size(event)
     if len(covered) == 1 or sizes.total() <= MOST_BYTES:
         return None
-    up_to = accumulate(sizes[one.id] for one in covered)
+    up_to = accumulate(sizes[unit.id] for unit in covered)
     return min(max(1, sum(1 for _ in takewhile(lambda size: size <= MOST_BYTES, up_to))), len(covered) - 1)
 
 

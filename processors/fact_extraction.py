@@ -123,11 +123,11 @@ class FactExtraction:
         rules = Rules(case.scopes.all, words, {}, self._limits.facts, case.names)
         placing = Placing(case.window, case.transcript, rules, fence)
         stated = placing.place(answered.value.facts, marks)
-        placed = [one for one in stated if one.scope not in case.past]
+        placed = [item for item in stated if item.scope not in case.past]
         placing.counts["expired"] += len(stated) - len(placed)
         self._metrics.extracted(STAGE, len(placed), placing.counts)
         call = answered.call and answered.call.model_copy(update={"items": max(len(placed), 1)})
-        facts = tuple(_fact(one, number, case.window, call) for number, one in enumerate(placed, 1))
+        facts = tuple(_fact(item, number, case.window, call) for number, item in enumerate(placed, 1))
         extracted = _extracted(case.delivery, case.window, facts).model_copy(
             update={
                 "cut": placing.counts["beyond"],

@@ -53,9 +53,11 @@ class ForgettingStage:
             )
         found = await self._store.slice_of(mark, event.after, self._slice)
         resting, told = await self._gone(mark, found.resting), found.told
-        await self._mark((Mark(one.kind, one.id, "for_ever") for one in resting), delivery)
+        await self._mark((Mark(memory.kind, memory.id, "for_ever") for memory in resting), delivery)
         withdrawn = await self._withdrawn(delivery, event, resting)
-        await self._store.erase_texts([one.message_id for one in told] or _message(event), event.version)
+        await self._store.erase_texts(
+            [message.message_id for message in told] or _message(event), event.version
+        )
         more = [next_slice(delivery, event, found.last)] if found.last is not None else []
         again = await self._taken_up_again(delivery, event, resting)
         return Decision([*follows(delivery, event, resting, told, withdrawn), *again, *more])
@@ -69,20 +71,23 @@ class ForgettingStage:
         """The facts and reflections that this leaves without any source, or that are meant themselves."""
         if mark.kind not in FORMED_FROM:
             return list(resting)
-        named = {pair for one in resting for pair in ids_of(one.scope, one.sources)}
+        named = {pair for memory in resting for pair in ids_of(memory.scope, memory.sources)}
         return gone(resting, await self._forgotten.among(named))
 
     async def _taken_up_again(
         self, delivery: Delivery, event: Forgotten, resting: Sequence[Resting]
     ) -> list[Emit]:
         """What facts contradicted that are forgotten now: decided in the order of its scope, as all facts are."""
-        gone = {one.id: one.contradicted_by for one in resting if one.kind == "fact"}
+        gone = {memory.id: memory.contradicted_by for memory in resting if memory.kind == "fact"}
         if event.kind == "fact":
             gone.setdefault(event.id, None)
         if not gone:
             return []
         commands = taken_up_again(event, gone, await self._store.contradicted_by(gone))
-        return [Emit(one, delivery, time=one.asked_at, identity=one.command_id) for one in commands]
+        return [
+            Emit(command, delivery, time=command.asked_at, identity=command.command_id)
+            for command in commands
+        ]
 
     async def _withdrawn(
         self, delivery: Delivery, event: Forgotten, resting: Sequence[Resting]
@@ -95,13 +100,13 @@ class ForgettingStage:
         if event.kind == "blob" and event.because != "derived":
             blobs = await self._store.blob(event.id)
         found: list[BlobRef] = []
-        while new := [one for one in await self._store.versions_from(blobs) if one not in found]:
-            others = await self._store.marked_by_others([one.name for one in new], delivery.id)
-            unmarked = [one for one in new if one.name not in others]
-            await self._mark((Mark("blob", one.name, "for_ever") for one in unmarked), delivery)
+        while new := [version for version in await self._store.versions_from(blobs) if version not in found]:
+            others = await self._store.marked_by_others([blob.name for blob in new], delivery.id)
+            unmarked = [blob for blob in new if blob.name not in others]
+            await self._mark((Mark("blob", blob.name, "for_ever") for blob in unmarked), delivery)
             found += new
             blobs.handled.update(others)
-        return [one for one in found if one.name not in blobs.handled]
+        return [blob for blob in found if blob.name not in blobs.handled]
 
 
 def _message(event: Forgotten) -> list[str]:

@@ -94,7 +94,7 @@ class ReflectionExtraction:
             return session_closed(delivery, extracted, 0)
         fence = self._fence.around(f"{STAGE}/{case.window.formation_id}")
         formed = await self._formed(case, await self._ask(case, fence), fence)
-        of_session = sum(one.scope.kind == "session" for one in formed)
+        of_session = sum(reflection.scope.kind == "session" for reflection in formed)
         return [*formed, *session_closed(delivery, extracted, of_session)]
 
     async def _case(self, delivery: Delivery, extracted: FactsExtracted) -> ReflectionQuestion:
@@ -119,17 +119,17 @@ class ReflectionExtraction:
     async def _known(self, window: Window) -> dict[str, Snapshot]:
         """What is remembered, as far as all who take part may hear of it."""
         streams = await self._streams.of(window.agent_id)
-        shards = {name: one for name, one in streams.items() if one.shard is not None}
+        shards = {name: stream for name, stream in streams.items() if stream.shard is not None}
         private = private_keys(window.scopes, shards, window.sharing)
-        told = (one for one in window.scopes if one.kind != "user" or not of_authors(window))
-        return await self._snapshots.without_users([one.key for one in told], private)
+        told = (scope for scope in window.scopes if scope.kind != "user" or not of_authors(window))
+        return await self._snapshots.without_users([scope.key for scope in told], private)
 
     async def _ask(self, case: ReflectionQuestion, fence: str) -> Answered[StatedReflections]:
-        facts = (one for one in case.extracted.facts if not case.marks.all_gone(one.sources))
+        facts = (fact for fact in case.extracted.facts if not case.marks.all_gone(fact.sources))
         material = ReflectionMaterial(
             lines=case.transcript.lines,
             scopes=case.scopes.for_reflections(case.known, case.marks),
-            facts=tuple(one.text for one in facts),
+            facts=tuple(fact.text for fact in facts),
             words=self._limits.reflection_words,
         )
         prompt = prompts.reflection_extraction(material, fence)
@@ -145,15 +145,15 @@ class ReflectionExtraction:
         rules = Rules(case.scopes.all, words, most, names=case.names)
         placing = Placing(case.window, case.transcript, rules, fence)
         placed = placing.place(answered.value.reflections, marks)
-        by_scope = Counter(one.scope.key for one in placed)
+        by_scope = Counter(item.scope.key for item in placed)
         missing = sum(limits.least > by_scope[scope.key] for scope, limits in case.scopes.limits.items())
         self._metrics.extracted(STAGE, len(placed), {**placing.counts, "missing": missing})
         call = answered.call and answered.call.model_copy(update={"items": max(len(placed), 1)})
         position: Counter[str] = Counter()
         formed: list[ReflectionFormed] = []
-        for one in placed:
-            position[one.scope.key] += 1
-            formed.append(_reflection(case, one, position[one.scope.key], call))
+        for item in placed:
+            position[item.scope.key] += 1
+            formed.append(_reflection(case, item, position[item.scope.key], call))
         return formed
 
 

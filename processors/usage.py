@@ -19,7 +19,7 @@ class Usage:
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Outgoing]:
         """One batch of one partition."""
-        told = [one.event for one in deliveries if isinstance(one.event, ModelCalled)]
+        told = [delivery.event for delivery in deliveries if isinstance(delivery.event, ModelCalled)]
         calls = {call.call_id: call for call in reversed(told)}
         counted = await self._store.count(list(calls.values()))
         self._watch.counted(counted, repeated=len(told) - len(counted))

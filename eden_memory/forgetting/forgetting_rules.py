@@ -42,13 +42,13 @@ def taken_up_again(
     `gone`: fact id → the fact that had contradicted it, if one had: that one takes its place. Where none had, the
     fact that was said last holds again; the others are contradicted by it now.
     """
-    left = [(*_behind(gone, one.replaced_by), one) for one in contradicted if one.fact_id not in gone]
+    left = [(*_behind(gone, fact.replaced_by), fact) for fact in contradicted if fact.fact_id not in gone]
     left.sort(key=lambda found: (found[0], found[2].held_from, found[2].fact_id))
     commands: list[FactCommanded] = []
     for _, group in groupby(left, key=itemgetter(0)):
         *others, (_, instead, newest) = group
         commands.append(_command(forgotten, newest, instead))
-        commands += [_command(forgotten, one, instead or newest.fact_id) for _, _, one in others]
+        commands += [_command(forgotten, fact, instead or newest.fact_id) for _, _, fact in others]
     return commands
 
 
@@ -160,15 +160,17 @@ def mark_of(event: Forgotten) -> Mark:
 
 def gone(resting: Iterable[Resting], marks: Marks) -> list[Resting]:
     """Those of which no source is left."""
-    return [one for one in resting if marks.rests_on_nothing(one.scope, one.sources, one.formed_at)]
+    return [
+        memory for memory in resting if marks.rests_on_nothing(memory.scope, memory.sources, memory.formed_at)
+    ]
 
 
 def reflections_of(event: Forgotten, resting: Iterable[Resting]) -> dict[str, set[str]]:
     """The forgotten reflections by scope key."""
     found: dict[str, set[str]] = {}
-    for one in resting:
-        if one.kind == "reflection":
-            found.setdefault(one.scope.key, set()).add(one.id)
+    for memory in resting:
+        if memory.kind == "reflection":
+            found.setdefault(memory.scope.key, set()).add(memory.id)
     if event.kind == "reflection" and event.scope is not None:
         found.setdefault(event.scope, set()).add(event.id)
     return found
@@ -182,12 +184,14 @@ def follows(
     withdrawn: Sequence[BlobRef],
 ) -> list[Outgoing]:
     """Derived Forgotten records first, then the tombstones: of messages, facts, reflections, blob versions."""
-    outgoing: list[Outgoing] = [_derived(delivery, forgotten, one.kind, one.id, one.scope) for one in resting]
-    outgoing += [_derived(delivery, forgotten, "blob", one.name, one.scope) for one in withdrawn]
-    outgoing += [_message(one) for one in told]
-    for one in resting:
-        outgoing += _facts(one) if one.kind == "fact" else [_reflection(one)]
-    return outgoing + [_blob(one) for one in withdrawn]
+    outgoing: list[Outgoing] = [
+        _derived(delivery, forgotten, memory.kind, memory.id, memory.scope) for memory in resting
+    ]
+    outgoing += [_derived(delivery, forgotten, "blob", blob.name, blob.scope) for blob in withdrawn]
+    outgoing += [_message(message) for message in told]
+    for memory in resting:
+        outgoing += _facts(memory) if memory.kind == "fact" else [_reflection(memory)]
+    return outgoing + [_blob(blob) for blob in withdrawn]
 
 
 def next_slice(delivery: Delivery, forgotten: Forgotten, last: str) -> Emit:
@@ -211,37 +215,37 @@ def _derived(delivery: Delivery, because: Forgotten, kind: Forgettable, name: st
     return Emit(event, identity=f"derived/{kind}/{name}")
 
 
-def _message(one: ForgottenMessage) -> Erase:
+def _message(message: ForgottenMessage) -> Erase:
     return Erase(
         MessageRecorded,
-        one.message_id,
-        one.session_id,
-        one.message_id,
+        message.message_id,
+        message.session_id,
+        message.message_id,
         REASON,
-        entity_version=one.version,
-        scope=one.session_id,
+        entity_version=message.version,
+        scope=message.session_id,
     )
 
 
-def _facts(one: Resting) -> list[Outgoing]:
+def _facts(resting: Resting) -> list[Outgoing]:
     return [
         Erase(
             FactChanged,
-            f"{one.id}@{version}",
-            one.scope.key,
-            one.id,
+            f"{resting.id}@{version}",
+            resting.scope.key,
+            resting.id,
             REASON,
             entity_version=str(version),
-            scope=one.scope.key,
+            scope=resting.scope.key,
         )
-        for version in range(1, one.versions + 1)
+        for version in range(1, resting.versions + 1)
     ]
 
 
-def _reflection(one: Resting) -> Erase:
-    return Erase(ReflectionFormed, one.id, one.scope.key, one.id, REASON, scope=one.scope.key)
+def _reflection(resting: Resting) -> Erase:
+    return Erase(ReflectionFormed, resting.id, resting.scope.key, resting.id, REASON, scope=resting.scope.key)
 
 
-def _blob(one: BlobRef) -> Erase:
-    key = one.scope.key
-    return Erase(ScopeConsolidated, one.name, key, key, REASON, entity_version=str(one.version), scope=key)
+def _blob(blob: BlobRef) -> Erase:
+    key = blob.scope.key
+    return Erase(ScopeConsolidated, blob.name, key, key, REASON, entity_version=str(blob.version), scope=key)

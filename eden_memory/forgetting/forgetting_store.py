@@ -57,7 +57,7 @@ class MongoForgettingStore:
 
     async def mark(self, marks: Iterable[Mark], event_id: str, at: datetime) -> None:
         """Store marks; a wider version or time takes the place of a narrower one, nothing else changes."""
-        writes = [_mark(one, event_id, at) for one in marks]
+        writes = [_mark(mark, event_id, at) for mark in marks]
         if writes:
             await self._marks.bulk_write(writes, ordered=False)
 
@@ -128,7 +128,7 @@ class MongoForgettingStore:
             async for event in self._decided(key, highest):
                 if event.version == lowest or event.based_on >= lowest:
                     last = event.version
-            found += [BlobRef(scope, one) for one in range(lowest, max(highest, last) + 1)]
+            found += [BlobRef(scope, version) for version in range(lowest, max(highest, last) + 1)]
         return found
 
     async def marked_by_others(self, names: Iterable[str], event_id: str) -> set[str]:
@@ -253,7 +253,7 @@ def _fact(row: Mapping[str, Any]) -> Resting:
 
 def _contradicted(row: Mapping[str, Any]) -> Contradicted:
     """The version before it was contradicted holds since earlier, where there is one."""
-    before = [one["valid_from"] for one in row.get("history", ())[:1]]
+    before = [version["valid_from"] for version in row.get("history", ())[:1]]
     return Contradicted(
         row["_id"],
         int(row["version"]),
@@ -278,4 +278,4 @@ def _scope(row: Mapping[str, Any]) -> Scope:
 
 
 def _sources(row: Mapping[str, Any]) -> tuple[SourceMessage, ...]:
-    return tuple(SourceMessage.model_validate(one) for one in row.get("sources", ()))
+    return tuple(SourceMessage.model_validate(source) for source in row.get("sources", ()))

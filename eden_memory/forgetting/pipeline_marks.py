@@ -37,14 +37,14 @@ def of_pipeline(handler: Handler, pipeline: str) -> Handler:
 
     async def run(deliveries: Sequence[Delivery]) -> Result:
         seen = [_own(delivery, pipeline) for delivery in deliveries]
-        mine = [one for one in seen if one is not None]
+        mine = [delivery for delivery in seen if delivery is not None]
         if not mine:
             return Decision(())
         assert len(mine) == len(seen), "records of other pipelines come one by one"
         result = await handler(mine)
         if not isinstance(result, Decision) or pipeline == ORIGINAL:
             return result
-        return replace(result, events=[_bearing(one, pipeline) for one in result.events])
+        return replace(result, events=[_bearing(event, pipeline) for event in result.events])
 
     return run
 
@@ -56,9 +56,15 @@ def _own(delivery: Delivery, pipeline: str) -> Delivery | None:
     return None if event is None else delivery._replace(event=event)
 
 
-def _bearing(one: Outgoing, pipeline: str) -> Outgoing:
-    if not isinstance(one, Emit) or not isinstance(one.event, Forgotten) or one.event.because != "derived":
-        return one
+def _bearing(outgoing: Outgoing, pipeline: str) -> Outgoing:
+    if (
+        not isinstance(outgoing, Emit)
+        or not isinstance(outgoing.event, Forgotten)
+        or outgoing.event.because != "derived"
+    ):
+        return outgoing
     return replace(
-        one, event=bearing(one.event, pipeline), identity=one.identity and f"{pipeline}/{one.identity}"
+        outgoing,
+        event=bearing(outgoing.event, pipeline),
+        identity=outgoing.identity and f"{pipeline}/{outgoing.identity}",
     )

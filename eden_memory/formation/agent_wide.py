@@ -39,8 +39,8 @@ def is_agent_wide(
     """
     if is_personal(text) or names_one_of(text, names) or text.isupper() or _holds(PRIVATE_LIFE, text):
         return False
-    sentences = [one for one in _ENDS.split(text) if _WORD.search(one)]
-    return bool(sentences) and all(_is_proven(one, said, vouched) for one in sentences)
+    sentences = [sentence for sentence in _ENDS.split(text) if _WORD.search(sentence)]
+    return bool(sentences) and all(_is_proven(sentence, said, vouched) for sentence in sentences)
 
 
 def _is_proven(sentence: str, said: Sequence[str], vouched: bool) -> bool:
@@ -53,11 +53,21 @@ def _is_proven(sentence: str, said: Sequence[str], vouched: bool) -> bool:
     told = _told_to_all(sentence, said)
     if sentence[:1].islower() or (_is(ORDERS, low[0]) and not told):
         return False
-    fitting = [one for one in LANGUAGES if told or vouched or _is_about_an_organisation(words, low, one)]
-    opened = [one for one in fitting if _is(f"{one.openers} {one.subjects} {one.everybody}", low[0])]
-    names = [any(_may_be_a_name(words, at, one) for at in range(len(words))) for one in opened or fitting]
+    fitting = [
+        language
+        for language in LANGUAGES
+        if told or vouched or _is_about_an_organisation(words, low, language)
+    ]
+    opened = [
+        language
+        for language in fitting
+        if _is(f"{language.openers} {language.subjects} {language.everybody}", low[0])
+    ]
+    names = [
+        any(_may_be_a_name(words, at, language) for at in range(len(words))) for language in opened or fitting
+    ]
     tells_of_nobody = not any(names) if opened else not all(names)
-    return tells_of_nobody and not any(_leans(low, one) for one in opened or LANGUAGES)
+    return tells_of_nobody and not any(_leans(low, language) for language in opened or LANGUAGES)
 
 
 def _is_about_an_organisation(words: Sequence[str], low: Sequence[str], language: Language) -> bool:
@@ -65,7 +75,7 @@ def _is_about_an_organisation(words: Sequence[str], low: Sequence[str], language
     begins = low[:_SUBJECT_WITHIN]
     if _any(language.everybody, begins) and _any(language.obliged, low):
         return _any(language.subjects, low)
-    at = next((at for at, one in enumerate(begins) if _is(language.subjects, one)), None)
+    at = next((at for at, word in enumerate(begins) if _is(language.subjects, word)), None)
     if at is None or at + 1 == len(low):
         return False
     behind = low[at + 1]
@@ -84,7 +94,9 @@ def _leans(low: Sequence[str], language: Language) -> bool:
 def _may_be_a_name(words: Sequence[str], at: int, language: Language) -> bool:
     """Whether nothing shows that a word is no person's name; one of a script without capitals may always be."""
     word, low = words[at], words[at].casefold()
-    if any(one.isalpha() and one.lower() == one.upper() for one in word) or _is(TITLES, low):
+    if any(character.isalpha() and character.lower() == character.upper() for character in word) or _is(
+        TITLES, low
+    ):
         return True
     if not word[0].isupper() or _is(f"{language.subjects} {language.everybody} {CAPITALS}", low):
         return False
@@ -103,9 +115,9 @@ def _told_to_all(sentence: str, said: Sequence[str]) -> bool:
     """Whether one sentence of a source says that it is for all, and holds most words of this one."""
     wanted = _stems(sentence)
     return any(
-        _TOLD.search(one) is not None and len(wanted & _stems(one)) * 3 >= len(wanted) * 2
+        _TOLD.search(rule) is not None and len(wanted & _stems(rule)) * 3 >= len(wanted) * 2
         for text in said
-        for one in re.split(r"(?<=[.!?])\s+|\n+", text.casefold())
+        for rule in re.split(r"(?<=[.!?])\s+|\n+", text.casefold())
     )
 
 
@@ -114,15 +126,15 @@ def _stems(text: str) -> set[str]:
 
 
 def _holds(words: str, text: str) -> bool:
-    return _any(words, [one.casefold() for one in _WORD.findall(text)])
+    return _any(words, [word.casefold() for word in _WORD.findall(text)])
 
 
 def _any(words: str, among: Iterable[str]) -> bool:
-    return any(_is(words, one) or any(_is(words, part) for part in one.split("-")[1:]) for one in among)
+    return any(_is(words, word) or any(_is(words, part) for part in word.split("-")[1:]) for word in among)
 
 
-def _is(words: str, one: str) -> bool:
-    return _one_of(words).fullmatch(one) is not None
+def _is(words: str, word: str) -> bool:
+    return _one_of(words).fullmatch(word) is not None
 
 
 @cache

@@ -41,24 +41,24 @@ class Merge:
     @property
     def shown(self) -> tuple[str, ...]:
         """Kept beside the answer: on which version it was based, and the reflections absorbed."""
-        return (str(self.based_on), *(one.reflection_id for one in self.reflections))
+        return (str(self.based_on), *(reflection.reflection_id for reflection in self.reflections))
 
     @property
     def consolidated_at(self) -> datetime:
         """When the newest of the reflections was formed."""
-        return max(one.formed_at for one in self.reflections)
+        return max(reflection.formed_at for reflection in self.reflections)
 
     @property
     def said_at(self) -> datetime:
         """The newest time that the new blob holds: of the reflections, and of the blob before it."""
-        said = [one.said_at for one in self.reflections]
+        said = [reflection.said_at for reflection in self.reflections]
         return max(said if self.blob_said_at is None else [*said, self.blob_said_at])
 
 
 def may_be_due(changes: Sequence[ScopeChanged], limits: ScopeLimits) -> bool:
     """Whether the snapshot is worth reading after these changes; it is the judge (:func:`due`)."""
     last = changes[-1]
-    taken_back = any("blob" in one.changed for one in changes)
+    taken_back = any("blob" in change.changed for change in changes)
     return (
         limits.active
         and last.buffered > 0
@@ -101,14 +101,16 @@ def users_of(scope: Scope) -> tuple[str, ...]:
 
 def asked_of_forgetting(scope: Scope, snapshot: Snapshot) -> set[tuple[str, str]]:
     """(kind, target) of everything whose forgetting would concern this consolidation."""
-    named = ids_of(scope, ()) | {("reflection", one.reflection_id) for one in snapshot.buffer}
+    named = ids_of(scope, ()) | {("reflection", reflection.reflection_id) for reflection in snapshot.buffer}
     return named | {("blob", f"{scope.key}@{snapshot.blob_version}")}
 
 
 def merge_of(scope: Scope, snapshot: Snapshot, marks: Marks, limits: ScopeLimits) -> Merge | None:
     """The next merge of a scope; None where nothing is to be done (yet)."""
     because = due(snapshot, limits)
-    stands = tuple(one for one in oldest_first(snapshot.buffer) if not _gone(one, scope, marks))
+    stands = tuple(
+        reflection for reflection in oldest_first(snapshot.buffer) if not _gone(reflection, scope, marks)
+    )
     forgotten_blob = snapshot.blob_version and marks.entity_gone("blob", scope.key, snapshot.blob_version)
     if because is None or not stands or forgotten_blob:
         return None  # a forgotten blob: the writer takes it back first
@@ -123,14 +125,20 @@ def merge_of(scope: Scope, snapshot: Snapshot, marks: Marks, limits: ScopeLimits
     )
 
 
-def _gone(one: BufferedReflection, scope: Scope, marks: Marks) -> bool:
-    return marks.entity_gone("reflection", one.reflection_id, 1) or marks.scope_gone(scope, one.formed_at)
+def _gone(reflection: BufferedReflection, scope: Scope, marks: Marks) -> bool:
+    return marks.entity_gone("reflection", reflection.reflection_id, 1) or marks.scope_gone(
+        scope, reflection.formed_at
+    )
 
 
 def as_shown(shown: Sequence[str], merge: Merge, snapshot: Snapshot, marks: Marks) -> Merge | None:
     """The merge that an earlier answer was given for; None where that no longer stands."""
     based_on, *names = shown or ("",)
-    by_name = {one.reflection_id: one for one in snapshot.buffer if not _gone(one, merge.scope, marks)}
+    by_name = {
+        reflection.reflection_id: reflection
+        for reflection in snapshot.buffer
+        if not _gone(reflection, merge.scope, marks)
+    }
     if based_on != str(merge.based_on) or not names or not set(names) <= set(by_name):
         return None
     return replace(merge, reflections=tuple(by_name[name] for name in names))
@@ -141,7 +149,7 @@ def material_of(merge: Merge, limits: ScopeLimits) -> ConsolidationMaterial:
     return ConsolidationMaterial(
         label=label_of(merge.scope),
         blob=merge.blob,
-        buffer=tuple(DatedText(one.said_at, one.content) for one in merge.reflections),
+        buffer=tuple(DatedText(reflection.said_at, reflection.content) for reflection in merge.reflections),
         guidance=limits.consolidation_guidance,
         words=limits.blob_words,
         blob_said_at=merge.blob_said_at,

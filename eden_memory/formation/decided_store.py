@@ -41,7 +41,7 @@ class MongoDecided:
 
     async def beyond(self, scope_key: str, applied: int) -> Sequence[FactChanged]:
         """The facts of the scope's decisions numbered above `applied`, up to the first number not given."""
-        kept = {number: one for number, one in self._kept.pop(scope_key, {}).items() if number > applied}
+        kept = {number: facts for number, facts in self._kept.pop(scope_key, {}).items() if number > applied}
         following, page = applied + 1, PAGE
         while following in kept:
             following += 1
@@ -62,7 +62,7 @@ class MongoDecided:
         asked, found = dict(known), dict[str, int]()
         while asked:
             names = {f"fact:{fact_id}@{version + 1}": fact_id for fact_id, version in asked.items()}
-            taken = [names[one] for one in await self._given.get(names)]
+            taken = [names[write] for write in await self._given.get(names)]
             asked = {fact_id: asked[fact_id] + 1 for fact_id in taken}
             found |= asked
         return found
@@ -83,8 +83,8 @@ class MongoDecided:
 
     def _facts(self, row: Row) -> tuple[FactChanged, ...]:
         """The facts among an outcome's records; none once those were removed, all having consumed them."""
-        events = (self._event(one) for one in row.get("records", ()))
-        return tuple(one for one in events if isinstance(one, FactChanged))
+        events = (self._event(record) for record in row.get("records", ()))
+        return tuple(event for event in events if isinstance(event, FactChanged))
 
     def _event(self, record: Mapping[str, Any]) -> Event | None:
         envelope = Envelope.of_headers((name, bytes(value)) for name, value in record["h"])
@@ -96,7 +96,7 @@ class MongoDecided:
         """Outcomes never change: the next question reads only what came since."""
         if outcomes:
             self._kept[scope_key] = outcomes
-        size = sum(len(facts) for one in self._kept.values() for facts in one.values())
+        size = sum(len(facts) for outcomes_of in self._kept.values() for facts in outcomes_of.values())
         while size > MOST_KEPT and self._kept:
             _, oldest = self._kept.popitem(last=False)
             size -= sum(map(len, oldest.values()))

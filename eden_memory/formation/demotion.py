@@ -63,9 +63,9 @@ def is_personal(text: str) -> bool:
         _EMAIL.search(text) is not None
         or _has_phone(text)
         or any(pattern.search(text) for pattern in (*_ADDRESSES, *_IDENTIFIERS))
-        or any(sum(map(str.isdigit, one.group())) >= NUMBERED_DIGITS for one in _NUMBERED.finditer(text))
-        or any(_is_iban(one.group()) for one in _IBAN.finditer(text))
-        or any(_is_card(one.group()) for one in _LONG_NUMBER.finditer(text))
+        or any(sum(map(str.isdigit, match.group())) >= NUMBERED_DIGITS for match in _NUMBERED.finditer(text))
+        or any(_is_iban(match.group()) for match in _IBAN.finditer(text))
+        or any(_is_card(match.group()) for match in _LONG_NUMBER.finditer(text))
     )
 
 
@@ -91,6 +91,6 @@ def _is_iban(text: str) -> bool:
 
 def _is_card(text: str) -> bool:
     """By its check digit (ISO/IEC 7812, Luhn)."""
-    digits = [int(one) for one in text if one.isdigit()]
-    doubled = [sum(divmod(2 * one, 10)) for one in digits[-2::-2]]
+    digits = [int(character) for character in text if character.isdigit()]
+    doubled = [sum(divmod(2 * digit, 10)) for digit in digits[-2::-2]]
     return len(digits) >= 13 and (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0

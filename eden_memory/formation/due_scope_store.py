@@ -66,7 +66,7 @@ class DueScopeAnnouncer:
     async def _announce(self) -> None:
         while self._announced is None:
             try:
-                changes = (change_of(one) async for one in self._due())
+                changes = (change_of(snapshot) async for snapshot in self._due())
                 self._announced = await announce(
                     changes, self._publisher, self._topic_of, self._source, self._memory
                 )
@@ -131,7 +131,7 @@ async def _candidates(
     database: AsyncDatabase[Row], names: Names, limits: FormationLimits
 ) -> list[Mapping[str, Any]]:
     """Return queries: at or above the lowest threshold of their kind, closed, or with a blob taken back."""
-    lowest = {kind: one.threshold for kind, one in limits.scopes.items()}
+    lowest = {kind: scope_limits.threshold for kind, scope_limits in limits.scopes.items()}
     own = database[names[Stream.COLLECTION]].find(
         {"threshold": {"$type": "number"}}, {"scope": 1, "threshold": 1}
     )

@@ -18,13 +18,14 @@ def proposals_of(extracted: FactsExtracted) -> list[FactsProposed]:
             session_id=window.session_id,
             scope=scope,
             facts=tuple(
-                Statement(**{name: getattr(one, name) for name in Statement.model_fields}) for one in stated
+                Statement(**{name: getattr(extracted_fact, name) for name in Statement.model_fields})
+                for extracted_fact in stated
             ),
             formed_at=window.closed_at,
             settings_version=window.settings_version,
         )
         for scope in window.scopes
-        if (stated := [one for one in extracted.facts if one.scope == scope])
+        if (stated := [fact for fact in extracted.facts if fact.scope == scope])
     ]
 
 

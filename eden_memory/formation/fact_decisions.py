@@ -60,7 +60,7 @@ class Comparison:
 
     def merged_texts(self) -> list[str]:
         """Texts that need a vector, each once."""
-        return list(dict.fromkeys(one.text for one in self.choices.values() if one.text is not None))
+        return list(dict.fromkeys(choice.text for choice in self.choices.values() if choice.text is not None))
 
 
 def compared(
@@ -71,37 +71,42 @@ def compared(
     call: Call | None = None,
 ) -> Comparison:
     """Hold an answer against what was shown; `texts` are those shown, by fact id. The first word on a fact counts."""
-    names = [fact_id for fact_id, _ in plan.known] + [one.fact_id for one in plan.new]
+    names = [fact_id for fact_id, _ in plan.known] + [fact.fact_id for fact in plan.new]
     choices: dict[str, ModelChoice] = {}
     decided: set[str] = set()
     void = 0
-    for one in decisions:
-        if one.decision == "ADD":
+    for decision in decisions:
+        if decision.decision == "ADD":
             continue
-        choice = _choice(plan, one, names, words)
-        name = plan.new[one.fact - 1].fact_id if 1 <= one.fact <= len(plan.new) else None
+        choice = _choice(plan, decision, names, words)
+        name = plan.new[decision.fact - 1].fact_id if 1 <= decision.fact <= len(plan.new) else None
         if choice is None or name is None or name in decided:
             void += 1
         else:
             choices[name] = choice
         if name is not None:
             decided.add(name)
-    considered = {one.fact_id: plan.considered(one) for one in plan.new}
+    considered = {fact.fact_id: plan.considered(fact) for fact in plan.new}
     items = call.model_copy(update={"items": len(plan.new)}) if call is not None else None
     return Comparison(choices, considered, texts, items, void)
 
 
-def _choice(plan: DecisionPlan, one: FactDecision, names: Sequence[str], words: int) -> ModelChoice | None:
+def _choice(
+    plan: DecisionPlan, decision: FactDecision, names: Sequence[str], words: int
+) -> ModelChoice | None:
     """None if it names what the new fact was not compared with, or lacks a usable text."""
-    if not 1 <= one.fact <= len(plan.new) or one.existing not in plan.new[one.fact - 1].candidates:
+    if (
+        not 1 <= decision.fact <= len(plan.new)
+        or decision.existing not in plan.new[decision.fact - 1].candidates
+    ):
         return None
-    assert one.existing is not None
-    assert one.decision != "ADD"
-    text = " ".join((one.text or "").split()) if one.decision == "UPDATE" else None
+    assert decision.existing is not None
+    assert decision.decision != "ADD"
+    text = " ".join((decision.text or "").split()) if decision.decision == "UPDATE" else None
     if text is not None and not 0 < len(text.split()) <= LONGEST * words:
         return None
-    reason = " ".join(one.reason.split())[:200] if one.reason else None
-    return ModelChoice(one.decision, names[one.existing - 1], text, reason)
+    reason = " ".join(decision.reason.split())[:200] if decision.reason else None
+    return ModelChoice(decision.decision, names[decision.existing - 1], text, reason)
 
 
 class DecisionResolver:

@@ -112,7 +112,7 @@ class MongoFactSearch:
     @property
     def kept_bytes(self) -> int:
         """What the vectors take in memory, about."""
-        return sum(one.matrix.size for one in self._kept.values())
+        return sum(cached.matrix.size for cached in self._kept.values())
 
     async def nearest(
         self, scope_key: str, vectors: Sequence[bytes], most: int, least: float
@@ -137,12 +137,12 @@ class MongoFactSearch:
 
     async def with_hash(self, scope_key: str, hashes: Iterable[str]) -> Sequence[KnownFact]:
         """The active facts of the scope whose text has one of these hashes."""
-        found = await self._reads.get((scope_key, one) for one in hashes)
+        found = await self._reads.get((scope_key, text_hash) for text_hash in hashes)
         return list(found.values())
 
     async def facts(self, fact_ids: Iterable[str]) -> Mapping[str, KnownFact]:
         """Facts by id, retired ones included."""
-        found = await self._reads.get((None, one) for one in fact_ids)
+        found = await self._reads.get((None, fact_id) for fact_id in fact_ids)
         return {fact.fact_id: fact for fact in found.values()}
 
     async def _read(self, wanted: list[Named]) -> dict[Named, KnownFact]:

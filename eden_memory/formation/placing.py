@@ -72,8 +72,8 @@ class Placing:
         """What stands, in order; `marks` are those known once the answer was there."""
         placed: list[PlacedItem] = []
         taken: Counter[str] = Counter()
-        for one in stated:
-            item = self._one(one, marks)
+        for statement in stated:
+            item = self._one(statement, marks)
             if item is None:
                 continue
             if self._full(item.scope, taken):
@@ -126,11 +126,13 @@ class Placing:
 
     def _authors_own(self, text: str, sources: Sequence[SourceMessage]) -> Scope | None:
         """The scope of the one author of all that it rests on, if it names no other who speaks here."""
-        authors = {one.user_id for one in sources}
+        authors = {source.user_id for source in sources}
         others = self.transcript.speakers_but(authors)
         if len(authors) != 1 or names_one_of(text, others):
             return None
-        return next((one for one in self.rules.scopes if one.kind == "user" and one.user_id in authors), None)
+        return next(
+            (scope for scope in self.rules.scopes if scope.kind == "user" and scope.user_id in authors), None
+        )
 
     def _text(self, stated: str, words: int) -> str:
         """In one line, without what cannot be seen, within the word limit."""
@@ -140,7 +142,7 @@ class Placing:
         return short
 
     def _scope(self, label: str) -> Scope | None:
-        return next((one for one in self.rules.scopes if label_of(one).split() == label.split()), None)
+        return next((scope for scope in self.rules.scopes if label_of(scope).split() == label.split()), None)
 
     def _is_anothers(self, scope: Scope, text: str) -> bool:
         """Whether others would see what concerns one person alone."""
@@ -152,7 +154,10 @@ class Placing:
         """Whether the agent's users may all see it; what was given to all needs no proof, a group has its own."""
         if scope.kind not in _OF_THE_AGENT or given_to_all(self.window.session_id):
             return True
-        names = {*self.transcript.speakers_but(()), *(split(one)[1] for one in self.window.participants)}
+        names = {
+            *self.transcript.speakers_but(()),
+            *(split(participant)[1] for participant in self.window.participants),
+        }
         vouched = scope.kind == "shard" or self._agents_alone(sources)
         return is_agent_wide(text, names, self.transcript.texts_of(sources), vouched=vouched)
 
@@ -174,7 +179,7 @@ class Placing:
 
     def _home(self, kind: ScopeKind) -> Scope | None:
         """The one of this kind; several users have no scope of a user, and facts none of a session."""
-        return next((one for one in self.rules.scopes if one.kind == kind), None)
+        return next((scope for scope in self.rules.scopes if scope.kind == kind), None)
 
     def _full(self, scope: Scope, taken: Counter[str]) -> bool:
         most, together = self.rules.most.get(scope.key), self.rules.most_together

@@ -129,7 +129,7 @@ def longest_answer(material: Material) -> int:
         return _items(material.most, material.words)
     if isinstance(material, DecisionMaterial):
         return _items(len(material.new), material.words)
-    return sum(_items(max(one.most, 1), one.words or material.words) for one in material.scopes)
+    return sum(_items(max(scope.most, 1), scope.words or material.words) for scope in material.scopes)
 
 
 def _items(number: int, words: int) -> int:

@@ -101,7 +101,9 @@ def fact_scopes(window: Window) -> tuple[Scope, ...]:
 
 def known_of(known: Mapping[str, Snapshot]) -> set[tuple[str, str]]:
     """(kind, target) of the reflections and texts in snapshots, to ask whether they are forgotten."""
-    buffered = {("reflection", one.reflection_id) for shot in known.values() for one in shot.buffer}
+    buffered = {
+        ("reflection", reflection.reflection_id) for shot in known.values() for reflection in shot.buffer
+    }
     return buffered | {("blob", f"{key}@{shot.blob_version}") for key, shot in known.items()}
 
 
@@ -118,7 +120,9 @@ def asking_about(window: Window, delivery: Delivery, stage: str, role: Role) -> 
 
 def participants_named(stored: StoredWindow, window: Window) -> tuple[str, ...]:
     """What the people of a window are called."""
-    return tuple(stored.names[one] for one in window.participants if one in stored.names)
+    return tuple(
+        stored.names[participant] for participant in window.participants if participant in stored.names
+    )
 
 
 def is_private(scope: Scope, sources: Sequence[SourceMessage], window: Window) -> bool:
@@ -136,8 +140,15 @@ def _brief(scope: Scope, limits: ScopeLimits, shot: Snapshot | None, marks: Mark
     )
     if shot is None:
         return brief
-    left = [one for one in shot.buffer if not marks.entity_gone("reflection", one.reflection_id, 1)]
-    shown = tuple(DatedText(one.said_at, one.content) for one in newest_buffered(left, limits.threshold))
+    left = [
+        reflection
+        for reflection in shot.buffer
+        if not marks.entity_gone("reflection", reflection.reflection_id, 1)
+    ]
+    shown = tuple(
+        DatedText(reflection.said_at, reflection.content)
+        for reflection in newest_buffered(left, limits.threshold)
+    )
     if marks.entity_gone("blob", scope.key, shot.blob_version):
         return replace(brief, buffer=shown)
     return replace(brief, blob=shot.blob, blob_said_at=shot.blob_said_at, buffer=shown)

@@ -76,7 +76,7 @@ class ScopeFacts:
     def with_hash(self, text_hash: str) -> KnownFact | None:
         """The active fact that says this; of several the oldest, which is the one that the writer shows."""
         named = [self.active(fact_id) for fact_id in self._by_hash.get(text_hash, ())]
-        return min((one for one in named if one is not None), key=_age, default=None)
+        return min((fact for fact in named if fact is not None), key=_age, default=None)
 
     def add(self, cause: ChangeCause, fact: KnownFact, decision: Decision) -> None:
         """A fact begins with version 1."""
@@ -227,12 +227,12 @@ def later(known: datetime | None, restated: datetime | None) -> datetime | None:
 
 def without(sources: Iterable[SourceMessage], known: Iterable[SourceMessage]) -> tuple[SourceMessage, ...]:
     """Those of the sources whose message (in this version) is not among the known, each once."""
-    seen = {(one.message_id, one.version) for one in known}
+    seen = {(source_message.message_id, source_message.version) for source_message in known}
     new: dict[tuple[str, str], SourceMessage] = {}
-    for one in sources:
-        place = (one.message_id, one.version)
+    for source in sources:
+        place = (source.message_id, source.version)
         if place not in seen:
-            new.setdefault(place, one)
+            new.setdefault(place, source)
     return tuple(new.values())
 
 

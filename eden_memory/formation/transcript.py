@@ -53,7 +53,7 @@ class Transcript:
 
     def roles_of(self, sources: Iterable[SourceMessage]) -> set[str]:
         """Who speaks in these messages."""
-        wanted = {one.message_id for one in sources}
+        wanted = {source_message.message_id for source_message in sources}
         return {
             line.role
             for line, source in zip(self.lines, self.sources, strict=True)
@@ -62,7 +62,7 @@ class Transcript:
 
     def texts_of(self, sources: Iterable[SourceMessage]) -> list[str]:
         """What these messages say, tools' apart."""
-        wanted = {one.message_id for one in sources}
+        wanted = {source_message.message_id for source_message in sources}
         return [
             line.text
             for line, source in zip(self.lines, self.sources, strict=True)
@@ -77,10 +77,16 @@ def transcript(stored: StoredWindow, window: Window, marks: Marks, shown: Sequen
     places, whatever was forgotten since.
     """
     present = _present(stored, window)
-    sources = {one.message_id: _source(one, stored.session_id, present) for one in stored.messages}
-    by_id = {one.message_id: one for one in stored.messages}
+    sources = {
+        message.message_id: _source(message, stored.session_id, present) for message in stored.messages
+    }
+    by_id = {message.message_id: message for message in stored.messages}
     gone = {name for name, source in sources.items() if marks.source_gone(source)}
-    left = [name for name, one in by_id.items() if (one.text or "").strip() and name not in gone]
+    left = [
+        name
+        for name, stored_message in by_id.items()
+        if (stored_message.text or "").strip() and name not in gone
+    ]
     chosen = [name for name in shown if name in by_id] or left
     speakers = _speakers(stored, window)
     lines = (_line(by_id[name], speakers, gone=name in gone) for name in chosen)
@@ -89,39 +95,45 @@ def transcript(stored: StoredWindow, window: Window, marks: Marks, shown: Sequen
 
 def named_by(window: Window) -> set[tuple[str, str]]:
     """(kind, target) of everything whose forgetting would concern a window."""
-    messages = {("message", one.message_id) for one in window.messages}
-    return messages | {("user", one) for one in window.participants} | {("session", window.session_id)}
+    messages = {("message", message.message_id) for message in window.messages}
+    return (
+        messages
+        | {("user", participant) for participant in window.participants}
+        | {("session", window.session_id)}
+    )
 
 
 def _present(stored: StoredWindow, window: Window) -> int:
     """How many users took part; those whom nobody names count as one, but in texts that the operator added."""
-    heard = whose(stored.session_id) is None and any(one.role == "user" for one in stored.messages)
+    heard = whose(stored.session_id) is None and any(message.role == "user" for message in stored.messages)
     large = (scope.audience.users for scope in window.scopes if isinstance(scope.audience, LargeAudience))
     return max(len(window.participants), *large, int(heard))
 
 
-def _source(one: StoredMessage, session_id: str, participants: int) -> SourceMessage:
+def _source(message: StoredMessage, session_id: str, participants: int) -> SourceMessage:
     return SourceMessage(
-        message_id=one.message_id,
-        version=one.version,
+        message_id=message.message_id,
+        version=message.version,
         session_id=session_id,
-        user_id=one.user_id,
-        time=one.time,
-        said_at=one.said_at,
+        user_id=message.user_id,
+        time=message.time,
+        said_at=message.said_at,
         participants=participants,
     )
 
 
-def _line(one: StoredMessage, speakers: Mapping[str, str], *, gone: bool) -> TranscriptLine:
-    by_user = one.role == "user"
-    speaker = speakers.get(one.user_id or "" if by_user else one.role) or NAMELESS[one.role]
-    text = "" if gone else (one.text or "").strip()
-    return TranscriptLine(speaker, one.role, one.said_at, text or REMOVED)
+def _line(message: StoredMessage, speakers: Mapping[str, str], *, gone: bool) -> TranscriptLine:
+    by_user = message.role == "user"
+    speaker = speakers.get(message.user_id or "" if by_user else message.role) or NAMELESS[message.role]
+    text = "" if gone else (message.text or "").strip()
+    return TranscriptLine(speaker, message.role, message.said_at, text or REMOVED)
 
 
 def _speakers(stored: StoredWindow, window: Window) -> dict[str, str]:
     """What each user, by id, and the agent, under `assistant`, is called; no two users the same."""
-    users = dict.fromkeys([*window.participants, *(one.user_id for one in stored.messages if one.user_id)])
+    users = dict.fromkeys(
+        [*window.participants, *(message.user_id for message in stored.messages if message.user_id)]
+    )
     called = {user: stored.names.get(user) or NAMELESS["user"] for user in users}
     often = Counter(called.values())
     seen: Counter[str] = Counter()

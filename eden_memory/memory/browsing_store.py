@@ -40,7 +40,7 @@ class Filters:
 
     def __post_init__(self) -> None:
         if self.scopes is not None and (
-            isinstance(self.scopes, str) or not all(one in KINDS for one in self.scopes)
+            isinstance(self.scopes, str) or not all(scope in KINDS for scope in self.scopes)
         ):
             raise Invalid("there is no such scope", f"Of: {', '.join(KINDS)}.")
         if type(self.limit) is not int or not 1 <= self.limit <= MOST_LISTED:
@@ -95,14 +95,19 @@ class Browsing:
         scopes = scopes_of(asked, view)
         rows, cursor = await self._page(FACTS, asked, view, filters)
         found = (document_of(Fact, row) for row in rows)
-        return Page(tuple(views.fact_view(one, scopes[one.scope_key], asked) for one in found), cursor)
+        return Page(tuple(views.fact_view(fact, scopes[fact.scope_key], asked) for fact in found), cursor)
 
     async def reflections(self, asked: Asked, view: View, filters: Filters) -> Page[ReflectionView]:
         """Newest first."""
         scopes = scopes_of(asked, view)
         rows, cursor = await self._page(REFLECTIONS, asked, view, filters)
         found = (document_of(Reflection, row) for row in rows)
-        return Page(tuple(views.reflection_view(one, scopes[one.scope_key], asked) for one in found), cursor)
+        return Page(
+            tuple(
+                views.reflection_view(reflection, scopes[reflection.scope_key], asked) for reflection in found
+            ),
+            cursor,
+        )
 
     async def blobs(self, asked: Asked, view: View, filters: Filters) -> list[BlobView]:
         """Of the visible scopes, from broad to narrow."""
@@ -198,7 +203,7 @@ def _behind(sort: Sequence[tuple[str, int]], place: Sequence[Any]) -> list[Row]:
 
 def scopes_of(asked: Asked, view: View) -> dict[str, Scope]:
     """The visible scopes by key."""
-    stored = {one.scope.key: one.scope for one in view.shown}
+    stored = {shown.scope.key: shown.scope for shown in view.shown}
     return {key: stored.get(key) or Scope.of_key(key, asked.agent_id) for key in view.scope_keys}
 
 

@@ -63,7 +63,7 @@ def _history(
 ) -> tuple[FactVersion, ...]:
     kept: dict[int, Fact | FactVersion] = {}
     if stored is not None:
-        kept = {stored.version: stored} | {one.version: one for one in stored.history}
+        kept = {stored.version: stored} | {version.version: version for version in stored.history}
     earlier = sorted(
         (number for number in {*known, *kept} if number < newest and number not in gone), reverse=True
     )
@@ -73,7 +73,7 @@ def _history(
 def _with_history(fact: Fact, history: tuple[FactVersion, ...]) -> Fact:
     if fact.history == history and (history or fact.previous_content is None):
         return fact
-    previous = next((one.content for one in history if one.content != fact.content), None)
+    previous = next((version.content for version in history if version.content != fact.content), None)
     return fact.model_copy(update={"history": history, "previous_content": previous})
 
 
@@ -127,25 +127,25 @@ def _fact(event: FactChanged, revision: int) -> Fact:
 
 def sessions_of(sources: Iterable[SourceMessage]) -> tuple[str, ...]:
     """The sessions of some messages, each once."""
-    return tuple(dict.fromkeys(one.session_id for one in sources))
+    return tuple(dict.fromkeys(source.session_id for source in sources))
 
 
 def messages_of(sources: Iterable[SourceMessage]) -> tuple[str, ...]:
     """The messages, each once."""
-    return tuple(dict.fromkeys(one.message_id for one in sources))
+    return tuple(dict.fromkeys(source.message_id for source in sources))
 
 
-def _as_version(one: Fact | FactVersion | FactChanged) -> FactVersion:
-    if isinstance(one, FactVersion):
-        return one
+def _as_version(fact: Fact | FactVersion | FactChanged) -> FactVersion:
+    if isinstance(fact, FactVersion):
+        return fact
     return FactVersion(
-        version=one.version,
-        content=one.text if isinstance(one, FactChanged) else one.content,
-        decision=one.decision,
-        reason=one.reason,
-        valid_from=one.valid_from,
-        command=one.command,
-        call=one.call,
+        version=fact.version,
+        content=fact.text if isinstance(fact, FactChanged) else fact.content,
+        decision=fact.decision,
+        reason=fact.reason,
+        valid_from=fact.valid_from,
+        command=fact.command,
+        call=fact.call,
     )
 
 
@@ -179,9 +179,9 @@ def reflections_after(
 
 def blob_after(batch: ScopeBatch, stored: StoredScope, versions: Iterable[StoredBlob]) -> Consolidated | None:
     """The newest blob version with those before it; None if there is none."""
-    shown = {one.version: one for one in _versions_in(stored.blob)}
-    shown |= {one.version: one for one in stored.left} | {one.version: one for one in versions}
-    kept = sorted((one for one in shown.values() if not one.gone), key=lambda one: -one.version)
+    shown = {version.version: version for version in _versions_in(stored.blob)}
+    shown |= {blob.version: blob for blob in stored.left} | {version.version: version for version in versions}
+    kept = sorted((blob for blob in shown.values() if not blob.gone), key=lambda blob: -blob.version)
     if not kept:
         return None
     newest, earlier = kept[0], kept[1 : HISTORY + 1]
@@ -195,17 +195,17 @@ def blob_after(batch: ScopeBatch, stored: StoredScope, versions: Iterable[Stored
         absorbed=newest.absorbed,
         last_consolidated_at=newest.consolidated_at,
         said_at=newest.said_at or newest.consolidated_at,
-        history=tuple(_blob_version(one) for one in earlier),
+        history=tuple(_blob_version(blob) for blob in earlier),
     )
 
 
 def _absorbed(versions: Iterable[StoredBlob], gone: set[int]) -> dict[str, StoredBlob]:
     """For each reflection the lowest version that lists it."""
     lowest: dict[str, StoredBlob] = {}
-    for one in sorted(versions, key=lambda one: one.version):
-        if not one.gone and one.version not in gone:
-            for name in one.absorbed:
-                lowest.setdefault(name, one)
+    for version in sorted(versions, key=lambda version: version.version):
+        if not version.gone and version.version not in gone:
+            for name in version.absorbed:
+                lowest.setdefault(name, version)
     return lowest
 
 
@@ -264,25 +264,25 @@ def _versions_in(blob: Consolidated | None) -> Iterable[StoredBlob]:
         consolidated_at=blob.last_consolidated_at,
         said_at=blob.said_at,
     )
-    for one in (newest, *blob.history):
+    for version in (newest, *blob.history):
         yield StoredBlob(
-            _id=f"{blob.id}@{one.version}",
+            _id=f"{blob.id}@{version.version}",
             scope_key=blob.scope_key,
-            version=one.version,
-            content=one.content,
-            absorbed=one.absorbed,
+            version=version.version,
+            content=version.content,
+            absorbed=version.absorbed,
             word_limit=blob.word_limit,
-            consolidated_at=one.consolidated_at,
-            said_at=one.said_at,
+            consolidated_at=version.consolidated_at,
+            said_at=version.said_at,
         )
 
 
-def _blob_version(one: StoredBlob) -> BlobVersion:
-    assert one.consolidated_at is not None
+def _blob_version(blob: StoredBlob) -> BlobVersion:
+    assert blob.consolidated_at is not None
     return BlobVersion(
-        version=one.version,
-        content=one.content,
-        absorbed=one.absorbed,
-        consolidated_at=one.consolidated_at,
-        said_at=one.said_at or one.consolidated_at,
+        version=blob.version,
+        content=blob.content,
+        absorbed=blob.absorbed,
+        consolidated_at=blob.consolidated_at,
+        said_at=blob.said_at or blob.consolidated_at,
     )

@@ -64,8 +64,8 @@ class Export:
         mine: Row = {"$or": [{"user_id": name}, {"sources.user_id": name}, {"scope_key": {"$in": heard}}]}
         others: Row = {"scope": "user", "user_id": {"$ne": name}}
         about = {"$and": [mine, {"$nor": [others]}]}
-        async for one in self._facts(about, name):
-            yield one
+        async for fact in self._facts(about, name):
+            yield fact
         async for row in self._find(Reflection.COLLECTION, about):
             yield Reflection.COLLECTION, _own_sources(row, name)
         for collection in (Consolidated.COLLECTION, Snapshot.COLLECTION):
@@ -74,8 +74,8 @@ class Export:
         for collection in (Context, Message, UsageTotal, Budget):
             async for row in self._find(collection.COLLECTION, {"user_id": name}):
                 yield collection.COLLECTION, row
-        async for one in self._conversations(sessions, name):
-            yield one
+        async for conversation in self._conversations(sessions, name):
+            yield conversation
         async for row in self._find(ForgottenMark.COLLECTION, {"kind": "user", "target": name}):
             yield ForgottenMark.COLLECTION, row
         async for row in self._asked(user, name):
@@ -89,7 +89,7 @@ class Export:
         messages = self.memory[self.names[Message.COLLECTION]]
         wrote = await messages.distinct("session_id", {"user_id": user})
         named = dict.fromkeys([*heard.values(), *wrote])
-        return list(heard), [one for one in named if one is not None]
+        return list(heard), [session for session in named if session is not None]
 
     async def _facts(self, about: Mapping[str, Any], user: str) -> Items:
         """Facts, and behind every few of them how often they were found."""
@@ -98,11 +98,11 @@ class Export:
             ids.append(row["_id"])
             yield Fact.COLLECTION, _own_sources(row, user)
             if len(ids) == PAGE:
-                async for one in self._find(Access.COLLECTION, {"_id": {"$in": ids}}):
-                    yield Access.COLLECTION, one
+                async for access in self._find(Access.COLLECTION, {"_id": {"$in": ids}}):
+                    yield Access.COLLECTION, access
                 ids = []
-        async for one in self._find(Access.COLLECTION, {"_id": {"$in": ids}}):
-            yield Access.COLLECTION, one
+        async for access in self._find(Access.COLLECTION, {"_id": {"$in": ids}}):
+            yield Access.COLLECTION, access
 
     async def _conversations(self, sessions: Sequence[str], user: str) -> Items:
         """What is kept of the sessions, and of their windows what this user wrote, or all if nobody else did."""
@@ -134,14 +134,14 @@ def _own_sources(row: Row, user: str) -> Row:
     """Sources of others name their messages and sessions: left out."""
     if "sources" not in row or row.get("user_id") == user:
         return row
-    own = [one for one in row["sources"] if one.get("user_id") == user]
-    ids = {one["message_id"] for one in own}
-    sessions = {one["session_id"] for one in own}
+    own = [source for source in row["sources"] if source.get("user_id") == user]
+    ids = {source["message_id"] for source in own}
+    sessions = {source["session_id"] for source in own}
     return {
         **row,
         "sources": own,
-        "message_ids": [one for one in row.get("message_ids", ()) if one in ids],
-        "session_ids": [one for one in row.get("session_ids", ()) if one in sessions],
+        "message_ids": [name for name in row.get("message_ids", ()) if name in ids],
+        "session_ids": [name for name in row.get("session_ids", ()) if name in sessions],
     }
 
 
@@ -150,15 +150,15 @@ def _without_audience(row: Row, user: str) -> Row:
 
 
 def _heard(messages: Sequence[Row], user: str) -> list[Row]:
-    authors = {one.get("user_id") for one in messages} - {None}
-    return [one for one in messages if one.get("user_id") == user or authors == {user}]
+    authors = {message.get("user_id") for message in messages} - {None}
+    return [message for message in messages if message.get("user_id") == user or authors == {user}]
 
 
 def _plain(value: Any) -> Any:
     """As JSON has it: ids typed, times in RFC 3339, money as text, no vectors."""
     if isinstance(value, dict):
-        return {str(name): _plain(one) for name, one in cast("Row", value).items()}
+        return {str(name): _plain(item) for name, item in cast("Row", value).items()}
     if isinstance(value, list):
-        return [_plain(one) for one in cast("list[Any]", value)]
+        return [_plain(item) for item in cast("list[Any]", value)]
     written = WRITTEN.get(cast("object", value).__class__)
     return value if written is None else written(value)

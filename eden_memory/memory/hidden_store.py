@@ -69,8 +69,8 @@ class MongoHidden:
         if not private:
             return dict(snapshots)
         shots = [snapshots[key] for key in private]
-        recent = [one.fact_id for shot in shots for one in shot.recent_facts]
-        waiting = [one.reflection_id for shot in shots for one in shot.buffer]
+        recent = [recent_fact.fact_id for shot in shots for recent_fact in shot.recent_facts]
+        waiting = [reflection.reflection_id for shot in shots for reflection in shot.buffer]
         facts = await self._ids(Fact.COLLECTION, private, recent)
         reflections = await self._ids(Reflection.COLLECTION, private, waiting)
         blobs = await self.blobs([shot.scope_key for shot in shots if shot.blob is not None])
@@ -85,7 +85,7 @@ class MongoHidden:
 
     async def items(self) -> AsyncGenerator[HiddenItem]:
         """All that is hidden at this moment but the facts that are retired: facts, reflections, blobs."""
-        scopes = {one.key: one for one in await self._private_scopes()}
+        scopes = {scope.key: scope for scope in await self._private_scopes()}
         active: Row = {"active": True, **of_users(scopes)}
         async for row in self._listed(Fact.COLLECTION, active):
             yield HiddenItem("fact", row["_id"], scopes[row["scope_key"]], row["content"])
@@ -130,8 +130,12 @@ def _says_something(shot: Snapshot) -> bool:
 def _without(shot: Snapshot, facts: set[str], reflections: set[str], blobs: set[str]) -> Snapshot:
     return shot.model_copy(
         update={
-            "recent_facts": tuple(one for one in shot.recent_facts if one.fact_id not in facts),
-            "buffer": tuple(one for one in shot.buffer if one.reflection_id not in reflections),
+            "recent_facts": tuple(
+                recent_fact for recent_fact in shot.recent_facts if recent_fact.fact_id not in facts
+            ),
+            "buffer": tuple(
+                reflection for reflection in shot.buffer if reflection.reflection_id not in reflections
+            ),
             "blob": None if shot.scope_key in blobs else shot.blob,
         }
     )

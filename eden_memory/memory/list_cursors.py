@@ -35,7 +35,7 @@ def place_of(digest: str, cursor: str, types: Sequence[type]) -> list[Any]:
         fits = (
             isinstance(found, list)
             and type(milliseconds) is int
-            and [type(one) for one in rest] == list(types)
+            and [type(key) for key in rest] == list(types)
         )
         at = EPOCH + timedelta(milliseconds=milliseconds) if fits and bound == digest else None
         storable = all(map(_is_storable, rest))

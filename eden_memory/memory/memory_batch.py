@@ -36,7 +36,9 @@ class ScopeBatch:
     @property
     def size(self) -> int:
         """Entities that it names, roughly."""
-        return len(self.facts) + len(self.reflections) + sum(len(one.absorbed) for one in self.blobs.values())
+        return (
+            len(self.facts) + len(self.reflections) + sum(len(blob.absorbed) for blob in self.blobs.values())
+        )
 
     def add(self, event: Memory) -> None:
         """A record that stands."""
@@ -112,8 +114,10 @@ def memory_batch(deliveries: Sequence[Delivery], marks: Marks) -> MemoryBatch:
 
 def erased_since(before: MemoryBatch, after: MemoryBatch) -> list[Delivery]:
     """The records that were dropped with more marks known, and not before."""
-    already = {id(one.cause) for one in before.erased}
-    return [one.cause for one in after.erased if one.cause is not None and id(one.cause) not in already]
+    already = {id(erase.cause) for erase in before.erased}
+    return [
+        erase.cause for erase in after.erased if erase.cause is not None and id(erase.cause) not in already
+    ]
 
 
 def named_by(events: Iterable[Event | None]) -> set[tuple[str, str]]:
@@ -150,7 +154,7 @@ def _blob_gone(event: ScopeConsolidated, marks: Marks) -> bool:
     return (
         marks.entity_gone("blob", event.scope.key, event.version)
         or (event.based_on > 0 and marks.entity_gone("blob", event.scope.key, event.based_on))
-        or any(marks.entity_gone("reflection", one, 1) for one in event.absorbed)
+        or any(marks.entity_gone("reflection", reflection_id, 1) for reflection_id in event.absorbed)
         or marks.scope_gone(event.scope, event.consolidated_at)
     )
 
@@ -163,8 +167,8 @@ def _itself(event: Memory) -> list[tuple[str, str]]:
             return [("reflection", event.reflection_id)]
         case ScopeConsolidated():
             made_from = f"{event.scope.key}@{event.based_on}"
-            blobs = [("blob", one) for one in (event.scope.key, event.key(), made_from)]
-            return [*blobs, *(("reflection", one) for one in event.absorbed)]
+            blobs = [("blob", name) for name in (event.scope.key, event.key(), made_from)]
+            return [*blobs, *(("reflection", reflection_id) for reflection_id in event.absorbed)]
         case SessionClosed():
             return []
 

@@ -65,7 +65,7 @@ class MongoMemoryStore:
         """Each scope's batch whole or not at all, many in one transaction; an error is of one scope alone."""
         stored = await self.load(batches) if stored is None else stored
         groups = [self._group(group, stored) for group in _groups(batches)]
-        return {key: one for results in await asyncio.gather(*groups) for key, one in results.items()}
+        return {key: applied for results in await asyncio.gather(*groups) for key, applied in results.items()}
 
     async def _group(
         self, batches: Sequence[ScopeBatch], stored: Mapping[str, StoredScope]
@@ -76,17 +76,17 @@ class MongoMemoryStore:
                 return await self._together(batches, stored)
             except Exception:  # noqa: BLE001 - whose it is shows when each is read and written alone
                 stored = {}
-        results = await asyncio.gather(*(self._scope(one, stored.get(one.key)) for one in batches))
-        return {one.key: result for one, result in zip(batches, results, strict=True)}
+        results = await asyncio.gather(*(self._scope(batch, stored.get(batch.key)) for batch in batches))
+        return {scope_batch.key: result for scope_batch, result in zip(batches, results, strict=True)}
 
     async def _together(
         self, batches: Sequence[ScopeBatch], stored: Mapping[str, StoredScope]
     ) -> Mapping[str, AppliedScope]:
-        projected = {one.key: project(one, stored[one.key]) for one in batches}
-        if changes := [one.change for one in projected.values() if one.change is not None]:
+        projected = {batch.key: project(batch, stored[batch.key]) for batch in batches}
+        if changes := [result.change for result in projected.values() if result.change is not None]:
             async with self._slots:
                 await self._write(changes)
-        return {key: _applied(one) for key, one in projected.items()}
+        return {key: _applied(result) for key, result in projected.items()}
 
     async def _scope(self, batch: ScopeBatch, stored: StoredScope | None) -> AppliedScope | Exception:
         try:
@@ -134,7 +134,7 @@ class MongoMemoryStore:
         operations = _snapshots(changes)
         if not operations:
             return
-        same = sum(isinstance(one, ReplaceOne) for one in operations)
+        same = sum(isinstance(operation, ReplaceOne) for operation in operations)
         if (await self._of.snapshots.bulk_write(operations, session=session)).matched_count != same:
             raise Changed
 
@@ -146,7 +146,7 @@ class MongoMemoryStore:
             (of.facts, _facts(changes)),
             (of.reflections, _reflections(changes)),
             (of.consolidated, _consolidated(changes)),
-            (of.blobs, [_put(one) for change in changes for one in change.versions]),
+            (of.blobs, [_put(version) for change in changes for version in change.versions]),
         ]
 
 
@@ -154,12 +154,12 @@ def _groups(batches: Sequence[ScopeBatch]) -> list[list[ScopeBatch]]:
     """Whole scopes, about `TOGETHER` records of them in each group."""
     groups: list[list[ScopeBatch]] = []
     left = 0
-    for one in batches:
+    for batch in batches:
         if left <= 0:
             groups.append([])
             left = TOGETHER
-        groups[-1].append(one)
-        left -= 1 + one.size
+        groups[-1].append(batch)
+        left -= 1 + batch.size
     return groups
 
 
@@ -195,7 +195,7 @@ def _taken(error: Exception) -> bool:
     """Whether another document has a unique key."""
     if isinstance(error, BulkWriteError):
         details: Any = error.details or {}
-        return any(one.get("code") == DUPLICATE_KEY for one in details.get("writeErrors", ()))
+        return any(detail.get("code") == DUPLICATE_KEY for detail in details.get("writeErrors", ()))
     return isinstance(error, DuplicateKeyError)
 
 
@@ -210,28 +210,28 @@ def _snapshots(changes: Iterable[ScopeWrite]) -> list[Operation]:
         else:
             same = {"_id": snapshot.id, "revision": change.based_on}
             operations.append(ReplaceOne(same, row_of(snapshot)))
-    return sorted(operations, key=lambda one: isinstance(one, InsertOne))
+    return sorted(operations, key=lambda operation: isinstance(operation, InsertOne))
 
 
 def _facts(changes: Sequence[ScopeWrite]) -> list[Operation]:
     """What goes, and what lets go of its text, before others take it."""
     return [
-        *_remove([name for one in changes for name in one.gone_facts]),
-        *_release([name for one in changes for name in one.released]),
-        *(_put(fact) for one in changes for fact in one.facts),
+        *_remove([name for change in changes for name in change.gone_facts]),
+        *_release([name for change in changes for name in change.released]),
+        *(_put(fact) for change in changes for fact in change.facts),
     ]
 
 
 def _reflections(changes: Sequence[ScopeWrite]) -> list[Operation]:
     return [
-        *_remove([name for one in changes for name in one.gone_reflections]),
-        *(_put(reflection) for one in changes for reflection in one.reflections),
+        *_remove([name for change in changes for name in change.gone_reflections]),
+        *(_put(reflection) for change in changes for reflection in change.reflections),
     ]
 
 
 def _consolidated(changes: Sequence[ScopeWrite]) -> list[Operation]:
-    gone = [one.snapshot.id for one in changes if one.blob_gone and one.snapshot is not None]
-    return [*_remove(gone), *(_put(one.blob) for one in changes if one.blob)]
+    gone = [change.snapshot.id for change in changes if change.blob_gone and change.snapshot is not None]
+    return [*_remove(gone), *(_put(change.blob) for change in changes if change.blob)]
 
 
 def _put(document: Document) -> Operation:

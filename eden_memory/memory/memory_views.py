@@ -44,8 +44,16 @@ def versions(fact: Fact) -> tuple[VersionView, ...]:
         fact.version, fact.content, fact.decision, fact.reason, fact.valid_from, fact.command, fact.call
     )
     earlier = (
-        _version(one.version, one.content, one.decision, one.reason, one.valid_from, one.command, one.call)
-        for one in fact.history
+        _version(
+            version.version,
+            version.content,
+            version.decision,
+            version.reason,
+            version.valid_from,
+            version.command,
+            version.call,
+        )
+        for version in fact.history
     )
     found, earliest = list[VersionView](), fact.valid_from
     for one in (now, *earlier):
@@ -54,20 +62,20 @@ def versions(fact: Fact) -> tuple[VersionView, ...]:
     return tuple(found)
 
 
-def reflection_view(one: Reflection, scope: Scope, asked: Asked) -> ReflectionView:
+def reflection_view(reflection: Reflection, scope: Scope, asked: Asked) -> ReflectionView:
     """A reflection as it is."""
     return ReflectionView(
-        reflection_id=one.id,
+        reflection_id=reflection.id,
         scope=scope,
-        content=one.content,
-        formed_at=one.formed_at,
-        said_at=one.said_at,
-        absorbed=one.absorbed,
-        absorbed_at=one.absorbed_at,
-        absorbed_into=one.absorbed_into,
-        propagated_from=one.propagated_from,
-        private=one.private,
-        sources=_own(one.sources, asked),
+        content=reflection.content,
+        formed_at=reflection.formed_at,
+        said_at=reflection.said_at,
+        absorbed=reflection.absorbed,
+        absorbed_at=reflection.absorbed_at,
+        absorbed_into=reflection.absorbed_into,
+        propagated_from=reflection.propagated_from,
+        private=reflection.private,
+        sources=_own(reflection.sources, asked),
     )
 
 
@@ -81,7 +89,10 @@ def blob_view(blob: Consolidated, scope: Scope) -> BlobView:
         word_limit=blob.word_limit,
         consolidated_at=blob.last_consolidated_at,
         said_at=blob.said_at,
-        earlier=tuple(BlobVersionView(one.version, one.content, one.consolidated_at) for one in blob.history),
+        earlier=tuple(
+            BlobVersionView(version.version, version.content, version.consolidated_at)
+            for version in blob.history
+        ),
     )
 
 
@@ -121,8 +132,8 @@ def _own(sources: Sequence[SourceMessage], asked: Asked) -> tuple[SourceMessage,
     if asked.session_id is None and asked.user_id is None:
         return tuple(sources)
     return tuple(
-        one
-        for one in sources
-        if (asked.session_id is not None and one.session_id == asked.session_id)
-        or (asked.user_id is not None and one.user_id == asked.user_id)
+        source
+        for source in sources
+        if (asked.session_id is not None and source.session_id == asked.session_id)
+        or (asked.user_id is not None and source.user_id == asked.user_id)
     )

@@ -53,7 +53,7 @@ def project(batch: ScopeBatch, stored: StoredScope) -> Projected:
 
 
 def _changed(before: Mapping[str, D], after: Mapping[str, D]) -> tuple[D, ...]:
-    return tuple(one for name, one in after.items() if before.get(name) != one)
+    return tuple(document for name, document in after.items() if before.get(name) != document)
 
 
 def _released(before: Mapping[str, Fact], after: Mapping[str, Fact]) -> tuple[str, ...]:

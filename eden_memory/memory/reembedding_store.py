@@ -22,7 +22,7 @@ _ALLOWED = "embedding_model"
 async def embedding_models_in(database: AsyncDatabase[Row], names: Names) -> set[str]:
     """The models that made the vectors of the active facts."""
     found = await database[names["facts"]].distinct("embedding_model", {"active": True})
-    return {one for one in found if one is not None}
+    return {model for model in found if model is not None}
 
 
 async def refuse_another_model(database: AsyncDatabase[Row], names: Names, model: str) -> None:

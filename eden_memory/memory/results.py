@@ -94,8 +94,8 @@ class FactHistory:
     @property
     def cost_usd(self) -> Decimal | None:
         """Of the versions whose cost is known; None where models were asked and no price is known."""
-        known = [one.cost_usd for one in self.versions if one.cost_usd is not None]
-        asked = any(one.model is not None for one in self.versions)
+        known = [version.cost_usd for version in self.versions if version.cost_usd is not None]
+        asked = any(version.model is not None for version in self.versions)
         return sum(known, Decimal(0)) if known or not asked else None
 
 

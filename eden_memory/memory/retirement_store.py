@@ -61,7 +61,7 @@ class MongoRetirements:
             yield _command("expiry", row, row["expires_at"])
 
     async def _beyond_limits(self, stream: Stream) -> AsyncGenerator[FactCommanded]:
-        least = min(one for one in (stream.fifo_limit, stream.max_entries) if one is not None)
+        least = min(limit for limit in (stream.fifo_limit, stream.max_entries) if limit is not None)
         query = {**_scopes_of(stream), "active_facts": {"$gt": least}}
         async for scope in self._snapshots.find(query, {"revision": 1}):
             key, revision = scope["_id"], int(scope["revision"])

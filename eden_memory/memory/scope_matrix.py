@@ -91,7 +91,7 @@ def similarities(vectors: Sequence[bytes], rows: Floats, scale: Floats) -> Float
     asked = np.frombuffer(b"".join(vectors), "<f4").reshape(len(vectors), -1)
     lengths = np.linalg.norm(asked, axis=1, keepdims=True)
     unit = asked / np.where(lengths == 0, 1, lengths)
-    cosine = np.clip(np.stack([np.vecdot(rows, one) for one in unit]) * scale, -1, 1)
+    cosine = np.clip(np.stack([np.vecdot(rows, vector) for vector in unit]) * scale, -1, 1)
     return ((1 + cosine) / 2).astype(np.float32)
 
 

@@ -41,7 +41,7 @@ def snapshot_after(
     if before is None and batch.scope is None:
         return None
     base = before or _first(batch)
-    closed_at = max((one for one in (base.closed_at, batch.closed_at) if one is not None), default=None)
+    closed_at = max((time for time in (base.closed_at, batch.closed_at) if time is not None), default=None)
     buffer = _buffer(base, stored, reflections)
     return base.model_copy(
         update={
@@ -112,24 +112,24 @@ def _first(batch: ScopeBatch) -> Snapshot:
 
 def _recent(base: Snapshot, stored: StoredScope, facts: Mapping[str, Fact]) -> tuple[RecentFact, ...]:
     touched = {*facts, *stored.facts}
-    known = {one.fact_id: one for one in (*base.recent_facts, *stored.other_facts)}
+    known = {fact.fact_id: fact for fact in (*base.recent_facts, *stored.other_facts)}
     found: list[tuple[str, datetime, RecentFact | Fact]] = [
-        (one.fact_id, one.valid_from, one) for name, one in known.items() if name not in touched
+        (fact.fact_id, fact.valid_from, fact) for name, fact in known.items() if name not in touched
     ]
     found += [(fact.id, fact.valid_from, fact) for fact in facts.values() if fact.active]
     found.sort(key=itemgetter(0))
     found.sort(key=itemgetter(1), reverse=True)
-    newest = (one for _, _, one in found[:RECENT_FACTS])
-    return tuple(recent_fact(one) if isinstance(one, Fact) else one for one in newest)
+    newest = (fact for _, _, fact in found[:RECENT_FACTS])
+    return tuple(recent_fact(fact) if isinstance(fact, Fact) else fact for fact in newest)
 
 
 def _buffer(
     base: Snapshot, stored: StoredScope, reflections: Mapping[str, Reflection]
 ) -> tuple[BufferedReflection, ...]:
     touched = {*reflections, *stored.reflections}
-    known = {one.reflection_id: one for one in (*base.buffer, *stored.other_reflections)}
-    found = [one for name, one in known.items() if name not in touched]
-    found += [buffered(one) for one in reflections.values() if not one.absorbed]
+    known = {reflection.reflection_id: reflection for reflection in (*base.buffer, *stored.other_reflections)}
+    found = [buffered_reflection for name, buffered_reflection in known.items() if name not in touched]
+    found += [buffered(reflection) for reflection in reflections.values() if not reflection.absorbed]
     return tuple(oldest_first(found)[:BUFFER])
 
 
@@ -139,7 +139,7 @@ def _active(facts: Iterable[Fact]) -> int:
 
 def _closed(closed_at: datetime | None, buffer: tuple[BufferedReflection, ...]) -> bool:
     """An ended session is to be consolidated until nothing formed up to its end is left in the buffer."""
-    return closed_at is not None and any(one.formed_at <= closed_at for one in buffer)
+    return closed_at is not None and any(reflection.formed_at <= closed_at for reflection in buffer)
 
 
 def oldest_first(buffer: Iterable[BufferedReflection]) -> list[BufferedReflection]:

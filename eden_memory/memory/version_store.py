@@ -79,6 +79,6 @@ async def _has_formed(database: AsyncDatabase[dict[str, Any]], names: Names) -> 
 
 async def count_documents(database: AsyncDatabase[dict[str, Any]], names: Names) -> Mapping[str, int]:
     """By collection, without prefix; from the server's own figures, so cheap."""
-    kinds = sorted({one.COLLECTION for one in DOCUMENTS})
-    counts = await asyncio.gather(*(database[names[one]].estimated_document_count() for one in kinds))
+    kinds = sorted({document.COLLECTION for document in DOCUMENTS})
+    counts = await asyncio.gather(*(database[names[kind]].estimated_document_count() for kind in kinds))
     return dict(zip(kinds, counts, strict=True))

@@ -55,31 +55,33 @@ _PLACES = (("agent", "group", "user"), ("user", "group"), ("user",))
 def facts(material: FactMaterial) -> ExtractedFacts:
     """At most as many as are wanted; a later one replaces an earlier one of another value."""
     found: list[StatedFact] = []
-    for one in statements(material.lines, material.words):
-        if one.kind == "fact" and (label := _place(one, material)):
-            found = [old for old in found if old.scope != label or not _replaces(one.text, old.text)]
-            found.append(StatedFact(text=one.text, scope=label, messages=list(one.messages)))
+    for statement in statements(material.lines, material.words):
+        if statement.kind == "fact" and (label := _place(statement, material)):
+            found = [old for old in found if old.scope != label or not _replaces(statement.text, old.text)]
+            found.append(StatedFact(text=statement.text, scope=label, messages=list(statement.messages)))
     return ExtractedFacts(facts=_within(found, material.scopes)[: material.most])
 
 
 def reflections(material: ReflectionMaterial) -> StatedReflections:
     """Rules for all, ways to treat a person, and what the session was about."""
     found: list[StatedReflection] = []
-    for one in statements(material.lines, material.words):
-        if one.kind in ("rule", "way") and (label := _place(one, material)):
+    for statement in statements(material.lines, material.words):
+        if statement.kind in ("rule", "way") and (label := _place(statement, material)):
             (scope,) = (scope for scope in material.scopes if scope.label == label)
             shown = (*(scope.blob or "").splitlines(), *(known.text for known in scope.buffer))
             known = (*shown, *material.facts, *(other.text for other in found))
-            if all(meaning_of(one.text, old) != "NONE" for old in known):
-                found.append(StatedReflection(text=one.text, scope=label, messages=list(one.messages)))
+            if all(meaning_of(statement.text, old) != "NONE" for old in known):
+                found.append(
+                    StatedReflection(text=statement.text, scope=label, messages=list(statement.messages))
+                )
     return StatedReflections(reflections=_within([*found, *_happened(material)], material.scopes))
 
 
-def _place(one: HeardStatement, material: FactMaterial | ReflectionMaterial) -> str | None:
+def _place(statement: HeardStatement, material: FactMaterial | ReflectionMaterial) -> str | None:
     """The first scope offered of those where it may go; what is added without a user is the agent's, in doubt too."""
     offered = {scope.label for scope in material.scopes}
-    wanted = ("user", "session") if one.kind == "way" else _PLACES[one.personal]
-    if one.personal == 1 and {line.speaker for line in material.lines if line.role == "user"} == {
+    wanted = ("user", "session") if statement.kind == "way" else _PLACES[statement.personal]
+    if statement.personal == 1 and {line.speaker for line in material.lines if line.role == "user"} == {
         NAMELESS["user"]
     }:
         wanted = (*wanted, "agent")
@@ -92,8 +94,10 @@ def _replaces(new: str, old: str) -> bool:
 
 def _within(items: Sequence[Item], scopes: Sequence[ScopeBrief]) -> list[Item]:
     most = {scope.label: scope.most for scope in scopes}
-    before = [[one.scope for one in items[:at]] for at in range(len(items))]
-    return [one for one, taken in zip(items, before, strict=True) if taken.count(one.scope) < most[one.scope]]
+    before = [[item.scope for item in items[:at]] for at in range(len(items))]
+    return [
+        item for item, taken in zip(items, before, strict=True) if taken.count(item.scope) < most[item.scope]
+    ]
 
 
 def _happened(material: ReflectionMaterial) -> Iterator[StatedReflection]:
@@ -125,8 +129,8 @@ def consolidate(material: ConsolidationMaterial) -> ConsolidatedText:
     """The blob's lines in their order, each new one in the section that it is nearest to."""
     blob = [line.strip() for line in (material.blob or "").splitlines() if line.strip()]
     lines = [DatedText(material.blob_said_at or UNKNOWN, line) for line in blob]
-    for one in material.buffer:
-        item = DatedText(one.said_at, " ".join(one.text.split()))
+    for reflection in material.buffer:
+        item = DatedText(reflection.said_at, " ".join(reflection.text.split()))
         rivals = [line for line in lines if not _heads(line.text) and _rivals(item, line)]
         if item.text and all(line.said_at <= item.said_at for line in rivals):
             lines = [line for line in lines if line not in rivals]
@@ -144,12 +148,14 @@ def _section_of(item: str, lines: list[str]) -> int:
     """The end of the section that shares most words with it; without sections, the end."""
     starts = [at for at, line in enumerate(lines) if _heads(line)]
     sections = zip(starts, [*starts[1:], len(lines)], strict=True) if starts else [(0, len(lines))]
-    return max(sections, key=lambda one: len(content(item) & content(" ".join(lines[one[0] : one[1]]))))[1]
+    return max(
+        sections, key=lambda section: len(content(item) & content(" ".join(lines[section[0] : section[1]])))
+    )[1]
 
 
 def _within_words(dated: list[DatedText], words: int) -> str:
     """The text, without the oldest lines where there are too many words; headings and lasting lines go last."""
-    lines = [one.text for one in dated]
+    lines = [reflection.text for reflection in dated]
     left = dict(enumerate(lines))
     for at in sorted(
         left, key=lambda at: (_heads(lines[at]), says(lines[at], "weighty"), dated[at].said_at, at)
@@ -186,7 +192,7 @@ def decide(material: DecisionMaterial) -> FactDecisions:
     """One decision for each new fact that means something for a known one; the others are added."""
     shown = (*material.known, *material.new)
     decided = (_decision(number, new, shown, material.words) for number, new in enumerate(material.new, 1))
-    return FactDecisions(decisions=[one for one in decided if one])
+    return FactDecisions(decisions=[decision for decision in decided if decision])
 
 
 def _decision(

@@ -83,7 +83,7 @@ def prepare() -> None:
 
 
 def _prompt(name: str, material: Material, fence: str) -> Prompt:
-    values = {one: getattr(material, one) for one in material.__slots__} | {"fence": fence}
+    values = {slot: getattr(material, slot) for slot in material.__slots__} | {"fence": fence}
     return Prompt(
         name=name,
         system=_template(name, "system").render(values).strip(),
