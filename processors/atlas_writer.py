@@ -35,13 +35,13 @@ class AtlasWriter:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         memory: str = "",
     ) -> None:
-        """`memory` tells two writers over the same topics apart in what they announce: their revisions differ."""
+        """`memory` goes into the ids of announcements: two writers over the same topics count revisions apart."""
         self._store, self._forgetting, self._memory = store, forgetting, memory
         self._clock, self._sleep = clock, sleep
         self._announced: dict[str, float] = {}
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Decision:
-        """One batch of one partition; up to the first record of a scope that could not be written."""
+        """Write one batch of one partition, up to the first record of a scope that could not be written."""
         batch, results, late = await self._write(deliveries)
         covers = _covered(batch, results, len(deliveries))
         written = {key: applied for key, applied in results.items() if isinstance(applied, AppliedScope)}
@@ -57,7 +57,7 @@ class AtlasWriter:
     async def _write(
         self, deliveries: Sequence[Delivery]
     ) -> tuple[MemoryBatch, Mapping[str, AppliedScope | Exception], list[Emit]]:
-        """Write, and take back what was forgotten meanwhile, until nothing was.
+        """Write the batch, then take back what was forgotten meanwhile, until nothing more was.
 
         What is stored is read beside the marks, as if none were found; where some are, it is read again.
         """
@@ -84,7 +84,7 @@ class AtlasWriter:
         return batch, results, late
 
     async def _space_out(self, keys: Iterable[str]) -> None:
-        """Wait until nothing was said of any of the scopes for a while; what is committed is visible meanwhile."""
+        """Wait until ANNOUNCED_EVERY has passed since each scope's last announcement; the commit is visible."""
         said = list(keys)
         last = max((self._announced.get(key, -ANNOUNCED_EVERY) for key in said), default=-ANNOUNCED_EVERY)
         if (left := last + ANNOUNCED_EVERY - self._clock()) > 0:
@@ -96,7 +96,7 @@ class AtlasWriter:
 
 
 def _covered(batch: MemoryBatch, results: Mapping[str, AppliedScope | Exception], count: int) -> int:
-    """How many of the first records are done; the error itself if the very first is not."""
+    """Return how many of the first records are done; raise the error if the very first is not."""
     failed = {key: error for key, error in results.items() if isinstance(error, Exception)}
     covered = min((batch.first[key] for key in failed), default=count)
     if covered == 0:
@@ -105,7 +105,7 @@ def _covered(batch: MemoryBatch, results: Mapping[str, AppliedScope | Exception]
 
 
 def _both(first: AppliedScope | Exception, then: AppliedScope | Exception) -> AppliedScope | Exception:
-    """Two writes of a scope as one."""
+    """Combine two writes of one scope."""
     if isinstance(first, Exception) or isinstance(then, Exception):
         return then
     return AppliedScope(then.snapshot, tuple(dict.fromkeys([*first.parts, *then.parts])), then.duplicates)
@@ -139,21 +139,21 @@ def _dropped(delivery: Delivery) -> Emit:
 
 
 def _events(applied: AppliedScope, last: Delivery, memory: str) -> list[Emit]:
-    """What is said of a scope, and what is asked of facts that say what an older one says."""
+    """Return a scope's announcement, and a retirement command for each duplicate of an older fact."""
     asked = [_retire(fact, applied.snapshot) for fact in applied.duplicates if applied.snapshot]
     commands = [Emit(command, last, time=command.asked_at, identity=command.command_id) for command in asked]
     return [*commands, *([_changed(applied, applied.snapshot, last, memory)] if applied.snapshot else [])]
 
 
 def _changed(applied: AppliedScope, snapshot: Snapshot, last: Delivery, memory: str) -> Emit:
-    """The same record for the same revision, however often: consumers know it by its id."""
+    """Return the announcement of a revision; its id depends on nothing else, so consumers recognise repeats."""
     event = scope_changed(snapshot, applied.parts)
     identity = f"changed/{memory}{snapshot.scope_key}#{snapshot.revision}"
     return Emit(event, last, time=snapshot.changed_at, identity=identity)
 
 
 def _retire(fact: Fact, snapshot: Snapshot | None) -> FactCommanded:
-    """One command for one version of a fact, however often it is found."""
+    """Return the command that retires a duplicate; its id depends on the fact's version alone."""
     assert snapshot is not None
     return FactCommanded(
         command_id=f"duplicate/{fact.id}/{fact.version}",

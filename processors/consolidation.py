@@ -43,7 +43,7 @@ STAGE = "consolidation"
 
 @dataclass(frozen=True, slots=True)
 class DueScope:
-    """One scope that is due, and all that its question is made from."""
+    """A scope that is due, with everything its question is made from."""
 
     delivery: Delivery
     limits: ScopeLimits
@@ -52,14 +52,14 @@ class DueScope:
     merge: Merge
 
     def unit(self, attempt: int) -> str:
-        """Names the question: the version, and how often it was asked for before in vain."""
+        """Return the question's name: the version, and the number of the attempt."""
         name = f"{self.merge.scope.key}@{self.merge.version}:{attempt}"
         return unit_of(STAGE, name, self.delivery.sent_again)
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked for a case; `arrived`: an attempt before a crash has the answer."""
+    """One attempt to ask for a version; `arrived`: an attempt before a crash has the answer."""
 
     merge: Merge
     attempt: int
@@ -89,7 +89,7 @@ class Consolidation:
         self._limits = limits
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Result:
-        """The changes of one scope that wait together."""
+        """Decide what the waiting changes of one scope lead to."""
         changes = [delivery.event for delivery in deliveries if isinstance(delivery.event, ScopeChanged)]
         if not changes:
             return ()
@@ -129,7 +129,7 @@ class Consolidation:
         return ()
 
     async def _question(self, case: DueScope, first: int) -> Question | None:
-        """The first attempt that is not used up; None where each one more waits for a fuller buffer."""
+        """Return the first attempt that is not used up; None where another one must wait for a fuller buffer."""
         failed = first - 1
         for attempt in count(first):
             earlier = await self._model.earlier(case.unit(attempt))
@@ -158,7 +158,7 @@ class Consolidation:
     async def _consolidated(
         self, case: DueScope, merge: Merge, answered: Answered[ConsolidatedText], text: str, *, cut: bool
     ) -> Result:
-        """The version's event, unless something that went in was forgotten meanwhile."""
+        """Return the version's event; Retry if something that went into it was forgotten meanwhile."""
         marks = await self._forgetting.among(asked_of_forgetting(merge.scope, case.snapshot))
         if as_shown(merge.shown, merge, case.snapshot, marks) is None:
             return Retry("something to be absorbed was forgotten meanwhile", after=0.1)

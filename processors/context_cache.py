@@ -66,7 +66,7 @@ class ContextCacheStage:
         self._rounds: asyncio.Task[None] | None = None
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Outgoing]:
-        """One batch of one partition: each scope once, each context once."""
+        """Build the contexts that one batch of a partition concerns, each once."""
         now = self._clock()
         wanted, known = await self._opened(deliveries, now)
         keys = dict.fromkeys(_key(delivery) for delivery in deliveries)
@@ -96,12 +96,12 @@ class ContextCacheStage:
             await self._build(_until(page), page)
 
     async def sessions_changed(self, session_ids: Iterable[str]) -> None:
-        """Who is in these sessions may have changed."""
+        """Build these sessions' contexts anew: who is in them may have changed."""
         async for page in self._contexts.of_sessions(session_ids, self._clock()):
             await self._build(_until(page), page)
 
     async def written(self, authors: Iterable[tuple[str, str]]) -> None:
-        """Messages of these (session, author) were committed: contexts that do not hold for them are withdrawn."""
+        """Withdraw contexts that do not hold for the authors of these committed messages: (session, author)."""
         found = {ready.asked: ready for ready in await self._contexts.lacking(authors, self._clock())}
         users = await self._source.users(list(found))
         gone = [ready for asked, ready in found.items() if holds_for(users[asked]) != ready.users]
@@ -118,7 +118,7 @@ class ContextCacheStage:
     async def _opened(
         self, deliveries: Sequence[Delivery], now: datetime
     ) -> tuple[dict[Asked, datetime], list[Ready]]:
-        """The contexts of sessions whose own memory changed: of those who may see it, and of those there are."""
+        """Return the contexts of sessions whose own memory changed: for all who may see it, and all stored ones."""
         until: dict[str, datetime] = {}
         wanted: dict[Asked, datetime] = {}
         for delivery in deliveries:
@@ -155,7 +155,7 @@ class ContextCacheStage:
         return None if users is None else sorted(users)
 
     async def _open_later(self, session_id: str, asked: Iterable[Asked], until: datetime) -> None:
-        """A session of many: what is to be built stands in the store, and is built in rounds, page by page."""
+        """Note a large session's contexts in the store, and build them in rounds, page by page."""
         await self._contexts.open((Ready(asker, until) for asker in asked), self._clock())
         self._sessions_later[session_id] = max(until, self._sessions_later.get(session_id, until))
         self._in_the_next_round()
@@ -193,7 +193,7 @@ class ContextCacheStage:
         log.warning("contexts were built elsewhere, again and again", contexts=len(wanted))
 
     async def _joined(self, stored: Mapping[Asked, View]) -> set[Asked]:
-        """Those whose session has gained or lost a user since it was read for them."""
+        """Return the askers whose session has gained or lost a user since it was read for them."""
         personal = [asked for asked, view in stored.items() if view.personal]
         users = await self._source.users(personal)
         return {asked for asked in personal if users[asked] != stored[asked].users}
@@ -244,17 +244,17 @@ class ContextCacheStage:
 
 
 def _is_kept(view: View) -> bool:
-    """Whether a context is kept ready: for who is in a session that is not too large."""
+    """Return whether a context is kept ready: its asker is in the session, and the session is not too large."""
     return view.present and len(view.users or ()) <= MOST_READY_USERS
 
 
 def _until(page: Iterable[Ready]) -> dict[Asked, datetime]:
-    """They stay active for as long as they were."""
+    """Return for each asker how long the context stays active."""
     return {ready.asked: ready.active_until for ready in page}
 
 
 def _tell(watch: FreshnessWatch, deliveries: Sequence[Delivery], now: datetime) -> None:
-    """How long each change took to be shown."""
+    """Measure how long each change took to reach the contexts."""
     for delivery in deliveries:
         event = delivery.event
         if isinstance(event, ScopeChanged):
@@ -264,5 +264,5 @@ def _tell(watch: FreshnessWatch, deliveries: Sequence[Delivery], now: datetime) 
 
 
 def _key(delivery: Delivery) -> str:
-    """The scope, of a tombstone too."""
+    """Return the scope key of a record, which may be a tombstone."""
     return delivery.event.scope.key if isinstance(delivery.event, ScopeChanged) else delivery.key

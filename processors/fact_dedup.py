@@ -44,7 +44,7 @@ MOST_BYTES = 3_000_000
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """What is known, what was forgotten, and how an agent's scopes are formed."""
+    """The stores that dedup reads: known facts, decisions, forgotten ids and streams."""
 
     search: FactSearch
     decided: Decided
@@ -54,7 +54,7 @@ class Stores:
 
 @dataclass(slots=True)
 class DedupWork:
-    """One decision under way: what is to be decided, and what has been read of the scope for it."""
+    """A decision under way: its deliveries, and everything read of the scope for it."""
 
     deliveries: Sequence[Delivery]
     scope: Scope
@@ -74,13 +74,13 @@ class DedupWork:
     covers: int | None = None
 
     def facts(self, marks: Marks) -> ScopeFacts:
-        """What is known, to be changed."""
+        """Return the scope's facts as known so far, to be changed."""
         facts = ScopeFacts(self.scope, self.outcome, marks, self.given)
         facts.learn([*self.stored, *self.decided.values()])
         return facts
 
     def touched(self) -> list[KnownFact]:
-        """The facts that may change: those that say the same, were compared with, or are named by a command."""
+        """Return the facts that may change: same text, compared with, or named by a command."""
         first = self.deliveries[0].event
         named = (first.fact_id, first.replaced_by) if isinstance(first, FactCommanded) else ()
         names = {*self.compared.as_shown, *named}
@@ -108,7 +108,7 @@ class FactDedup:
         self._similar, self._dedup, self._limits = similar, dedup, limits
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Decision:
-        """Waiting proposals of one scope, or one command."""
+        """Decide waiting proposals of one scope, or one command."""
         first = deliveries[0]
         match first.event:
             case FactCommanded(action="add") as command:
@@ -122,7 +122,7 @@ class FactDedup:
                 return Decision((), covers=1)
 
     async def _propose(self, work: DedupWork) -> Decision:
-        """Decide statements."""
+        """Decide what statements mean for the scope's facts."""
         hashes, names = [stated.hash for stated in work.stated], [stated.fact_id for stated in work.stated]
         marks, _ = await gather(self._marks(work), self._read(work, hashes, names))
         if work.touched():
@@ -160,7 +160,7 @@ class FactDedup:
         await self._ask(work, asked, {stated.fact_id: stated for stated in new}, asking)
 
     async def _planned(self, work: DedupWork, new: Sequence[Stated], marks: Marks) -> DecisionPlan:
-        """What is near the new facts now; a fact that says the same means nothing for them."""
+        """Return the plan for new facts and what is near them now, without facts that say the same."""
         vectors, model = [work.vectors[stated.text].vector for stated in new], self._embedder.model
         most = self._limits.similar_facts
         stored = await self._stores.search.nearest(work.scope.key, vectors, most, self._similar)
@@ -189,7 +189,7 @@ class FactDedup:
         )
 
     async def _revived(self, work: DedupWork, earlier: Earlier | None, marks: Marks) -> DecisionPlan | None:
-        """What an answer that has arrived was asked about; None if there is none, or it no longer stands."""
+        """Return the plan of an answer that arrived before; None if there is none, or it no longer stands."""
         old = None if earlier is None or earlier.exhausted else DecisionPlan.of(earlier.shown)
         if old is None or work.deliveries[0].id not in old.members:
             return None
@@ -271,7 +271,7 @@ class FactDedup:
             return _decision(work, facts)
 
     async def _read(self, work: DedupWork, hashes: Sequence[str], fact_ids: Sequence[str]) -> None:
-        """The mark first: what is applied after it is read is among the decisions beyond it."""
+        """Read the scope: first the mark, so that whatever is applied later is among the decisions beyond it."""
         key, stores = work.scope.key, self._stores
         work.hashes.update(hashes)
         applied = await stores.decided.applied(key)
@@ -288,7 +288,7 @@ class FactDedup:
         work.outcome = max([applied, *(event.outcome for event in beyond)]) + 1
 
     async def _marks(self, work: DedupWork) -> Marks:
-        """What is forgotten of the statements, and of the facts that they may touch."""
+        """Return the marks on the statements and on the facts that they may touch."""
         named = ids_of(work.scope, (source for stated in work.stated for source in stated.sources))
         for fact in work.touched():
             named |= ids_of(None, fact.sources)
@@ -296,14 +296,14 @@ class FactDedup:
         return await self._stores.forgetting.among(named)
 
     async def _given(self, work: DedupWork) -> Mapping[str, int]:
-        """Versions above those known of the facts that may change: forgotten, and never to be used again."""
+        """Return, for facts that may change, versions above the known one that were given once (and forgotten)."""
         known: dict[str, int] = {}
         for fact in work.touched():
             known[fact.fact_id] = max(fact.version, known.get(fact.fact_id, 0))
         return await self._stores.decided.given(known)
 
     async def _embed(self, work: DedupWork, texts: Iterable[str]) -> None:
-        """Vectors of those that have none yet, in one call."""
+        """Embed the texts that have no vector yet, in one call."""
         missing = list(dict.fromkeys(text for text in texts if text not in work.vectors))
         if missing:
             asking = self._asking(work)
@@ -323,7 +323,7 @@ class FactDedup:
 
 
 def _decision(work: DedupWork, facts: ScopeFacts) -> Decision:
-    """The changes as events; each takes its version, and all one number of the scope."""
+    """Return the changes as events; each takes a version of its fact, all together one number of the scope."""
     writes = [f"fact:{event.fact_id}@{event.version}" for _, event in facts.changes]
     number = (f"{facts.scope.key}#{facts.outcome}",) if writes else ()
     return Decision(
@@ -334,7 +334,7 @@ def _decision(work: DedupWork, facts: ScopeFacts) -> Decision:
 
 
 def _fitting(work: DedupWork, facts: ScopeFacts) -> int | None:
-    """How many of the first deliveries to decide anew without the others, if the events are too large; else None."""
+    """Return how many of the first deliveries fit into one decision; None if all of them do."""
     covered = work.deliveries[: work.covers]
     sizes = Counter[str]()
     for delivery, event in facts.changes:

@@ -42,7 +42,7 @@ PAST_RETENTION = "every scope's facts of so long ago have expired"
 
 @dataclass(frozen=True, slots=True)
 class FactQuestion:
-    """One window with all that its question is made from."""
+    """A window with everything its question is made from."""
 
     delivery: Delivery
     window: Window
@@ -70,13 +70,13 @@ class FactExtraction:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         limits: FormationLimits = STANDARD,
     ) -> None:
-        """`clock` (the wall's) tells what is past its retention already: decided once, as all that is decided."""
+        """`clock` is the wall's: it tells which scopes' retention has already ended."""
         self._windows, self._streams, self._model = windows, streams, model
         self._forgetting, self._fence, self._metrics = forgetting, fence, metrics
         self._demote_names, self._clock, self._limits = demote_names, clock, limits
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Outgoing]:
-        """One window."""
+        """Extract the facts of one window."""
         (delivery,) = deliveries
         if not isinstance(delivery.event, FormationRequested):
             return ()
@@ -117,7 +117,7 @@ class FactExtraction:
     async def _formed(
         self, case: FactQuestion, answered: Answered[ExtractedFacts], fence: str
     ) -> Sequence[Outgoing]:
-        """What stands of the answer, by what is forgotten now that it is here."""
+        """Return the events of an answer, without what was forgotten while the model was asked."""
         marks = await self._forgetting.among(named_by(case.window))
         words = case.scopes.words(self._limits.fact_words)
         rules = Rules(case.scopes.all, words, {}, self._limits.facts, case.names)

@@ -30,14 +30,14 @@ SLICE = 1_000
 
 
 class ForgettingStage:
-    """What still rests on other messages stays; taking it back to those is not done yet."""
+    """Forgets what rests on nothing else; memory that still rests on other messages stays as it is."""
 
     def __init__(self, store: "MongoForgettingStore", forgotten: Forgetting, most: int = SLICE) -> None:
-        """`most`: facts, reflections and messages of one decision together."""
+        """`most`: the facts, reflections and messages of one decision, taken together."""
         self._store, self._forgotten, self._slice = store, forgotten, most
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Decision:
-        """One forgotten thing, or a slice of what belongs to it; a record of its own asks for the next slice."""
+        """Forget one thing, or a slice of what belongs to it; a record of its own asks for the next slice."""
         (delivery,) = deliveries
         event = delivery.event
         assert isinstance(event, Forgotten)
@@ -68,7 +68,7 @@ class ForgettingStage:
         await self._store.mark(marks, delivery.id, event.forgotten_at)
 
     async def _gone(self, mark: Mark, resting: Sequence[Resting]) -> list[Resting]:
-        """The facts and reflections that this leaves without any source, or that are meant themselves."""
+        """Return the facts and reflections that are meant themselves, or that this leaves without any source."""
         if mark.kind not in FORMED_FROM:
             return list(resting)
         named = {pair for memory in resting for pair in ids_of(memory.scope, memory.sources)}
@@ -77,7 +77,7 @@ class ForgettingStage:
     async def _taken_up_again(
         self, delivery: Delivery, event: Forgotten, resting: Sequence[Resting]
     ) -> list[Emit]:
-        """What facts contradicted that are forgotten now: decided in the order of its scope, as all facts are."""
+        """Return commands for facts that only forgotten facts contradicted; dedup decides them in order."""
         gone = {memory.id: memory.contradicted_by for memory in resting if memory.kind == "fact"}
         if event.kind == "fact":
             gone.setdefault(event.id, None)
@@ -92,7 +92,7 @@ class ForgettingStage:
     async def _withdrawn(
         self, delivery: Delivery, event: Forgotten, resting: Sequence[Resting]
     ) -> list[BlobRef]:
-        """Every blob version from the first one that absorbed what is forgotten, each with its mark.
+        """Mark and return every blob version from the first one that absorbed what is forgotten.
 
         Looked for again once they are marked: what is decided from them later is dropped by the writer.
         """
@@ -110,5 +110,5 @@ class ForgettingStage:
 
 
 def _message(event: Forgotten) -> list[str]:
-    """A message that is no longer stored may still stand in a window."""
+    """Return the id of a forgotten message, which may stand in a window though it is stored no longer."""
     return [event.id] if event.kind == "message" else []

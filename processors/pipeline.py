@@ -53,7 +53,7 @@ KEEP_THEIR_OWN_STATE = frozenset({FORMATION_TRIGGER, ATLAS_WRITER, CONTEXT_CACHE
 
 
 def stages(handlers: Mapping[str, Handler]) -> tuple[Stage, ...]:
-    """The stages that have a handler, in flow order."""
+    """Return the stages that have a handler, in flow order."""
     table = (
         Stage(
             FORMATION_TRIGGER,
@@ -128,7 +128,7 @@ def stages(handlers: Mapping[str, Handler]) -> tuple[Stage, ...]:
 
 
 async def _absent(deliveries: Sequence[Delivery]) -> Sequence[Outgoing]:
-    """In the place of a handler that was not given; its stage is left out."""
+    """Stand in for a handler that was not given; its stage is left out."""
     raise NotImplementedError(f"no handler for {deliveries[0].topic}")
 
 
@@ -137,7 +137,7 @@ def _of(handlers: Mapping[str, Handler], name: str) -> Handler:
 
 
 def proposals_together(deliveries: Sequence[Delivery]) -> int:
-    """How many waiting records of a scope are decided at once: proposals up to the next command, ≤ 64 facts."""
+    """Return how many waiting records of a scope to decide at once: proposals up to the next command, ≤ 64 facts."""
     facts = 0
     for index, delivery in enumerate(deliveries):
         if not isinstance(delivery.event, FactsProposed):

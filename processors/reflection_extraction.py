@@ -46,7 +46,7 @@ STAGE = "reflection-extraction"
 
 @dataclass(frozen=True, slots=True)
 class ReflectionQuestion:
-    """One window with all that its question is made from."""
+    """A window with everything its question is made from."""
 
     delivery: Delivery
     extracted: FactsExtracted
@@ -59,7 +59,7 @@ class ReflectionQuestion:
 
     @property
     def window(self) -> Window:
-        """The window."""
+        """The window that reflections are formed from."""
         return self.extracted.window
 
 
@@ -84,7 +84,7 @@ class ReflectionExtraction:
         self._metrics, self._demote_names, self._limits = metrics, demote_names, limits
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Outgoing]:
-        """One window, whether facts were found in it or not."""
+        """Form the reflections of one window, whether facts were found in it or not."""
         (delivery,) = deliveries
         extracted = delivery.event
         if not isinstance(extracted, FactsExtracted):
@@ -117,7 +117,7 @@ class ReflectionExtraction:
         return ReflectionQuestion(delivery, extracted, asking, scopes, known, marks, told, names)
 
     async def _known(self, window: Window) -> dict[str, Snapshot]:
-        """What is remembered, as far as all who take part may hear of it."""
+        """Return the snapshots of the window's scopes, as far as all who take part may hear of them."""
         streams = await self._streams.of(window.agent_id)
         shards = {name: stream for name, stream in streams.items() if stream.shard is not None}
         private = private_keys(window.scopes, shards, window.sharing)
@@ -138,7 +138,7 @@ class ReflectionExtraction:
     async def _formed(
         self, case: ReflectionQuestion, answered: Answered[StatedReflections], fence: str
     ) -> list[ReflectionFormed]:
-        """What stands of the answer, by what is forgotten now that it is here."""
+        """Return the events of an answer, without what was forgotten while the model was asked."""
         marks = await self._forgetting.among(named_by(case.window))
         most = {scope.key: limits.most for scope, limits in case.scopes.limits.items()}
         words = case.scopes.words(self._limits.reflection_words)

@@ -1,4 +1,4 @@
-"""What follows from forgetting something: derived marks and tombstones. Pure."""
+"""Consequences of forgetting: derived marks, tombstones, and facts that hold again. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,7 +37,7 @@ class Contradicted:
 def taken_up_again(
     forgotten: Forgotten, gone: Mapping[str, str | None], contradicted: Iterable[Contradicted]
 ) -> list[FactCommanded]:
-    """Commands for the facts that facts of `gone` contradicted.
+    """Return commands for the facts that facts of `gone` contradicted.
 
     `gone`: fact id → the fact that had contradicted it, if one had: that one takes its place. Where none had, the
     fact that was said last holds again; the others are contradicted by it now.
@@ -53,7 +53,7 @@ def taken_up_again(
 
 
 def _behind(gone: Mapping[str, str | None], name: str) -> tuple[str, str | None]:
-    """The last of the facts that contradicted one another which is gone, and the one behind it that is not."""
+    """Follow facts that contradicted one another: return the last that is gone, and the one behind it, if any."""
     last, seen = name, {name}
     while (following := gone.get(last)) in gone and following is not None and following not in seen:
         seen.add(following)
@@ -62,7 +62,7 @@ def _behind(gone: Mapping[str, str | None], name: str) -> tuple[str, str | None]
 
 
 def _command(forgotten: Forgotten, fact: Contradicted, replaced_by: str | None) -> FactCommanded:
-    """The same for the same version of a fact, however often it is found."""
+    """Return the command for a fact that holds again, or that another fact contradicts now."""
     return FactCommanded(
         command_id=f"contradicted/{fact.fact_id}/{fact.version}",
         scope=fact.scope,
@@ -111,7 +111,7 @@ class ForgottenMessage:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A bounded part of what is concerned, in the order facts, reflections, messages."""
+    """A bounded part of the memory concerned, in the order facts, reflections, messages."""
 
     resting: Sequence[Resting] = ()
     told: Sequence[ForgottenMessage] = ()
@@ -121,7 +121,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class BlobRef:
-    """One version of a scope's blob."""
+    """Reference to one version of a scope's blob."""
 
     scope: Scope
     version: int
@@ -133,14 +133,14 @@ class BlobRef:
 
     @staticmethod
     def parse(name: str) -> tuple[str, int] | None:
-        """Scope key and version out of a `name`; None for what names no blob version."""
+        """Return scope key and version of a `name`; None if it names no blob version."""
         key, at, version = name.rpartition("@")
         return (key, int(version)) if at and _VERSION.fullmatch(version) else None
 
 
 @dataclass(slots=True)
 class Blobs:
-    """For each scope the lowest blob version that holds something forgotten."""
+    """The lowest blob version of each scope that holds something forgotten."""
 
     lowest: dict[str, int] = field(default_factory=dict[str, int])
     scopes: dict[str, Scope] = field(default_factory=dict[str, Scope])
@@ -148,25 +148,25 @@ class Blobs:
     """Versions of which another Forgotten record has taken care."""
 
     def holds(self, scope: Scope, version: int) -> None:
-        """A version of the scope's blob absorbed something that is forgotten."""
+        """Note that a version of the scope's blob absorbed something that is forgotten."""
         self.scopes[scope.key] = scope
         self.lowest[scope.key] = min(version, self.lowest.get(scope.key, version))
 
 
 def mark_of(event: Forgotten) -> Mark:
-    """The mark that a Forgotten record asks for."""
+    """Return the mark that a Forgotten record asks for."""
     return Mark(event.kind, event.id, event.reach, event.version, event.until)
 
 
 def gone(resting: Iterable[Resting], marks: Marks) -> list[Resting]:
-    """Those of which no source is left."""
+    """Return the facts and reflections that have no source left."""
     return [
         memory for memory in resting if marks.rests_on_nothing(memory.scope, memory.sources, memory.formed_at)
     ]
 
 
 def reflections_of(event: Forgotten, resting: Iterable[Resting]) -> dict[str, set[str]]:
-    """The forgotten reflections by scope key."""
+    """Return the forgotten reflections by scope key."""
     found: dict[str, set[str]] = {}
     for memory in resting:
         if memory.kind == "reflection":
@@ -183,7 +183,7 @@ def follows(
     told: Sequence[ForgottenMessage],
     withdrawn: Sequence[BlobRef],
 ) -> list[Outgoing]:
-    """Derived Forgotten records first, then the tombstones: of messages, facts, reflections, blob versions."""
+    """Return derived Forgotten records, then tombstones of messages, facts, reflections and blob versions."""
     outgoing: list[Outgoing] = [
         _derived(delivery, forgotten, memory.kind, memory.id, memory.scope) for memory in resting
     ]
@@ -195,7 +195,7 @@ def follows(
 
 
 def next_slice(delivery: Delivery, forgotten: Forgotten, last: str) -> Emit:
-    """The same is forgotten from behind `last` on: a decision of its own, however often this one is repeated."""
+    """Return the record that forgets the next slice, behind `last`; a repeat gives the same record."""
     root = (forgotten.caused_by if forgotten.after is not None else None) or delivery.id
     event = forgotten.model_copy(update={"caused_by": root, "after": last})
     return Emit(event, identity=f"{root}/after/{last}")

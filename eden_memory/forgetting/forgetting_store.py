@@ -1,4 +1,4 @@
-"""What forgetting looks for in MongoDB: memory that names a source, messages, blob versions, texts that wait."""
+"""MongoDB queries of forgetting: memory by its sources, messages, blob versions, and texts that wait."""
 
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -43,7 +43,7 @@ MEMORY_FIELDS = (
 
 
 class MongoForgettingStore:
-    """Reads and writes the collections of one namespace."""
+    """Finds what is to be forgotten in one namespace; erases texts that wait, never memory."""
 
     def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
         self._marks = _majority(database, names["forgotten"])
@@ -62,7 +62,7 @@ class MongoForgettingStore:
             await self._marks.bulk_write(writes, ordered=False)
 
     async def slice_of(self, mark: Mark, after: str | None, most: int) -> Slice:
-        """Up to `most` facts, reflections and messages, in this order and by id, from behind `<kind>/<id>` on."""
+        """Return up to `most` facts, reflections and messages, in this order and by id, behind `<kind>/<id>`."""
         begun, _, last = (after or f"{KINDS[0]}/").partition("/")
         rows: dict[str, list[Row]] = {}
         for kind in KINDS[KINDS.index(begun) :]:
@@ -82,7 +82,7 @@ class MongoForgettingStore:
         )
 
     async def _rows(self, mark: Mark, kind: str, last: str, most: int) -> list[Row]:
-        """The rows of one collection; a message whose deletion was seen has its tombstone already."""
+        """Return rows of one collection; a message whose deletion was seen has its tombstone already."""
         query = _messages(mark) if kind == "message" else _named(mark, kind)
         if query is None:
             return []
@@ -92,7 +92,7 @@ class MongoForgettingStore:
         return await found.to_list()
 
     async def blob(self, name: str) -> Blobs:
-        """The blob version `KEY@N`, if it was ever given: none is taken before its time."""
+        """Return the blob version `KEY@N`; nothing if it was never given."""
         blobs = Blobs()
         if (parsed := BlobRef.parse(name)) is None:
             return blobs
@@ -105,7 +105,7 @@ class MongoForgettingStore:
         return blobs
 
     async def absorbing(self, reflections: Mapping[str, Iterable[str]]) -> Blobs:
-        """For each scope the lowest blob version, stored or only decided, that lists any of these reflections.
+        """Return for each scope the lowest blob version, stored or only decided, that lists any of these reflections.
 
         The snapshots are read first: what is stored after that was decided before, and is found among the decided.
         """
@@ -121,7 +121,7 @@ class MongoForgettingStore:
         return blobs
 
     async def versions_from(self, blobs: Blobs) -> Sequence[BlobRef]:
-        """For each scope its blob versions from the lowest named one on, with those decided from one of them."""
+        """Return each scope's blob versions from the lowest named one on, with those decided from one of them."""
         found: list[BlobRef] = []
         for key, (scope, highest) in (await self._scopes(blobs.lowest)).items():
             lowest = last = blobs.lowest[key]
@@ -132,12 +132,12 @@ class MongoForgettingStore:
         return found
 
     async def marked_by_others(self, names: Iterable[str], event_id: str) -> set[str]:
-        """Those of the blob versions that another Forgotten record has marked."""
+        """Return the blob versions (`KEY@N`) that another Forgotten record has marked."""
         query: Row = {"kind": "blob", "target": {"$in": list(names)}, "event_id": {"$ne": event_id}}
         return {row["target"] async for row in self._marks.find(query, {"target": 1})}
 
     async def _scopes(self, keys: Iterable[str]) -> dict[str, tuple[Scope, int]]:
-        """The scopes with the highest blob version ever stored."""
+        """Return the scopes with the highest blob version ever stored."""
         fields = {"agent_id": 1, "highest_blob_version": 1}
         rows = self._snapshots.find({"_id": {"$in": list(keys)}}, fields)
         return {
@@ -149,7 +149,7 @@ class MongoForgettingStore:
         }
 
     async def _decided(self, key: str, highest: int) -> AsyncGenerator[ScopeConsolidated]:
-        """The blob versions decided above the highest stored one."""
+        """Yield the blob versions decided above the highest stored one."""
         version = highest
         while (event := await self._decided_as(f"{key}@{(version := version + 1)}")) is not None:
             yield event
@@ -164,7 +164,7 @@ class MongoForgettingStore:
         return None
 
     async def contradicted_by(self, fact_ids: Iterable[str]) -> Sequence[Contradicted]:
-        """The facts that were retired because one of these contradicted them."""
+        """Return the facts that were retired because one of these contradicted them."""
         query: Row = {
             "replaced_by": {"$in": list(fact_ids), "$gt": ""},
             "retired_because": "contradicted",
@@ -198,7 +198,7 @@ def _majority(database: AsyncDatabase[Row], name: str) -> AsyncCollection[Row]:
 
 
 def _mark(mark: Mark, event_id: str, at: datetime) -> UpdateOne:
-    """Reaches only grow: the highest version and the latest time ever asked for hold."""
+    """Return the write of a mark; its reach only grows, to the highest version and latest time ever asked for."""
     row: Row = {"kind": mark.kind, "target": mark.target, "reach": mark.reach}
     grown: Row = {}
     if mark.version is not None:
@@ -212,7 +212,7 @@ def _mark(mark: Mark, event_id: str, at: datetime) -> UpdateOne:
 
 
 def _messages(mark: Mark) -> Row | None:
-    """The query for the stored messages that are meant."""
+    """Return the query for the stored messages that are meant."""
     field = {"message": "_id", "session": "session_id", "user": "user_id"}.get(mark.kind)
     if field is None or mark.reach == "up_to_version":
         return None
@@ -221,7 +221,7 @@ def _messages(mark: Mark) -> Row | None:
 
 
 def _named(mark: Mark, kind: str) -> Row | None:
-    """The query for what names it; None where nothing of this kind can."""
+    """Return the query for memory that names it; None where none of this kind can."""
     match mark.kind:
         case "message":
             return {"message_ids": mark.target}
@@ -252,7 +252,7 @@ def _fact(row: Mapping[str, Any]) -> Resting:
 
 
 def _contradicted(row: Mapping[str, Any]) -> Contradicted:
-    """The version before it was contradicted holds since earlier, where there is one."""
+    """Read a contradicted fact; it held since the version before, where there is one."""
     before = [version["valid_from"] for version in row.get("history", ())[:1]]
     return Contradicted(
         row["_id"],

@@ -1,4 +1,4 @@
-"""Which statements may be an agent's, for all of its users to see: only those that prove to be about nobody. Pure.
+"""Rules for statements that all of an agent's users may see: only those that prove to be about nobody. Pure.
 
 A model proposes; this judges by the statement's own words, whatever the model. Without proof it is no agent's: a
 language that has no list, a word that may be a name, and a sentence that leans on its neighbours are turned down.
@@ -31,7 +31,7 @@ _INNER_CAPITAL = re.compile(r"(?!Mc|Mac|De|Di|La|Le)\w+[a-z][A-Z]")
 def is_agent_wide(
     text: str, names: Iterable[str], said: Sequence[str] = (), *, vouched: bool = False
 ) -> bool:
-    """Whether a statement holds for whoever talks to the agent, and tells of nobody.
+    """Return whether a statement holds for whoever talks to the agent, and tells of nobody.
 
     `names`: what those who take part are called. `said`: the texts that it rests on; where one of them states it as
     a rule for all, it need not say itself what it is about; nor where it is `vouched` for: where no user's words can
@@ -44,7 +44,7 @@ def is_agent_wide(
 
 
 def _is_proven(sentence: str, said: Sequence[str], vouched: bool) -> bool:
-    """Whether it is about an organisation, or known to be for all, stands alone and names nobody.
+    """Return whether it is about an organisation, or known to be for all, stands alone and names nobody.
 
     By every language that its first word is of; where that is of none (`Postgres 17`), names are told by any.
     """
@@ -71,7 +71,7 @@ def _is_proven(sentence: str, said: Sequence[str], vouched: bool) -> bool:
 
 
 def _is_about_an_organisation(words: Sequence[str], low: Sequence[str], language: Language) -> bool:
-    """An organisation's own in the place of the subject, or everybody there who must or may."""
+    """Return whether the subject belongs to an organisation, or is everybody there who must or may."""
     begins = low[:_SUBJECT_WITHIN]
     if _any(language.everybody, begins) and _any(language.obliged, low):
         return _any(language.subjects, low)
@@ -87,12 +87,12 @@ def _is_about_an_organisation(words: Sequence[str], low: Sequence[str], language
 
 
 def _leans(low: Sequence[str], language: Language) -> bool:
-    """Whether a pronoun or its neighbours must say whom or what it is about."""
+    """Return whether a pronoun, or the sentences around, must say whom or what it is about."""
     return _any(language.persons, low) or _any(language.vague, low[1:2])
 
 
 def _may_be_a_name(words: Sequence[str], at: int, language: Language) -> bool:
-    """Whether nothing shows that a word is no person's name; one of a script without capitals may always be."""
+    """Return whether a word may be a person's name; in a script without capitals any word may."""
     word, low = words[at], words[at].casefold()
     if any(character.isalpha() and character.lower() == character.upper() for character in word) or _is(
         TITLES, low
@@ -112,7 +112,7 @@ def _may_be_a_name(words: Sequence[str], at: int, language: Language) -> bool:
 
 
 def _told_to_all(sentence: str, said: Sequence[str]) -> bool:
-    """Whether one sentence of a source says that it is for all, and holds most words of this one."""
+    """Return whether a sentence of a source says that it is for all, and holds most words of this one."""
     wanted = _stems(sentence)
     return any(
         _TOLD.search(rule) is not None and len(wanted & _stems(rule)) * 3 >= len(wanted) * 2

@@ -24,7 +24,7 @@ MOST_KEPT = 5_000
 
 
 class MongoDecided:
-    """Decided over `outcomes` and the mark in `snapshots`; scopes that ask at the same moment share a query."""
+    """Decided facts, read from `outcomes` and the mark in `snapshots`; look-ups of the same moment share a query."""
 
     def __init__(self, database: AsyncDatabase[Row], names: Names, decode: Decode = decode) -> None:
         majority = ReadConcern("majority")
@@ -36,11 +36,11 @@ class MongoDecided:
         self._kept: OrderedDict[str, Outcomes] = OrderedDict()
 
     async def applied(self, scope_key: str) -> int:
-        """The writer's mark; 0 before its first commit."""
+        """Return the writer's mark; 0 before its first commit."""
         return (await self._marks.get([scope_key])).get(scope_key, 0)
 
     async def beyond(self, scope_key: str, applied: int) -> Sequence[FactChanged]:
-        """The facts of the scope's decisions numbered above `applied`, up to the first number not given."""
+        """Return the facts of decisions numbered above `applied`, up to the first number not given."""
         kept = {number: facts for number, facts in self._kept.pop(scope_key, {}).items() if number > applied}
         following, page = applied + 1, PAGE
         while following in kept:
@@ -58,7 +58,7 @@ class MongoDecided:
         return [event for number in sorted(kept) if number < following for event in kept[number]]
 
     async def given(self, known: Mapping[str, int]) -> Mapping[str, int]:
-        """The highest version ever given, of facts of which that is not the newest known: writes stay for ever."""
+        """Return the highest version ever given to facts where it is above the known one: writes stay for ever."""
         asked, found = dict(known), dict[str, int]()
         while asked:
             names = {f"fact:{fact_id}@{version + 1}": fact_id for fact_id, version in asked.items()}
@@ -76,13 +76,13 @@ class MongoDecided:
         return {row["_id"]: row.get("applied", 0) for row in rows}
 
     async def _read_facts(self, writes: list[str]) -> dict[str, tuple[FactChanged, ...]]:
-        """The facts of the outcomes with these writes; an outcome has one number."""
+        """Return the facts of the outcomes with these writes; an outcome has one number."""
         rows = await self._outcomes.find({"writes": {"$in": writes}}, {"writes": 1, "records": 1}).to_list()
         wanted = set(writes)
         return {name: self._facts(row) for row in rows for name in row["writes"] if name in wanted}
 
     def _facts(self, row: Row) -> tuple[FactChanged, ...]:
-        """The facts among an outcome's records; none once those were removed, all having consumed them."""
+        """Return the facts among an outcome's records; none once the janitor has removed them."""
         events = (self._event(record) for record in row.get("records", ()))
         return tuple(event for event in events if isinstance(event, FactChanged))
 
@@ -93,7 +93,7 @@ class MongoDecided:
         return self._decode(envelope.name, envelope.version, bytes(record["v"]))
 
     def _keep(self, scope_key: str, outcomes: Outcomes) -> None:
-        """Outcomes never change: the next question reads only what came since."""
+        """Cache a scope's outcomes, which never change, and drop the least recently used beyond the limit."""
         if outcomes:
             self._kept[scope_key] = outcomes
         size = sum(len(facts) for outcomes_of in self._kept.values() for facts in outcomes_of.values())
@@ -103,7 +103,7 @@ class MongoDecided:
 
 
 class MongoBlobsDecided:
-    """Reads `outcomes` (eden_memory.formation.consolidation_rules.BlobsDecided)."""
+    """Decided blob versions, read from `outcomes`."""
 
     def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
         outcomes = database.get_collection(
@@ -114,5 +114,5 @@ class MongoBlobsDecided:
         self._reads = shared_writes(outcomes)
 
     async def blob_decided(self, scope_key: str, version: int) -> bool:
-        """Whether this version of a scope's blob is decided."""
+        """Return whether this version of a scope's blob is decided."""
         return bool(await self._reads.get([f"blob:{scope_key}@{version}"]))

@@ -1,4 +1,4 @@
-"""What a decision call is to be shown: new facts, what is near them, and the numbers of both. Pure."""
+"""The plan of a decision call: new facts, the facts near them, and the numbers of both. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ NO_TIMES: Mapping[str, datetime] = {}
 
 @dataclass(frozen=True, slots=True)
 class NumberedFact:
-    """A new fact as a prompt numbers it: near which known facts, and which earlier new ones behind those."""
+    """A new fact with the numbers of the known facts near it, and of earlier new ones behind those."""
 
     fact_id: str
     candidates: tuple[int, ...]
@@ -34,7 +34,7 @@ class DecisionPlan:
     new: tuple[NumberedFact, ...]
 
     def shown(self) -> tuple[str, ...]:
-        """As it is kept beside the answer: members, known facts, new facts with their candidates."""
+        """Return the lines stored beside the answer: members, known facts, new facts with their candidates."""
         return (
             *(f"member {name}" for name in self.members),
             *(f"known {fact_id}@{version}" for fact_id, version in self.known),
@@ -43,7 +43,7 @@ class DecisionPlan:
 
     @classmethod
     def of(cls, shown: Sequence[str]) -> "DecisionPlan | None":
-        """Read back; None if it is not one."""
+        """Read a plan back from its lines; None if they are not a plan's."""
         try:
             parts = [line.split(" ", 1) for line in shown]
             members = tuple(rest for kind, rest in parts if kind == "member")
@@ -54,13 +54,13 @@ class DecisionPlan:
             return None
 
     def digest(self) -> str:
-        """Tells plans of one unit apart."""
+        """Return a short hash that tells plans of one unit apart."""
         return blake2b("\n".join(self.shown()).encode(), digest_size=8).hexdigest()
 
     def material(
         self, texts: Mapping[str, str], words: int, times: Mapping[str, datetime] = NO_TIMES
     ) -> DecisionMaterial:
-        """What the prompt is rendered from; `texts` of known and new facts by id, `times` at which they were said."""
+        """Return the prompt's values; `texts` of known and new facts by id, `times` at which they were said."""
         best = [0.0] * len(self.known)
         for fact in self.new:
             for number, similarity in zip(fact.candidates, fact.similarities, strict=True):
@@ -79,7 +79,7 @@ class DecisionPlan:
         )
 
     def considered(self, fact: NumberedFact) -> tuple[Considered, ...]:
-        """The stored facts that a new one was compared with."""
+        """Return the stored facts that a new one was compared with."""
         return tuple(
             Considered(fact_id=self.known[number - 1][0], version=self.known[number - 1][1], similarity=value)
             for number, value in zip(fact.candidates, fact.similarities, strict=True)
@@ -95,7 +95,7 @@ def plan(
     least: float,
     most: int = STANDARD.similar_facts,
 ) -> DecisionPlan:
-    """Number what is near each statement: `near` of what is known, and the statements before it."""
+    """Number the facts near each statement: known ones (`near`), and the statements before it."""
     known: dict[str, int] = {}
     for found in near:
         for hit in found:
@@ -124,7 +124,7 @@ def plan(
 def _earlier(
     stated: Sequence[Stated], vectors: Sequence[bytes], least: float, most: int
 ) -> list[list[tuple[str, float]]]:
-    """For each statement the nearest of those before it that say something else."""
+    """Return for each statement the nearest of those before it that say something else."""
     hash_of = {statement.fact_id: statement.hash for statement in stated}
     repeats = len(stated) - len(set(hash_of.values()))
     found = nearest_before(list(hash_of), vectors, most + repeats, least)
@@ -141,7 +141,7 @@ def merged_near(
     least: float,
     most: int = STANDARD.similar_facts,
 ) -> list[list[Near]]:
-    """The nearest of what the store holds and of what was decided since, which replaces what is stored of it.
+    """Return the nearest facts, stored or decided since; a decided version replaces the stored one.
 
     `decided` is None for facts that are no longer to be found.
     """

@@ -1,4 +1,4 @@
-"""Which memories are about a person rather than the work, so that no agent, group or shard may hold them. Pure.
+"""Patterns of personal data, which no agent, group or shard may hold. Pure.
 
 It errs on the side of the person: a part number that reads like a telephone number counts as one.
 """
@@ -58,7 +58,7 @@ NUMBERED_DIGITS = 5
 
 
 def is_personal(text: str) -> bool:
-    """Whether a text holds contact data or personal identifiers: e-mail, telephone, address, account numbers."""
+    """Return whether a text holds an e-mail or postal address, a telephone, account or identity number."""
     return (
         _EMAIL.search(text) is not None
         or _has_phone(text)
@@ -70,7 +70,7 @@ def is_personal(text: str) -> bool:
 
 
 def names_one_of(text: str, names: Iterable[str]) -> bool:
-    """Whether a text names one of these people, by the whole name or by a part of it that has three letters."""
+    """Return whether a text names one of these people, by any part of the name with at least three letters."""
     words = {word.casefold() for word in re.findall(r"\w+", text)}
     return any(
         part.casefold() in words for name in names for part in re.findall(r"\w+", name) if len(part) >= 3
@@ -83,14 +83,14 @@ def _has_phone(text: str) -> bool:
 
 
 def _is_iban(text: str) -> bool:
-    """By its check digits (ISO 13616): the rest by 97 is 1."""
+    """Check a bank account number by its check digits (ISO 13616): the remainder by 97 is 1."""
     plain = re.sub(r"[ -]", "", text)
     ends = range(15, min(len(plain), 34) + 1)
     return any(int("".join(str(int(c, 36)) for c in plain[4:end] + plain[:4])) % 97 == 1 for end in ends)
 
 
 def _is_card(text: str) -> bool:
-    """By its check digit (ISO/IEC 7812, Luhn)."""
+    """Check a card number by its check digit (ISO/IEC 7812, Luhn)."""
     digits = [int(character) for character in text if character.isdigit()]
     doubled = [sum(divmod(2 * digit, 10)) for digit in digits[-2::-2]]
     return len(digits) >= 13 and (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0

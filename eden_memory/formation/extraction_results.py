@@ -8,7 +8,7 @@ from eden_memory.stages.stage import Delivery, Outgoing
 
 
 def proposals_of(extracted: FactsExtracted) -> list[FactsProposed]:
-    """Return one for each scope that has facts, from broad to narrow."""
+    """Return the proposals to each scope that has facts, from broad to narrow."""
     window = extracted.window
     return [
         FactsProposed(
@@ -30,7 +30,7 @@ def proposals_of(extracted: FactsExtracted) -> list[FactsProposed]:
 
 
 def failed_extraction(delivery: Delivery, reason: str) -> Sequence[Outgoing]:
-    """What stands in the place of a dead extraction: reflections are formed without its facts."""
+    """Replace the result of a dead extraction: reflections are formed without its facts."""
     if not isinstance(delivery.event, FormationRequested):
         return ()
     window = delivery.event.window()
@@ -46,7 +46,7 @@ def failed_extraction(delivery: Delivery, reason: str) -> Sequence[Outgoing]:
 
 
 def closed_all_the_same(delivery: Delivery, reason: str) -> Sequence[Outgoing]:
-    """An ended session is closed though its last reflections could not be formed."""
+    """Close an ended session though its last reflections could not be formed."""
     del reason
     if not isinstance(delivery.event, FactsExtracted):
         return ()
@@ -56,7 +56,7 @@ def closed_all_the_same(delivery: Delivery, reason: str) -> Sequence[Outgoing]:
 def session_closed(
     delivery: Delivery, extracted: FactsExtracted, reflections: int
 ) -> Sequence[SessionClosed]:
-    """The last word of a session, if its window was the final one; `reflections` of it are in its scope."""
+    """Close the session if its window was the final one; `reflections` counts those formed in its scope."""
     window = extracted.window
     if window.closed_because != "ended":
         return ()

@@ -19,7 +19,7 @@ BECAUSE: Mapping[By, str] = {"expiry": "expired", "limit": "limit"}
 
 
 class CommandExecutor:
-    """Carries out one command; what changes is in `facts`, and what is returned says what became of it.
+    """Carries out commands on `facts`; each call returns what became of its command.
 
     `unknown`: no such fact, or a retired one; `stale`: it no longer stands at the version that was expected;
     `needless`: nothing would change; `other_model`: the vector asked for is of a model that is not in use.
@@ -29,7 +29,7 @@ class CommandExecutor:
         self._facts, self._vectors, self._model = facts, vectors, model
 
     def carry_out(self, delivery: Delivery, command: FactCommanded) -> Carried:
-        """One of edit, retire, reembed, unmerge."""
+        """Carry out an edit, retire, reembed or unmerge command."""
         assert command.fact_id is not None
         fact = self._facts.newest(command.fact_id)
         if fact is None or (fact.retired and command.action != "unmerge"):
@@ -51,7 +51,7 @@ class CommandExecutor:
                 return self._edit(cause, fact, command)
 
     def _retire(self, cause: ChangeCause, fact: KnownFact, by: By) -> Carried:
-        """A duplicate only while an older one says the same: that one takes over what this one rests on."""
+        """Retire a fact; a duplicate only while an older one says the same, which takes over its sources."""
         if by != "duplicate":
             self._facts.retire(cause, fact, "RETIRE", BECAUSE.get(by, "asked"))
             return "RETIRE"
@@ -86,7 +86,7 @@ class CommandExecutor:
         return "REEMBED"
 
     def _unmerge(self, cause: ChangeCause, fact: KnownFact, command: FactCommanded) -> Carried:
-        """Its sources without the forgotten ones; the text stays. A fact that loses all is not touched."""
+        """Remove forgotten sources and keep the text; a fact that would lose all its sources stays as it is."""
         if fact.retired_because == "contradicted":
             return self._restore(cause, fact, command)
         recorded = self._facts.recorded(fact.fact_id)

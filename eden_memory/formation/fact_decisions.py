@@ -1,4 +1,4 @@
-"""Decisions of a model on new facts: held against what it was shown, then carried out one after the other. Pure.
+"""Decisions of a model on new facts: checked against what it was shown, then carried out in order. Pure.
 
 Nothing that a model says may lose a fact: what names a fact that it was not shown, or that has changed since it was
 shown, is void, and the new fact is added as it was stated.
@@ -26,7 +26,7 @@ LONGEST = 2
 
 
 class NoVector(LookupError):  # noqa: N818 - it is a direction, not an error
-    """This text is to be stored, and its vector is missing: the decisions are to be carried out anew with it."""
+    """The vector of a text is missing: embed it, and carry out the decisions again."""
 
     def __init__(self, text: str) -> None:
         super().__init__("a vector is missing")
@@ -35,7 +35,7 @@ class NoVector(LookupError):  # noqa: N818 - it is a direction, not an error
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """A valid decision other than ADD: what a new fact means for one that it was compared with."""
+    """A valid decision other than ADD: the effect of a new fact on one that it was compared with."""
 
     decision: Literal["UPDATE", "DELETE", "NONE"]
     target: str
@@ -59,7 +59,7 @@ class Comparison:
     void: int = 0
 
     def merged_texts(self) -> list[str]:
-        """Texts that need a vector, each once."""
+        """Return the texts that need a vector, each once."""
         return list(dict.fromkeys(choice.text for choice in self.choices.values() if choice.text is not None))
 
 
@@ -70,7 +70,7 @@ def compared(
     words: int,
     call: Call | None = None,
 ) -> Comparison:
-    """Hold an answer against what was shown; `texts` are those shown, by fact id. The first word on a fact counts."""
+    """Check an answer against what was shown (`texts`, by fact id); of two decisions on a fact the first counts."""
     names = [fact_id for fact_id, _ in plan.known] + [fact.fact_id for fact in plan.new]
     choices: dict[str, ModelChoice] = {}
     decided: set[str] = set()
@@ -94,7 +94,7 @@ def compared(
 def _choice(
     plan: DecisionPlan, decision: FactDecision, names: Sequence[str], words: int
 ) -> ModelChoice | None:
-    """None if it names what the new fact was not compared with, or lacks a usable text."""
+    """Return a decision that is valid; None if it names a fact that was not compared, or lacks a usable text."""
     if (
         not 1 <= decision.fact <= len(plan.new)
         or decision.existing not in plan.new[decision.fact - 1].candidates
@@ -124,7 +124,7 @@ class DecisionResolver:
         self.counts: Counter[str] = Counter()
 
     def resolve(self, stated: Stated) -> None:
-        """Decide one statement."""
+        """Carry out the decision on one statement."""
         same = self._facts.with_hash(stated.hash) or self._facts.active(self._settled.get(stated.hash))
         if same is not None:
             self._join(stated, same, self._cause(stated, None))
@@ -136,7 +136,7 @@ class DecisionResolver:
             self._add(stated)
 
     def _choice(self, stated: Stated) -> ModelChoice | None:
-        """What the model said of it, or of an earlier statement with the same text.
+        """Return the model's choice for the statement, or for an earlier one with the same text.
 
         Where it named a statement that is not decided here, what it said of that one holds.
         """
@@ -154,7 +154,7 @@ class DecisionResolver:
         return fact_id in self._settled or self._facts.recorded(fact_id) is not None
 
     def _target(self, choice: ModelChoice | None) -> KnownFact | None:
-        """The fact that is meant, as it is now: a new fact may have become a part of another."""
+        """Return the fact that is meant, as it is now: a new fact may have become a part of another."""
         if choice is None:
             return None
         return self._facts.active(self._settled.get(choice.target, choice.target))
@@ -196,7 +196,7 @@ class DecisionResolver:
         return True
 
     def _record_overruled(self, stated: Stated, by: KnownFact, cause: ChangeCause) -> None:
-        """A statement that a newer one contradicts begins as a fact that held until then."""
+        """Record a statement that a newer one contradicts as a fact that held until then."""
         if self._facts.recorded(stated.fact_id) is None:
             fact = replace(
                 self._fact(stated),
@@ -235,7 +235,7 @@ class DecisionResolver:
         self._settle(stated, fact.fact_id, decision)
 
     def _fact(self, stated: Stated) -> KnownFact:
-        """The fact that a statement begins, without a vector."""
+        """Return the fact that a statement begins, without a vector."""
         return KnownFact(
             fact_id=stated.fact_id,
             version=1,
@@ -256,7 +256,7 @@ class DecisionResolver:
         self._settle(stated, fact.fact_id, "NONE" if joined else "known")
 
     def _until(self, stated: Stated) -> datetime | None:
-        """When what is stated expires: as a command says, or by the scope's retention."""
+        """Return when the statement expires: as a command says, or by the scope's retention."""
         return stated.expires_at or self._limits.until(stated.said_at)
 
     def _settle(self, stated: Stated, fact_id: str, how: str) -> None:
@@ -264,11 +264,11 @@ class DecisionResolver:
         self.counts[how] += 1
 
     def _unchanged(self, choice: ModelChoice, target: KnownFact) -> bool:
-        """Whether the fact still reads as the model saw it."""
+        """Return whether the fact still reads as the model saw it."""
         return normalised(self._compared.as_shown[choice.target]) == normalised(target.text)
 
     def _keeps(self, choice: ModelChoice, target: KnownFact) -> bool:
-        """Whether the merged text loses nothing that an earlier decision of this call has brought in."""
+        """Return whether the merged text loses nothing that an earlier decision of this call has brought in."""
         assert choice.text is not None
         seen = _words(self._compared.as_shown[choice.target])
         return self._unchanged(choice, target) or _words(target.text) - seen <= _words(choice.text)

@@ -1,4 +1,4 @@
-"""Facts by meaning on a plain replica set: exact cosine in the process, over vectors kept side by side.
+"""Facts by meaning on a plain replica set: exact cosine in the process, over cached vectors.
 
 Each use first reads what the writer has changed since (one query by the scope's revision), so what is found is
 as new as the store. What is found is read whole from the store: a fact that is gone or retired is never returned.
@@ -43,7 +43,7 @@ _SOURCES: TypeAdapter[tuple[SourceMessage, ...]] = TypeAdapter(tuple[SourceMessa
 
 
 def known_fact(row: Row) -> KnownFact:
-    """A stored fact; its sources are checked."""
+    """Read a stored fact and check its sources."""
     retired_at = row.get("retired_at")
     return KnownFact(
         fact_id=row["_id"],
@@ -76,7 +76,7 @@ Named = tuple[str | None, str]
 
 
 class _CachedVectors:
-    """One scope's vectors, as of a revision."""
+    """The cached vectors of one scope, as of a revision."""
 
     def __init__(self, dimensions: int) -> None:
         self.matrix = ScopeMatrix(dimensions)
@@ -87,7 +87,7 @@ class _CachedVectors:
 
 
 class MongoFactSearch:
-    """FactSearch over `facts` and `snapshots`; `model` is the embedder's.
+    """Searches `facts`, kept current by the revisions in `snapshots`; `model` is the embedder's.
 
     `skipped` is told how many facts of a scope could not be compared, because another model made their vectors.
     """
@@ -111,13 +111,13 @@ class MongoFactSearch:
 
     @property
     def kept_bytes(self) -> int:
-        """What the vectors take in memory, about."""
+        """The approximate size of the cached vectors, in bytes."""
         return sum(cached.matrix.size for cached in self._kept.values())
 
     async def nearest(
         self, scope_key: str, vectors: Sequence[bytes], most: int, least: float
     ) -> Sequence[Sequence[Near]]:
-        """For each vector the nearest active facts of the scope, best first; exact."""
+        """Return for each vector the nearest active facts of the scope, best first; exact."""
         if not vectors:
             return []
         kept = self._of(scope_key, len(vectors[0]) // 4)
@@ -136,17 +136,17 @@ class MongoFactSearch:
         return [[Near(rows[hit.fact_id], hit.similarity) for hit in found] for found in hits]
 
     async def with_hash(self, scope_key: str, hashes: Iterable[str]) -> Sequence[KnownFact]:
-        """The active facts of the scope whose text has one of these hashes."""
+        """Return the active facts of the scope whose text has one of these hashes."""
         found = await self._reads.get((scope_key, text_hash) for text_hash in hashes)
         return list(found.values())
 
     async def facts(self, fact_ids: Iterable[str]) -> Mapping[str, KnownFact]:
-        """Facts by id, retired ones included."""
+        """Return facts by id, retired ones included."""
         found = await self._reads.get((None, fact_id) for fact_id in fact_ids)
         return {fact.fact_id: fact for fact in found.values()}
 
     async def _read(self, wanted: list[Named]) -> dict[Named, KnownFact]:
-        """Questions of the same moment share the query."""
+        """Read facts by hash or id for all look-ups of the same moment, in one query."""
         of_scopes: dict[str, list[str]] = {}
         for scope_key, text_hash in wanted:
             if scope_key is not None:
@@ -179,7 +179,7 @@ class MongoFactSearch:
         return kept
 
     async def _refresh(self, scope_key: str, kept: _CachedVectors) -> None:
-        """Take in what was written since, in the order of revisions; anew if documents were removed.
+        """Bring the cache up to date in the order of revisions; read all anew if documents were removed.
 
         The marks are read beside it: what was removed before them and read is found to be gone when it is used.
         """
@@ -199,7 +199,7 @@ class MongoFactSearch:
         return {row["_id"]: row for row in await named.to_list()}
 
     async def _take_in_since(self, scope_key: str, kept: _CachedVectors) -> int:
-        """Take in what is newer than what is kept; the newest revision."""
+        """Read what is newer than the cache; return the newest revision."""
         changed = self._facts.find(
             {"scope_key": scope_key, "revision": {"$gt": kept.revision}},
             {"embedding": 1, "embedding_model": 1, "active": 1, "revision": 1},
@@ -221,7 +221,7 @@ class MongoFactSearch:
             kept.other_model.add(fact_id)
 
     def _shrink(self, used: str) -> None:
-        """Let go of scopes until the rest fits; not of the one in use."""
+        """Evict scopes until the rest fits, but never the one in use."""
         size = self.kept_bytes
         for scope_key in list(self._kept):
             if size <= self._most_bytes:

@@ -1,4 +1,4 @@
-"""What a model stated becomes memory of a scope, or is left out: everything is checked against what was shown."""
+"""Assignment of a model's facts and reflections to scopes, checked against what the model was shown."""
 
 import re
 from collections import Counter
@@ -30,7 +30,7 @@ _VOUCHED = frozenset({"assistant", "system"})
 
 @dataclass(frozen=True, slots=True)
 class PlacedItem:
-    """One item in its scope."""
+    """A fact or reflection in its scope."""
 
     text: str
     scope: Scope
@@ -41,7 +41,7 @@ class PlacedItem:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What holds for the items of one answer."""
+    """The limits and scopes for the items of one answer."""
 
     scopes: tuple[Scope, ...]
     """Those that the prompt showed."""
@@ -56,7 +56,7 @@ class Rules:
 
 @dataclass(slots=True)
 class Placing:
-    """The items of one answer as they are placed one by one; `counts` says what became of the others."""
+    """Assigns the items of one answer to scopes; `counts` says what became of the others."""
 
     window: Window
     transcript: Transcript
@@ -69,7 +69,7 @@ class Placing:
     def place(
         self, stated: Sequence[StatedFact] | Sequence[StatedReflection], marks: Marks
     ) -> list[PlacedItem]:
-        """What stands, in order; `marks` are those known once the answer was there."""
+        """Return the items that stand, in order; `marks` are those known once the answer was there."""
         placed: list[PlacedItem] = []
         taken: Counter[str] = Counter()
         for statement in stated:
@@ -107,7 +107,7 @@ class Placing:
     def _placed(
         self, named: Scope, text: str, sources: Sequence[SourceMessage], *, whole: bool
     ) -> Scope | None:
-        """Where an item may go; None: nowhere."""
+        """Return the scope that an item may go to; None: nowhere."""
         if self._is_anothers(named, text):
             return self._users(text, sources, whole=whole)
         if self._is_unvouched(named, sources):
@@ -119,13 +119,13 @@ class Placing:
         return self._users(text, sources, whole=whole) or shared or self._home("session")
 
     def _users(self, text: str, sources: Sequence[SourceMessage], *, whole: bool) -> Scope | None:
-        """The one user's scope, or that of the one author of it all."""
+        """Return the only user's scope, or that of the only author of it all."""
         if not of_authors(self.window):
             return self._home("user")
         return None if whole else self._authors_own(text, sources)
 
     def _authors_own(self, text: str, sources: Sequence[SourceMessage]) -> Scope | None:
-        """The scope of the one author of all that it rests on, if it names no other who speaks here."""
+        """Return the scope of the only author of its sources, if it names nobody else who speaks here."""
         authors = {source.user_id for source in sources}
         others = self.transcript.speakers_but(authors)
         if len(authors) != 1 or names_one_of(text, others):
@@ -135,7 +135,7 @@ class Placing:
         )
 
     def _text(self, stated: str, words: int) -> str:
-        """In one line, without what cannot be seen, within the word limit."""
+        """Return the text in one line, without invisible characters, within the word limit."""
         text = " ".join(_NOT_TEXT.sub(" ", stated).replace(self.fence, " ").split())
         short = fitted(text, words)
         self.counts["shortened"] += short != text
@@ -145,13 +145,13 @@ class Placing:
         return next((scope for scope in self.rules.scopes if label_of(scope).split() == label.split()), None)
 
     def _is_anothers(self, scope: Scope, text: str) -> bool:
-        """Whether others would see what concerns one person alone."""
+        """Return whether others would see what concerns one person alone."""
         if scope.kind not in _OPEN_TO_OTHERS:
             return False
         return is_personal(text) or names_one_of(text, self.rules.names)
 
     def _is_for_all(self, scope: Scope, text: str, sources: Sequence[SourceMessage]) -> bool:
-        """Whether the agent's users may all see it; what was given to all needs no proof, a group has its own."""
+        """Return whether all of the agent's users may see it; texts given to all, and groups, need no proof."""
         if scope.kind not in _OF_THE_AGENT or given_to_all(self.window.session_id):
             return True
         names = {
@@ -162,12 +162,12 @@ class Placing:
         return is_agent_wide(text, names, self.transcript.texts_of(sources), vouched=vouched)
 
     def _agents_alone(self, sources: Sequence[SourceMessage]) -> bool:
-        """Whether no user's words can be behind it, and no tool's."""
+        """Return whether no user's words can be behind it, and no tool's."""
         heard = self.transcript.roles_of(self.transcript.sources) - _VOUCHED - {"tool"}
         return not (self.window.participants or heard) and self.transcript.roles_of(sources) <= _VOUCHED
 
     def _is_unvouched(self, scope: Scope, sources: Sequence[SourceMessage]) -> bool:
-        """Whether others would see what neither the agent nor the system said, where sharing is private.
+        """Return whether others would see what neither the agent nor the system said, where sharing is private.
 
         With users in the session, its scopes are theirs whatever a message's role. What is added without a
         user is the operator's.
@@ -178,7 +178,7 @@ class Placing:
         return whose(window.session_id) is None and not self.transcript.roles_of(sources) <= _VOUCHED
 
     def _home(self, kind: ScopeKind) -> Scope | None:
-        """The one of this kind; several users have no scope of a user, and facts none of a session."""
+        """Return the scope of this kind; several users have no user scope, and facts no session scope."""
         return next((scope for scope in self.rules.scopes if scope.kind == kind), None)
 
     def _full(self, scope: Scope, taken: Counter[str]) -> bool:

@@ -1,4 +1,4 @@
-"""What prompts are rendered from: numbered messages, facts and scopes. Pure values, no ids of the database.
+"""Values that prompts are rendered from: numbered messages, facts and scopes. No ids of the database.
 
 Numbers count from 1 in the order of the tuples; labels name scopes (`agent`, `group`, `user`, `session`,
 `shard:<name>`).
@@ -49,7 +49,7 @@ class ScopeBrief:
 
 @dataclass(frozen=True, slots=True)
 class FactMaterial:
-    """Of `fact-extraction`."""
+    """The values of the prompt `fact-extraction`."""
 
     lines: tuple[TranscriptLine, ...]
     scopes: tuple[ScopeBrief, ...]
@@ -81,7 +81,7 @@ class NewFact:
 
 @dataclass(frozen=True, slots=True)
 class DecisionMaterial:
-    """Of `fact-decisions`."""
+    """The values of the prompt `fact-decisions`."""
 
     known: tuple[KnownLine, ...]
     new: tuple[NewFact, ...]
@@ -90,7 +90,7 @@ class DecisionMaterial:
 
 @dataclass(frozen=True, slots=True)
 class ReflectionMaterial:
-    """Of `reflection-extraction`; scopes from broad to narrow."""
+    """The values of the prompt `reflection-extraction`; scopes from broad to narrow."""
 
     lines: tuple[TranscriptLine, ...]
     scopes: tuple[ScopeBrief, ...]
@@ -101,7 +101,7 @@ class ReflectionMaterial:
 
 @dataclass(frozen=True, slots=True)
 class ConsolidationMaterial:
-    """Of `consolidation`."""
+    """The values of the prompt `consolidation`."""
 
     label: str
     blob: str | None
@@ -122,7 +122,7 @@ TOKENS_OF_AN_ITEM = 60
 
 
 def longest_answer(material: Material) -> int:
-    """Tokens of the longest answer within the limits that the prompt states."""
+    """Return the tokens of the longest answer within the limits that the prompt states."""
     if isinstance(material, ConsolidationMaterial):
         return _items(1, material.words)
     if isinstance(material, FactMaterial):

@@ -20,7 +20,7 @@ SAID_AGAINST = ("contradicted", "asked")
 
 @dataclass(frozen=True, slots=True)
 class ChangeCause:
-    """What every change says about its making."""
+    """The cause of a change, recorded with it."""
 
     delivery: Delivery
     at: datetime
@@ -51,35 +51,35 @@ class ScopeFacts:
         self._by_hash: dict[str, set[str]] = {}
 
     def learn(self, facts: Iterable[KnownFact]) -> None:
-        """Take in what is known; of a fact the highest version counts."""
+        """Add known facts; of a fact the highest version counts."""
         for fact in facts:
             known = self._newest.get(fact.fact_id)
             if known is None or known.version < fact.version:
                 self._put(fact)
 
     def recorded(self, fact_id: str) -> KnownFact | None:
-        """A fact as it is recorded, whatever of it is forgotten."""
+        """Return a fact as it is recorded, whatever of it is forgotten."""
         return self._newest.get(fact_id)
 
     def newest(self, fact_id: str) -> KnownFact | None:
-        """A fact, retired or not, with the sources that are not forgotten; None if unknown or forgotten."""
+        """Return a fact, retired or not, with the sources not forgotten; None if it is unknown or forgotten."""
         fact = self._newest.get(fact_id)
         if fact is None or self._gone(fact):
             return None
         return replace(fact, sources=self._marks.left(fact.sources)) if self._marks else fact
 
     def active(self, fact_id: str | None) -> KnownFact | None:
-        """A fact that holds now."""
+        """Return a fact if it holds now."""
         fact = None if fact_id is None else self.newest(fact_id)
         return None if fact is None or fact.retired else fact
 
     def with_hash(self, text_hash: str) -> KnownFact | None:
-        """The active fact that says this; of several the oldest, which is the one that the writer shows."""
+        """Return the active fact with this text; of several the oldest, which the writer shows."""
         named = [self.active(fact_id) for fact_id in self._by_hash.get(text_hash, ())]
         return min((fact for fact in named if fact is not None), key=_age, default=None)
 
     def add(self, cause: ChangeCause, fact: KnownFact, decision: Decision) -> None:
-        """A fact begins with version 1."""
+        """Add a new fact, with version 1."""
         self._record(cause, fact, decision)
 
     def join(
@@ -90,7 +90,7 @@ class ScopeFacts:
         expires_at: datetime | None = None,
         said_at: datetime | None = None,
     ) -> bool:
-        """Its sources grow by those that are new; it holds since later, and expires later, if that is later.
+        """Add new sources to a fact, and move its times of validity and expiry forward.
 
         False, and nothing happens, if nothing changes; a fact with plenty of sources takes no more.
         `said_at`: when its text was said again, if not as the cause says.
@@ -112,7 +112,7 @@ class ScopeFacts:
         sources: Sequence[SourceMessage] = (),
         expires_at: datetime | None = None,
     ) -> None:
-        """The next version says something else, or the same by another vector."""
+        """Change a fact's text, or its vector alone."""
         since = fact.valid_from if decision == "REEMBED" else max(fact.valid_from, cause.said_at)
         self.change(
             cause,
@@ -134,7 +134,7 @@ class ScopeFacts:
         because: str,
         replaced_by: str | None = None,
     ) -> None:
-        """The last version of a fact: it holds no longer, and leaves search.
+        """Retire a fact: it holds no longer, and leaves search.
 
         What was said against it dates this version; expiry, limits and duplicates say nothing about its truth.
         """
@@ -154,7 +154,7 @@ class ScopeFacts:
         )
 
     def change(self, cause: ChangeCause, fact: KnownFact, decision: Decision, **fields: object) -> None:
-        """The next version of a fact, with some of it changed."""
+        """Record the next version of a fact, with these fields changed."""
         version = max(fact.version, self._given.get(fact.fact_id, 0)) + 1
         following = replace(fact, version=version, **fields)  # pyright: ignore[reportArgumentType]
         self._record(cause, following, decision)
@@ -215,18 +215,18 @@ class Worded:
 
     @property
     def vector_fields(self) -> dict[str, object]:
-        """As a KnownFact holds the vector."""
+        """The vector as fields of a KnownFact."""
         made = self.embedding
         return {"vector": made.vector, "embedding_model": made.model, "embedding_call": made.call_id}
 
 
 def later(known: datetime | None, restated: datetime | None) -> datetime | None:
-    """When a restated fact expires: never earlier than before; what never expires (None) stays so."""
+    """Return when a restated fact expires: never earlier than before; None (never) stays."""
     return known if known is None or restated is None else max(known, restated)
 
 
 def without(sources: Iterable[SourceMessage], known: Iterable[SourceMessage]) -> tuple[SourceMessage, ...]:
-    """Those of the sources whose message (in this version) is not among the known, each once."""
+    """Return the sources whose message (in this version) is not among the known, each once."""
     seen = {(source_message.message_id, source_message.version) for source_message in known}
     new: dict[tuple[str, str], SourceMessage] = {}
     for source in sources:

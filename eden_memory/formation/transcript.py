@@ -1,4 +1,4 @@
-"""A window's messages as prompts show them, and what their numbers stand for. Pure."""
+"""A window's messages as prompts show them, and the sources behind their numbers. Pure."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ NAMELESS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """Messages by their numbers: the first of both tuples is number 1."""
+    """Numbered messages: the first of both tuples is number 1."""
 
     lines: tuple[TranscriptLine, ...]
     sources: tuple[SourceMessage, ...]
@@ -37,14 +37,14 @@ class Transcript:
         return tuple(source.message_id for source in self.sources)
 
     def resting_on(self, numbers: Iterable[int]) -> tuple[tuple[SourceMessage, ...], bool]:
-        """The messages of these numbers, in order, and False; all messages and True where no number is valid."""
+        """Return the messages of these numbers, and False; all messages and True where no number is valid."""
         valid = sorted({number for number in numbers if 1 <= number <= len(self.sources)})
         if not valid:
             return self.sources, True
         return tuple(self.sources[number - 1] for number in valid), False
 
     def speakers_but(self, users: Collection[str | None]) -> set[str]:
-        """What the users are called who speak here, but for these."""
+        """Return the names of the users who speak here, except these."""
         return {
             line.speaker
             for line, source in zip(self.lines, self.sources, strict=True)
@@ -52,7 +52,7 @@ class Transcript:
         }
 
     def roles_of(self, sources: Iterable[SourceMessage]) -> set[str]:
-        """Who speaks in these messages."""
+        """Return the roles that speak in these messages."""
         wanted = {source_message.message_id for source_message in sources}
         return {
             line.role
@@ -61,7 +61,7 @@ class Transcript:
         }
 
     def texts_of(self, sources: Iterable[SourceMessage]) -> list[str]:
-        """What these messages say, tools' apart."""
+        """Return the texts of these messages, without those of tools."""
         wanted = {source_message.message_id for source_message in sources}
         return [
             line.text
@@ -71,7 +71,7 @@ class Transcript:
 
 
 def transcript(stored: StoredWindow, window: Window, marks: Marks, shown: Sequence[str] = ()) -> Transcript:
-    """The messages of a window that have a text and are not forgotten.
+    """Return the messages of a window that have a text and are not forgotten.
 
     `shown`: the ids that an earlier attempt has shown, where its answer had arrived: exactly those, in their
     places, whatever was forgotten since.
@@ -94,7 +94,7 @@ def transcript(stored: StoredWindow, window: Window, marks: Marks, shown: Sequen
 
 
 def named_by(window: Window) -> set[tuple[str, str]]:
-    """(kind, target) of everything whose forgetting would concern a window."""
+    """Return (kind, target) of everything whose forgetting would concern a window."""
     messages = {("message", message.message_id) for message in window.messages}
     return (
         messages
@@ -104,7 +104,7 @@ def named_by(window: Window) -> set[tuple[str, str]]:
 
 
 def _present(stored: StoredWindow, window: Window) -> int:
-    """How many users took part; those whom nobody names count as one, but in texts that the operator added."""
+    """Return how many users took part; unnamed ones count as one, except in texts that the operator added."""
     heard = whose(stored.session_id) is None and any(message.role == "user" for message in stored.messages)
     large = (scope.audience.users for scope in window.scopes if isinstance(scope.audience, LargeAudience))
     return max(len(window.participants), *large, int(heard))
@@ -130,7 +130,7 @@ def _line(message: StoredMessage, speakers: Mapping[str, str], *, gone: bool) ->
 
 
 def _speakers(stored: StoredWindow, window: Window) -> dict[str, str]:
-    """What each user, by id, and the agent, under `assistant`, is called; no two users the same."""
+    """Return the names of users, by id, and of the agent, under `assistant`; no two users share one."""
     users = dict.fromkeys(
         [*window.participants, *(message.user_id for message in stored.messages if message.user_id)]
     )

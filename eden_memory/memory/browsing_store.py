@@ -1,4 +1,4 @@
-"""Reading what is stored of the visible scopes: facts, reflections and blobs, page by page; a fact's history."""
+"""Lists of facts, reflections and blobs in the visible scopes, page by page, and a fact's history."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What of the visible is wanted. Checked: Invalid."""
+    """Filters of a list, checked; Invalid."""
 
     scopes: Sequence[ScopeKind] | None = None
     flag: bool | None = None
@@ -51,7 +51,7 @@ class Filters:
             raise Invalid("a cursor is a text")
 
     def digest(self, of: str, asked: Asked) -> str:
-        """Of the list that this makes."""
+        """Return a hash of the list that these filters make."""
         who = (asked.agent_id, asked.session_id, asked.user_id)
         scopes = None if self.scopes is None else sorted(self.scopes)
         return digest_of(of, who, scopes, self.flag, self.since, self.until)
@@ -85,7 +85,7 @@ REFLECTIONS = _List(Reflection.COLLECTION, "absorbed", "said_at", (("position", 
 
 
 class Browsing:
-    """Every call is given what the asker may see."""
+    """Lists memory; every call is given what the asker may see."""
 
     def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
         self._database, self._names = database, names
@@ -110,7 +110,7 @@ class Browsing:
         )
 
     async def blobs(self, asked: Asked, view: View, filters: Filters) -> list[BlobView]:
-        """Of the visible scopes, from broad to narrow."""
+        """Return the blobs of the visible scopes, from broad to narrow."""
         scopes = scopes_of(asked, view)
         hidden = await MongoHidden(self._database, self._names).blobs(view.private)
         keys = [key for key in _wanted(view, filters) if key not in hidden]
@@ -121,7 +121,7 @@ class Browsing:
         return [views.blob_view(blobs[key], scopes[key]) for key in keys if key in blobs]
 
     async def history(self, asked: Asked, view: View, fact_id: str) -> FactHistory:
-        """All of a visible fact. NotFound."""
+        """Return a visible fact with all its versions. NotFound."""
         fact, scope = await self.fact(asked, view, fact_id)
         access = await self._database[self._names[Access.COLLECTION]].find_one({"_id": fact.id})
         return FactHistory(
@@ -132,17 +132,17 @@ class Browsing:
         )
 
     async def fact(self, asked: Asked, view: View, fact_id: str) -> tuple[Fact, Scope]:
-        """A visible fact by its id, retired ones too. NotFound."""
+        """Return a visible fact by its id, retired ones too. NotFound."""
         row = await self._visible(Fact.COLLECTION, view, fact_id, {"embedding": 0})
         return document_of(Fact, row), scopes_of(asked, view)[row["scope_key"]]
 
     async def scope_of_reflection(self, asked: Asked, view: View, reflection_id: str) -> Scope:
-        """Of a visible one. NotFound."""
+        """Return the scope of a visible reflection. NotFound."""
         row = await self._visible(Reflection.COLLECTION, view, reflection_id, {"scope_key": 1})
         return scopes_of(asked, view)[row["scope_key"]]
 
     async def sources(self, what: str, target: str) -> tuple[SourceMessage, ...]:
-        """The messages on which a stored fact or reflection rests; none for anything else."""
+        """Return the messages on which a stored fact or reflection rests; none for anything else."""
         kind = {"fact": Fact, "reflection": Reflection}.get(what)
         if kind is None:
             return ()
@@ -174,7 +174,7 @@ class Browsing:
 
 
 def page_query(listed: _List, keys: Sequence[str], filters: Filters, digest: str) -> Row:
-    """Points of the index's first two fields, a range of the third: pages are merged out of it, never sorted."""
+    """Return a page's query: values of the index's first two fields, a range of the third, so nothing is sorted."""
     query: Row = {
         "scope_key": {"$in": list(keys)},
         listed.flag: {"$in": [True, False]} if filters.flag is None else filters.flag,
@@ -193,7 +193,7 @@ def _within(dated: str, filters: Filters) -> Row:
 
 
 def _behind(sort: Sequence[tuple[str, int]], place: Sequence[Any]) -> list[Row]:
-    """Conditions of which one holds for all that is sorted behind a place."""
+    """Return conditions of which any holds for everything sorted behind a place."""
     conditions: list[Row] = []
     for number, (name, direction) in enumerate(sort):
         same = {other: place[index] for index, (other, _) in enumerate(sort[:number])}
@@ -202,7 +202,7 @@ def _behind(sort: Sequence[tuple[str, int]], place: Sequence[Any]) -> list[Row]:
 
 
 def scopes_of(asked: Asked, view: View) -> dict[str, Scope]:
-    """The visible scopes by key."""
+    """Return the visible scopes by key."""
     stored = {shown.scope.key: shown.scope for shown in view.shown}
     return {key: stored.get(key) or Scope.of_key(key, asked.agent_id) for key in view.scope_keys}
 

@@ -24,7 +24,7 @@ NONE: Set[int] = frozenset()
 
 
 def facts_after(batch: ScopeBatch, stored: StoredScope) -> dict[str, Fact]:
-    """All facts that are stored or come in, as they are afterwards; those that are gone are left out."""
+    """Return all facts that are stored or come in, as they are afterwards, without those that are gone."""
     coming: dict[str, list[FactChanged]] = {}
     for event in batch.facts.values():
         coming.setdefault(event.fact_id, []).append(event)
@@ -42,12 +42,12 @@ def facts_after(batch: ScopeBatch, stored: StoredScope) -> dict[str, Fact]:
 
 
 def duplicates_among(facts: Iterable[Fact]) -> tuple[Fact, ...]:
-    """Facts that are neither retired nor active: an older one says the same."""
+    """Return facts that are neither retired nor active: an older one says the same."""
     return tuple(fact for fact in facts if fact.retired_at is None and not fact.active)
 
 
 def _merged(stored: Fact | None, events: Iterable[FactChanged], gone: Set[int], revision: int) -> Fact | None:
-    """One fact out of what is stored and what comes; None if its newest version is gone and none comes."""
+    """Merge a stored fact with its new versions; None if its newest version is gone and none comes."""
     known = {event.version: event for event in events}
     if stored is not None and stored.version not in gone and stored.version >= max(known, default=0):
         newest = stored
@@ -78,7 +78,7 @@ def _with_history(fact: Fact, history: tuple[FactVersion, ...]) -> Fact:
 
 
 def _one_active(facts: Mapping[str, Fact]) -> dict[str, Fact]:
-    """Of facts that are not retired and say the same, the oldest is active."""
+    """Make the oldest of the facts that are not retired and say the same active."""
     first: dict[str, Fact] = {}
     for fact in facts.values():
         other = first.get(fact.hash)
@@ -126,12 +126,12 @@ def _fact(event: FactChanged, revision: int) -> Fact:
 
 
 def sessions_of(sources: Iterable[SourceMessage]) -> tuple[str, ...]:
-    """The sessions of some messages, each once."""
+    """Return the sessions of some messages, each once."""
     return tuple(dict.fromkeys(source.session_id for source in sources))
 
 
 def messages_of(sources: Iterable[SourceMessage]) -> tuple[str, ...]:
-    """The messages, each once."""
+    """Return the ids of some messages, each once."""
     return tuple(dict.fromkeys(source.message_id for source in sources))
 
 
@@ -150,7 +150,7 @@ def _as_version(fact: Fact | FactVersion | FactChanged) -> FactVersion:
 
 
 def versions_after(batch: ScopeBatch, stored: StoredScope) -> tuple[StoredBlob, ...]:
-    """The blob versions that are new, and those that are gone from now on; one that is gone stays so."""
+    """Return the blob versions that are new, and those that are gone from now on; gone ones stay gone."""
     new = [
         _stored_blob(event)
         for version, event in batch.blobs.items()
@@ -167,7 +167,7 @@ def versions_after(batch: ScopeBatch, stored: StoredScope) -> tuple[StoredBlob, 
 def reflections_after(
     batch: ScopeBatch, stored: StoredScope, versions: Iterable[StoredBlob]
 ) -> dict[str, Reflection]:
-    """All reflections that are stored or come in, as they are afterwards; those that are gone are left out."""
+    """Return all reflections that are stored or come in, as they are afterwards, without those that are gone."""
     absorbed = _absorbed([*stored.absorbing, *versions], batch.gone_blobs)
     names = [name for name in (*stored.reflections, *batch.reflections) if name not in batch.gone_reflections]
     after: dict[str, Reflection] = {}
@@ -178,7 +178,7 @@ def reflections_after(
 
 
 def blob_after(batch: ScopeBatch, stored: StoredScope, versions: Iterable[StoredBlob]) -> Consolidated | None:
-    """The newest blob version with those before it; None if there is none."""
+    """Return the newest blob version with those before it; None if there is none."""
     shown = {version.version: version for version in _versions_in(stored.blob)}
     shown |= {blob.version: blob for blob in stored.left} | {version.version: version for version in versions}
     kept = sorted((blob for blob in shown.values() if not blob.gone), key=lambda blob: -blob.version)
@@ -200,7 +200,7 @@ def blob_after(batch: ScopeBatch, stored: StoredScope, versions: Iterable[Stored
 
 
 def _absorbed(versions: Iterable[StoredBlob], gone: set[int]) -> dict[str, StoredBlob]:
-    """For each reflection the lowest version that lists it."""
+    """Return for each reflection the lowest version that lists it."""
     lowest: dict[str, StoredBlob] = {}
     for version in sorted(versions, key=lambda version: version.version):
         if not version.gone and version.version not in gone:
@@ -254,7 +254,7 @@ def _stored_blob(event: ScopeConsolidated) -> StoredBlob:
 
 
 def _versions_in(blob: Consolidated | None) -> Iterable[StoredBlob]:
-    """The versions that a document holds; the limits of earlier ones are in their own documents."""
+    """Yield the versions that a document holds; the limits of earlier ones are in their own documents."""
     if blob is None:
         return
     newest = BlobVersion(

@@ -58,7 +58,7 @@ class Export:
     names: Names
 
     async def of(self, user: Any) -> Items:
-        """(collection, document) pairs; ids typed, times in RFC 3339. NotAnId."""
+        """Yield (collection, document) pairs; ids typed, times in RFC 3339. NotAnId."""
         name = typed(user, "user")
         heard, sessions = await self._sessions(name)
         mine: Row = {"$or": [{"user_id": name}, {"sources.user_id": name}, {"scope_key": {"$in": heard}}]}
@@ -82,7 +82,7 @@ class Export:
             yield InboxFormNow.COLLECTION, row
 
     async def _sessions(self, user: str) -> tuple[list[str], list[str]]:
-        """Keys of the session memories that the user may see, and the sessions that they wrote in or are of."""
+        """Return keys of the session memories that the user may see, and all sessions that they took part in."""
         listed = await self._all(Snapshot.COLLECTION, {"audience": user}, {"session_id": 1})
         heard = {row["_id"]: row.get("session_id") for row in listed}
         heard |= await MongoAudiences(self.memory, self.names).heard_by(user)
@@ -92,7 +92,7 @@ class Export:
         return list(heard), [session for session in named if session is not None]
 
     async def _facts(self, about: Mapping[str, Any], user: str) -> Items:
-        """Facts, and behind every few of them how often they were found."""
+        """Yield facts, and after each page of them how often they were found."""
         ids: list[str] = []
         async for row in self._find(Fact.COLLECTION, about):
             ids.append(row["_id"])
@@ -105,7 +105,7 @@ class Export:
             yield Access.COLLECTION, access
 
     async def _conversations(self, sessions: Sequence[str], user: str) -> Items:
-        """What is kept of the sessions, and of their windows what this user wrote, or all if nobody else did."""
+        """Yield sessions and their windows, with what this user wrote, or all if nobody else wrote."""
         for start in range(0, len(sessions), PAGE):
             some = {"$in": list(sessions[start : start + PAGE])}
             async for row in self._find(SessionState.COLLECTION, {"_id": some}):
@@ -116,7 +116,7 @@ class Export:
                     yield WindowTexts.COLLECTION, {**fields, "messages": kept}
 
     async def _asked(self, user: Any, name: str) -> AsyncGenerator[Row]:
-        """What waits in the inbox."""
+        """Yield what waits in the inbox."""
         mine = [{"user_id": user}, {"what": "user", "target": user}, {"scope.user_id": name}]
         async for row in self.source[self.names[InboxFormNow.COLLECTION]].find({"$or": mine}):
             yield _plain(row)
@@ -131,7 +131,7 @@ class Export:
 
 
 def _own_sources(row: Row, user: str) -> Row:
-    """Sources of others name their messages and sessions: left out."""
+    """Leave out the sources of others, which name their messages and sessions."""
     if "sources" not in row or row.get("user_id") == user:
         return row
     own = [source for source in row["sources"] if source.get("user_id") == user]
@@ -155,7 +155,7 @@ def _heard(messages: Sequence[Row], user: str) -> list[Row]:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON has it: ids typed, times in RFC 3339, money as text, no vectors."""
+    """Convert a document to JSON's types: ids typed, times in RFC 3339, money as text, no vectors."""
     if isinstance(value, dict):
         return {str(name): _plain(item) for name, item in cast("Row", value).items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""What a batch of memory records says of each scope, with what is forgotten taken out. Pure."""
+"""Memory records of a batch by scope, without what is forgotten. Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -35,13 +35,13 @@ class ScopeBatch:
 
     @property
     def size(self) -> int:
-        """Entities that it names, roughly."""
+        """The approximate number of entities that it names."""
         return (
             len(self.facts) + len(self.reflections) + sum(len(blob.absorbed) for blob in self.blobs.values())
         )
 
     def add(self, event: Memory) -> None:
-        """A record that stands."""
+        """Add a record that stands."""
         self.scope = event.scope
         match event:
             case FactChanged():
@@ -57,7 +57,7 @@ class ScopeBatch:
                 self.closed_at = max(self.closed_at or event.closed_at, event.closed_at)
 
     def remove(self, name: str, key: str) -> None:
-        """What the tombstone of an event `name` under a Kafka key ends; a session's last word leaves nothing."""
+        """Apply a tombstone of an event `name` under a Kafka key; SessionClosed leaves nothing to remove."""
         entity, _, number = key.rpartition("@")
         version = int(number) if number.isdecimal() else 0
         match name:
@@ -85,7 +85,7 @@ class MemoryBatch:
     erased: list[Erase] = field(default_factory=list[Erase])
 
     def take(self, index: int, delivery: Delivery, marks: Marks) -> None:
-        """The next record of the batch."""
+        """Take the next record of the batch."""
         event, key = delivery.event, delivery.envelope.ordering_key
         batch = self.scopes.get(key)
         if batch is None:
@@ -105,7 +105,7 @@ class MemoryBatch:
 
 
 def memory_batch(deliveries: Sequence[Delivery], marks: Marks) -> MemoryBatch:
-    """What the deliveries say, in their order."""
+    """Return the deliveries by scope, in their order."""
     batch = MemoryBatch()
     for index, delivery in enumerate(deliveries):
         batch.take(index, delivery, marks)
@@ -113,7 +113,7 @@ def memory_batch(deliveries: Sequence[Delivery], marks: Marks) -> MemoryBatch:
 
 
 def erased_since(before: MemoryBatch, after: MemoryBatch) -> list[Delivery]:
-    """The records that were dropped with more marks known, and not before."""
+    """Return the records that were dropped with more marks known, and not before."""
     already = {id(erase.cause) for erase in before.erased}
     return [
         erase.cause for erase in after.erased if erase.cause is not None and id(erase.cause) not in already
@@ -121,7 +121,7 @@ def erased_since(before: MemoryBatch, after: MemoryBatch) -> list[Delivery]:
 
 
 def named_by(events: Iterable[Event | None]) -> set[tuple[str, str]]:
-    """(kind, target) of everything whose forgetting concerns any of the records."""
+    """Return (kind, target) of everything whose forgetting concerns any of the records."""
     named: set[tuple[str, str]] = set()
     for event in events:
         if isinstance(event, Memory):
@@ -131,7 +131,7 @@ def named_by(events: Iterable[Event | None]) -> set[tuple[str, str]]:
 
 
 def is_forgotten(event: Memory, marks: Marks) -> bool:
-    """Whether a record is what was forgotten, or rests on nothing else."""
+    """Return whether a record is what was forgotten, or rests on nothing else."""
     if not marks:
         return False
     match event:

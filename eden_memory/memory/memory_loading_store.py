@@ -1,4 +1,4 @@
-"""What is stored of the scopes of a batch, as far as it is touched: a few queries for all scopes together."""
+"""Loads the stored memory that a batch touches: a few queries for all its scopes together."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -59,7 +59,7 @@ class MemoryLoading:
         self._of = collections
 
     async def load(self, batches: Sequence[ScopeBatch]) -> Stored:
-        """What each scope's batch touches, by scope key."""
+        """Return the stored memory that each scope's batch touches, by scope key."""
         snapshots = await self._snapshots(batches)
         stored = {batch.key: StoredScope(snapshot=snapshots.get(batch.key)) for batch in batches}
         await asyncio.gather(
@@ -86,7 +86,7 @@ class MemoryLoading:
         }
 
     async def _facts(self, batches: Sequence[ScopeBatch], stored: Stored) -> None:
-        """Facts by id, and those of the same scope with the same text."""
+        """Load facts by id, and those of the same scope with the same text."""
         ids = [name for batch in batches for name, _ in (*batch.facts, *batch.gone_facts)]
         hashes = [event.hash for batch in batches for event in batch.facts.values()]
         if not ids:
@@ -96,7 +96,7 @@ class MemoryLoading:
         _put_facts(await _read(self._of.facts, Fact, query), stored)
 
     async def _same_before(self, batches: Sequence[ScopeBatch], stored: Stored) -> None:
-        """Those that share a text with a stored fact of the batch, which may be about to lose it."""
+        """Load facts that share a text with a stored fact of the batch, which may be about to lose it."""
         asked = {event.hash for batch in batches for event in batch.facts.values()}
         keys = {
             fact.scope_key: fact.hash
@@ -109,7 +109,7 @@ class MemoryLoading:
             _put_facts(await _read(self._of.facts, Fact, _alike(list(keys), list(hashes))), stored)
 
     async def _reflections(self, batches: Sequence[ScopeBatch], stored: Stored) -> None:
-        """Reflections by id, those that a blob of the batch lists, and those that a removed blob absorbed."""
+        """Load reflections by id, those that a blob of the batch lists, and those that a removed blob absorbed."""
         ids = [name for batch in batches for name in (*batch.reflections, *batch.gone_reflections)]
         ids += [name for batch in batches for blob in batch.blobs.values() for name in blob.absorbed]
         freed: list[Row] = [
@@ -126,7 +126,7 @@ class MemoryLoading:
                 stored[reflection.scope_key].reflections[reflection.id] = reflection
 
     async def _absorbing(self, asked: Sequence[tuple[str, str]], stored: Stored) -> None:
-        """Which blob versions list reflections, (scope key, id) each: those of the batch, and freed ones."""
+        """Load blob versions that list these reflections, each a (scope key, id)."""
         if not asked:
             return
         query: Row = {
@@ -137,7 +137,7 @@ class MemoryLoading:
             stored[blob.scope_key].absorbing += (blob,)
 
     async def _blobs(self, batches: Sequence[ScopeBatch], stored: Stored) -> None:
-        """The blobs' documents, and which of the versions that come or go are known."""
+        """Load the blobs, and those of the versions that come or go which are known."""
         touched = [batch for batch in batches if batch.blobs or batch.gone_blobs]
         if not touched:
             return
@@ -160,7 +160,7 @@ class MemoryLoading:
             stored[version.scope_key].versions[version.version] = version
 
     async def _left(self, batch: ScopeBatch, scope: StoredScope) -> None:
-        """The newest versions that stay, where one that is shown goes."""
+        """Load the newest versions that stay, where one that is shown goes."""
         shown = scope.blob
         if shown is None or not batch.gone_blobs & {
             shown.version,
@@ -173,7 +173,7 @@ class MemoryLoading:
         )
 
     async def _highest(self, batches: Sequence[ScopeBatch], stored: Stored) -> None:
-        """The highest number of scopes without snapshot, whose forgotten blobs may have come first."""
+        """Load the highest blob version of scopes without snapshot, whose forgotten blobs may have come first."""
         new = [batch.key for batch in batches if stored[batch.key].snapshot is None]
         if not new:
             return
@@ -185,7 +185,7 @@ class MemoryLoading:
             stored[row["_id"]].highest = int(row["highest"])
 
     async def _beyond(self, batch: ScopeBatch, scope: StoredScope) -> None:
-        """What may come up in place of what leaves the snapshot's lists."""
+        """Load what may come up in place of what leaves the snapshot's lists."""
         snapshot = scope.snapshot
         if snapshot is None:
             return
@@ -199,7 +199,7 @@ class MemoryLoading:
             scope.other_reflections = await self._oldest_buffered(batch.key, list(scope.reflections))
 
     async def _oldest_buffered(self, key: str, but: list[str]) -> tuple[BufferedReflection, ...]:
-        """The first of a buffer, and of those without `said_at`, which an earlier version stored, as many again."""
+        """Load the first of a buffer, and as many without `said_at`, which an earlier version stored."""
         query: Row = {"scope_key": key, "absorbed": False, "_id": {"$nin": but}}
         order = [("said_at", 1), ("formed_at", 1), ("position", 1), ("_id", 1)]
         left = [
@@ -210,7 +210,7 @@ class MemoryLoading:
 
 
 def _freed(batches: Iterable[ScopeBatch], stored: Stored) -> list[tuple[str, str]]:
-    """Reflections that a blob absorbed which the batch removes."""
+    """Return reflections that a blob absorbed which the batch removes."""
     return [
         (batch.key, name)
         for batch in batches

@@ -1,4 +1,4 @@
-"""The only writer of memory: what a batch says of a scope becomes documents in one transaction."""
+"""The only writer of memory: a scope's batch becomes documents in one transaction."""
 
 import asyncio
 import random
@@ -53,7 +53,7 @@ class MongoMemoryStore:
         self._orphans = Orphans(database.client)
 
     async def load(self, batches: Sequence[ScopeBatch]) -> Stored:
-        """What each batch touches; nothing if a document cannot be read: `apply` finds out whose it is."""
+        """Return what each batch touches; nothing if a document cannot be read: `apply` finds out whose it is."""
         try:
             return await self._loading.load(batches)
         except ValidationError:
@@ -62,7 +62,7 @@ class MongoMemoryStore:
     async def apply(
         self, batches: Sequence[ScopeBatch], stored: Mapping[str, StoredScope] | None = None
     ) -> Mapping[str, AppliedScope | Exception]:
-        """Each scope's batch whole or not at all, many in one transaction; an error is of one scope alone."""
+        """Apply each scope's batch, whole or not at all, many in one transaction; an error is of one scope alone."""
         stored = await self.load(batches) if stored is None else stored
         groups = [self._group(group, stored) for group in _groups(batches)]
         return {key: applied for results in await asyncio.gather(*groups) for key, applied in results.items()}
@@ -70,7 +70,7 @@ class MongoMemoryStore:
     async def _group(
         self, batches: Sequence[ScopeBatch], stored: Mapping[str, StoredScope]
     ) -> Mapping[str, AppliedScope | Exception]:
-        """Several in one transaction, and each in one of its own if that fails."""
+        """Apply several in one transaction, and each in one of its own if that fails."""
         if stored and len(batches) > 1:
             try:
                 return await self._together(batches, stored)
@@ -95,7 +95,7 @@ class MongoMemoryStore:
             return error
 
     async def _apply(self, batch: ScopeBatch, stored: StoredScope | None) -> AppliedScope:
-        """Apply, reading anew as often as somebody else was first: what was committed then is found."""
+        """Apply a batch, reading anew whenever somebody else was first: what was committed then is found."""
         patience = Patience()
         while True:
             if stored is None:
@@ -130,7 +130,7 @@ class MongoMemoryStore:
                     await collection.bulk_write(some, session=session)
 
     async def _write_snapshots(self, changes: Sequence[ScopeWrite], session: AsyncClientSession) -> None:
-        """First, so that of two writers one gives way before it has written anything else."""
+        """Write the snapshots first: of two writers one stops before it has written anything else."""
         operations = _snapshots(changes)
         if not operations:
             return
@@ -151,7 +151,7 @@ class MongoMemoryStore:
 
 
 def _groups(batches: Sequence[ScopeBatch]) -> list[list[ScopeBatch]]:
-    """Whole scopes, about `TOGETHER` records of them in each group."""
+    """Group whole scopes, about `TOGETHER` records in each group."""
     groups: list[list[ScopeBatch]] = []
     left = 0
     for batch in batches:
@@ -169,7 +169,7 @@ def _applied(projected: Projected) -> AppliedScope:
 
 
 class Patience:
-    """How long one scope is tried again: others who write are few, and a killed one's lock ends in a minute."""
+    """Retry policy of one scope: other writers are few, and a killed one's lock ends in a minute."""
 
     def __init__(self) -> None:
         self._attempts, self._begun = 0, time.monotonic()
@@ -180,19 +180,19 @@ class Patience:
         return time.monotonic() - self._begun > LOCKED_SECONDS
 
     def allows(self, error: Exception) -> bool:
-        """Whether reading anew may help: a conflict, or a transaction of which it is not known how it ended."""
+        """Return whether reading anew may help: after a conflict, or a commit with an unknown outcome."""
         self._attempts += 1
         if isinstance(error, PyMongoError) and any(map(error.has_error_label, AGAIN)):
             return time.monotonic() - self._begun < LONGEST_LOCK_SECONDS
         return self._attempts < ATTEMPTS and (isinstance(error, Changed) or _taken(error))
 
     def pause(self) -> float:
-        """Seconds until the next attempt, with jitter."""
+        """Return the seconds until the next attempt, with jitter."""
         return random.uniform(0, min(0.5, 0.01 * 2 ** min(self._attempts, 10)))  # noqa: S311 - nothing secret
 
 
 def _taken(error: Exception) -> bool:
-    """Whether another document has a unique key."""
+    """Return whether another document has a unique key."""
     if isinstance(error, BulkWriteError):
         details: Any = error.details or {}
         return any(detail.get("code") == DUPLICATE_KEY for detail in details.get("writeErrors", ()))
@@ -200,7 +200,7 @@ def _taken(error: Exception) -> bool:
 
 
 def _snapshots(changes: Iterable[ScopeWrite]) -> list[Operation]:
-    """New ones inserted, others replaced where nobody has changed them since."""
+    """Insert new snapshots, and replace others where nobody has changed them since."""
     operations: list[Operation] = []
     for change in changes:
         if (snapshot := change.snapshot) is None:
@@ -214,7 +214,7 @@ def _snapshots(changes: Iterable[ScopeWrite]) -> list[Operation]:
 
 
 def _facts(changes: Sequence[ScopeWrite]) -> list[Operation]:
-    """What goes, and what lets go of its text, before others take it."""
+    """Delete facts, and free the texts of others, before new ones take them."""
     return [
         *_remove([name for change in changes for name in change.gone_facts]),
         *_release([name for change in changes for name in change.released]),
@@ -244,5 +244,5 @@ def _remove(names: Sequence[str]) -> list[Operation]:
 
 
 def _release(names: Sequence[str]) -> list[Operation]:
-    """Out of the unique index of active texts, before others enter it."""
+    """Take facts out of the unique index of active texts, before others enter it."""
     return [UpdateMany({"_id": {"$in": list(names)}}, {"$set": {"active": False}})] if names else []

@@ -1,4 +1,4 @@
-"""Stored documents as the doors show them: sources of others than who asks are left out."""
+"""Views of stored documents for the API: they leave out sources of anybody but the asker."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,7 +17,7 @@ SMALLEST = Decimal("1e-12")
 
 
 def fact_view(fact: Fact, scope: Scope, asked: Asked) -> FactView:
-    """A fact as it is."""
+    """Return the view of a fact in its newest version."""
     return FactView(
         fact_id=fact.id,
         scope=scope,
@@ -39,7 +39,7 @@ def fact_view(fact: Fact, scope: Scope, asked: Asked) -> FactView:
 
 
 def versions(fact: Fact) -> tuple[VersionView, ...]:
-    """All versions that are kept, newest first; one that holds since after a later one does is undone."""
+    """Return all stored versions, newest first; a version that begins after a later one does is undone."""
     now = _version(
         fact.version, fact.content, fact.decision, fact.reason, fact.valid_from, fact.command, fact.call
     )
@@ -63,7 +63,7 @@ def versions(fact: Fact) -> tuple[VersionView, ...]:
 
 
 def reflection_view(reflection: Reflection, scope: Scope, asked: Asked) -> ReflectionView:
-    """A reflection as it is."""
+    """Return the view of a reflection."""
     return ReflectionView(
         reflection_id=reflection.id,
         scope=scope,
@@ -80,7 +80,7 @@ def reflection_view(reflection: Reflection, scope: Scope, asked: Asked) -> Refle
 
 
 def blob_view(blob: Consolidated, scope: Scope) -> BlobView:
-    """A blob with its earlier versions."""
+    """Return the view of a blob with its earlier versions."""
     return BlobView(
         scope=scope,
         content=blob.content,
@@ -128,7 +128,7 @@ def _share(call: Call | None) -> Decimal | None:
 
 
 def _own(sources: Sequence[SourceMessage], asked: Asked) -> tuple[SourceMessage, ...]:
-    """All, where the application asks for itself; else those of the session or the user."""
+    """Return all sources if the application itself asks; else those of the session or the user."""
     if asked.session_id is None and asked.user_id is None:
         return tuple(sources)
     return tuple(

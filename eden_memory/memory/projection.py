@@ -1,4 +1,4 @@
-"""What a batch of records makes of a scope's documents; the same in any order, however often. Pure.
+"""Projection of a batch of records onto a scope's documents: the same in any order, however often. Pure.
 
 A fact's document is its highest version, with the 20 before it. A blob's is its highest version that is not
 gone. A reflection is absorbed by the lowest stored blob version that lists it, whichever of the two came first.
@@ -63,7 +63,7 @@ def _released(before: Mapping[str, Fact], after: Mapping[str, Fact]) -> tuple[st
 
 
 def _parts(before: Snapshot | None, after: Snapshot | None, change: ScopeWrite) -> tuple[Part, ...]:
-    """What of a scope is other than before."""
+    """Return which parts of a scope differ from before."""
     applied = after is not None and after.applied != (before.applied if before else 0)
     closed = after is not None and (after.closed_at, after.closed) != _closing(before)
     highest = before.highest_blob_version if before else 0

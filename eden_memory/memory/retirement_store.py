@@ -35,7 +35,7 @@ REASONS: Mapping[str, str] = {"expiry": "expired", "limit": "beyond the limit of
 
 
 class MongoRetirements:
-    """Reads `facts`, `snapshots` and `streams` of one namespace; `clock` is the wall's."""
+    """Finds the facts of one namespace that are to be retired; `clock` is the wall's."""
 
     def __init__(self, database: AsyncDatabase[Row], names: Names, clock: Callable[[], datetime]) -> None:
         self._facts = _majority(database, names["facts"])
@@ -46,7 +46,7 @@ class MongoRetirements:
         """Scopes in which no conversation was beyond its limit: (revision, limit)."""
 
     async def due(self) -> AsyncGenerator[FactCommanded]:
-        """One command for one version of a fact, however often it is found."""
+        """Yield a command for each fact that is due; its id depends on the fact's version alone."""
         async for command in self._expired():
             yield command
         wanted: Row = {"$or": [{name: {"$type": "number"}} for name in ("fifo_limit", "max_entries")]}
@@ -73,7 +73,7 @@ class MongoRetirements:
                     yield command
 
     async def _of_conversations(self, key: str, revision: int, most: int) -> AsyncGenerator[FactCommanded]:
-        """A fact counts for the conversation that all its messages are of."""
+        """Yield commands for conversations beyond their limit; a fact counts where all its messages are of one."""
         if self._within.get(key) == (revision, most):
             return
         within = True
@@ -92,7 +92,7 @@ class MongoRetirements:
             self._within[key] = revision, most
 
     async def _oldest(self, of: Row, most: int) -> AsyncGenerator[FactCommanded]:
-        """All but those said last, `most` of them; retired when the newest was said, which is one too many."""
+        """Yield commands for all but the `most` facts said last, dated by when the newest was said."""
         active = {**of, "active": True}
         newest = await self._facts.find_one(active, {"valid_from": 1}, sort=NEWEST_FIRST)
         if newest is None:
@@ -109,7 +109,7 @@ def _scopes_of(stream: Stream) -> Row:
 
 
 def _command(by: Literal["expiry", "limit"], row: Row, at: datetime) -> FactCommanded:
-    """Asked never before the fact was formed, and true never before the version that it retires."""
+    """Return the command that retires a version: asked after the fact was formed, true after that version was."""
     said_at = max(at, row["valid_from"])
     return FactCommanded(
         command_id=f"{by}/{row['_id']}/{row['version']}",
@@ -154,7 +154,7 @@ class RetirementRounds(Leased):
         """Commands on their way: what is found again because it is not carried out yet is not asked for again."""
 
     async def round(self) -> None:
-        """Publish the commands that are new; one published again, after a restart, is decided once."""
+        """Publish the commands that are new; those published again after a restart are decided once."""
         found, waiting = set[str](), list[StoredRecord]()
         async for command in self._retirements.due():
             found.add(command.command_id)

@@ -23,7 +23,7 @@ from eden_memory.schemas.scopes import LargeAudience, Scope, audience_of
 
 
 class UnreadBlob:
-    """In the place of a blob that was not read: what the snapshot says of it stays."""
+    """Marker for a blob that was not read: the snapshot keeps what it says of it."""
 
 
 UNREAD_BLOB: Final = UnreadBlob()
@@ -36,7 +36,7 @@ def snapshot_after(
     reflections: Mapping[str, Reflection],
     blob: Consolidated | UnreadBlob | None,
 ) -> Snapshot | None:
-    """The snapshot but for its revision and time; None if nothing is known of the scope."""
+    """Return the new snapshot, all but its revision and time; None if nothing is known of the scope."""
     before = stored.snapshot
     if before is None and batch.scope is None:
         return None
@@ -74,7 +74,7 @@ def _blob(blob: Consolidated | UnreadBlob | None) -> dict[str, object]:
 
 
 def recent_fact(fact: Fact) -> RecentFact:
-    """A fact as a snapshot shows it."""
+    """Return a fact as a snapshot shows it."""
     return RecentFact(
         fact_id=fact.id,
         version=fact.version,
@@ -86,7 +86,7 @@ def recent_fact(fact: Fact) -> RecentFact:
 
 
 def buffered(reflection: Reflection) -> BufferedReflection:
-    """A reflection as a snapshot holds it."""
+    """Return a reflection as a snapshot holds it."""
     return BufferedReflection(
         reflection_id=reflection.id,
         content=reflection.content,
@@ -138,7 +138,7 @@ def _active(facts: Iterable[Fact]) -> int:
 
 
 def _closed(closed_at: datetime | None, buffer: tuple[BufferedReflection, ...]) -> bool:
-    """An ended session is to be consolidated until nothing formed up to its end is left in the buffer."""
+    """Return whether an ended session still has reflections in the buffer that were formed up to its end."""
     return closed_at is not None and any(reflection.formed_at <= closed_at for reflection in buffer)
 
 
@@ -188,12 +188,12 @@ def scope_changed(snapshot: Snapshot, changed: tuple[Part, ...]) -> ScopeChanged
 
 
 class Snapshots(Protocol):
-    """What is in MongoDB of each scope, in one document."""
+    """Reader of snapshots, which hold the memory of a scope in one document."""
 
     async def snapshots(self, scope_keys: Iterable[str]) -> dict[str, Snapshot]:
-        """Those that exist, majority-committed, in one query."""
+        """Return the snapshots that exist, majority-committed, in one query."""
         ...
 
     async def without_users(self, scope_keys: Iterable[str], private: Collection[str]) -> dict[str, Snapshot]:
-        """The same, the `private` ones without what rests on what users said (eden_memory.access.sharing)."""
+        """Return the same, the `private` ones without memory from users' messages (eden_memory.access.sharing)."""
         ...

@@ -1,4 +1,4 @@
-"""Takes a sentence apart into clauses, and tells whether a clause stands alone as a statement."""
+"""Split sentences into clauses, classify them, and tell whether one stands alone as a statement."""
 
 import re
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ _OWN = re.compile(r"\b(?:I|[Mm]e|[Mm]y|[Mm]ine|[Mm]yself)\b")
 
 
 def kind_of(sentence: str, lead: str, speakers: frozenset[str], named: frozenset[str]) -> Kind:
-    """Of one sentence behind its `lead` (`One rule for you:`); `named` are the names that the conversation holds."""
+    """Classify a sentence behind its `lead` (`One rule for you:`); `named` are the conversation's names."""
     asks = sentence.rstrip("\"') ").endswith("?") or pattern("^{asks}(?!.*,)").match(sentence)
     if asks or says(sentence, "never"):
         return "nothing"
@@ -76,7 +76,7 @@ def _pieces(sentence: str) -> Iterator[str]:
 
 
 def _cut(sentence: str) -> Iterator[str]:
-    """Where a subject of its own begins, unless what stands before it has no verb: `Last Friday, I left`."""
+    """Split where a new subject begins, unless the part before it has no verb: `Last Friday, I left`."""
     start = 0
     for found in pattern(_SPLIT).finditer(sentence):
         if says(sentence[start : found.start()], "verb"):
@@ -87,13 +87,13 @@ def _cut(sentence: str) -> Iterator[str]:
 
 
 def _unexplained(text: str) -> bool:
-    """Whether a pronoun stands so early that nothing in the clause can be what it means."""
+    """Return whether a pronoun stands so early that nothing in the clause can be what it means."""
     found = pattern("{pronoun}").search(text)
     return found is not None and len(text[: found.start()].split()) < 6
 
 
 def complete(text: str, kind: Kind, *, first: bool) -> bool:
-    """Whether a clause reads as a statement of its own: subject, verb, and nothing in it that points outside.
+    """Return whether a clause reads as a statement of its own: subject, verb, and nothing in it that points outside.
 
     `first`: whether it opens its message; a later one with a bare subject (`the course`) leans on the one before.
     """

@@ -53,7 +53,7 @@ _PLACES = (("agent", "group", "user"), ("user", "group"), ("user",))
 
 
 def facts(material: FactMaterial) -> ExtractedFacts:
-    """At most as many as are wanted; a later one replaces an earlier one of another value."""
+    """Return at most as many facts as are wanted; a later one replaces an earlier one of another value."""
     found: list[StatedFact] = []
     for statement in statements(material.lines, material.words):
         if statement.kind == "fact" and (label := _place(statement, material)):
@@ -63,7 +63,7 @@ def facts(material: FactMaterial) -> ExtractedFacts:
 
 
 def reflections(material: ReflectionMaterial) -> StatedReflections:
-    """Rules for all, ways to treat a person, and what the session was about."""
+    """Return rules for all, ways to treat a person, and a summary of the session."""
     found: list[StatedReflection] = []
     for statement in statements(material.lines, material.words):
         if statement.kind in ("rule", "way") and (label := _place(statement, material)):
@@ -78,7 +78,7 @@ def reflections(material: ReflectionMaterial) -> StatedReflections:
 
 
 def _place(statement: HeardStatement, material: FactMaterial | ReflectionMaterial) -> str | None:
-    """The first scope offered of those where it may go; what is added without a user is the agent's, in doubt too."""
+    """Return the first scope offered of those where it may go; texts added without a user may be the agent's."""
     offered = {scope.label for scope in material.scopes}
     wanted = ("user", "session") if statement.kind == "way" else _PLACES[statement.personal]
     if statement.personal == 1 and {line.speaker for line in material.lines if line.role == "user"} == {
@@ -115,7 +115,7 @@ def _happened(material: ReflectionMaterial) -> Iterator[StatedReflection]:
 
 
 def _topics(lines: Sequence[TranscriptLine], most: int = 6) -> list[str]:
-    """The nouns and names that come up most often, as they are first written."""
+    """Return the nouns and names that come up most often, as they are first written."""
     texts = [line.text for line in lines if not says(line.text, "never")]
     other = content(" ".join((*english()["months"], *english()["days"], *(line.speaker for line in lines))))
     named = (word for text in texts for word in (*names(text), *pattern("{noun}").findall(text)))
@@ -126,7 +126,7 @@ def _topics(lines: Sequence[TranscriptLine], most: int = 6) -> list[str]:
 
 
 def consolidate(material: ConsolidationMaterial) -> ConsolidatedText:
-    """The blob's lines in their order, each new one in the section that it is nearest to."""
+    """Return the blob's lines in their order, each new one in the section that it is nearest to."""
     blob = [line.strip() for line in (material.blob or "").splitlines() if line.strip()]
     lines = [DatedText(material.blob_said_at or UNKNOWN, line) for line in blob]
     for reflection in material.buffer:
@@ -139,13 +139,13 @@ def consolidate(material: ConsolidationMaterial) -> ConsolidatedText:
 
 
 def _rivals(item: DatedText, line: DatedText) -> bool:
-    """Whether only one of two lines can stand: the newer says the same, another value of the same, or its end."""
+    """Return whether the newer of two lines replaces the older: the same, another value of it, or its end."""
     new, old = (item, line) if item.said_at >= line.said_at else (line, item)
     return meaning_of(new.text, old.text) != "ADD"
 
 
 def _section_of(item: str, lines: list[str]) -> int:
-    """The end of the section that shares most words with it; without sections, the end."""
+    """Return the end of the section that shares most words with it; without sections, the end."""
     starts = [at for at, line in enumerate(lines) if _heads(line)]
     sections = zip(starts, [*starts[1:], len(lines)], strict=True) if starts else [(0, len(lines))]
     return max(
@@ -154,7 +154,7 @@ def _section_of(item: str, lines: list[str]) -> int:
 
 
 def _within_words(dated: list[DatedText], words: int) -> str:
-    """The text, without the oldest lines where there are too many words; headings and lasting lines go last."""
+    """Return the text, without the oldest lines if it has too many words; headings and lasting lines go last."""
     lines = [reflection.text for reflection in dated]
     left = dict(enumerate(lines))
     for at in sorted(
@@ -170,7 +170,7 @@ def _heads(line: str) -> bool:
 
 
 def meaning_of(new: str, old: str, similarity: float = 0.5) -> Meaning:
-    """As decisions are called; `similarity` is (1 + cosine) / 2, 0.5 where none was measured."""
+    """Return the decision on a new text beside an old one; `similarity` is (1 + cosine) / 2, 0.5 if unknown."""
     told, known = content(new) - _values(new), content(old) - _values(old)
     extra = _values(new, opening=True) - _values(old) - content(old)
     about = len(told & known) / max(min(len(told), len(known)), 1)
@@ -189,7 +189,7 @@ def meaning_of(new: str, old: str, similarity: float = 0.5) -> Meaning:
 
 
 def decide(material: DecisionMaterial) -> FactDecisions:
-    """One decision for each new fact that means something for a known one; the others are added."""
+    """Return a decision for each new fact that means something for a known one; the others are added."""
     shown = (*material.known, *material.new)
     decided = (_decision(number, new, shown, material.words) for number, new in enumerate(material.new, 1))
     return FactDecisions(decisions=[decision for decision in decided if decision])
@@ -198,7 +198,7 @@ def decide(material: DecisionMaterial) -> FactDecisions:
 def _decision(
     number: int, new: NewFact, shown: tuple[KnownLine | NewFact, ...], words: int
 ) -> FactDecision | None:
-    """The nearest fact that it means something for; another value that was said before overrules nothing."""
+    """Decide by the nearest fact that it means something for; an older value overrules nothing."""
     nearest_first = sorted(zip(new.similarities, new.candidates, strict=True), reverse=True)
     for similarity, existing in nearest_first:
         other = shown[existing - 1]
@@ -217,5 +217,5 @@ def _older(new: NewFact, other: KnownLine | NewFact) -> bool:
 
 
 def _values(text: str, *, opening: bool = False) -> frozenset[str]:
-    """Numbers, dates and names; `opening`: the first word too, which is capitalised anyway and may be a name."""
+    """Return numbers, dates and names; `opening`: the first word too, which may be a name."""
     return content(" ".join((*numbers(text), *dates(text), *names(text), *text.split()[: int(opening)])))

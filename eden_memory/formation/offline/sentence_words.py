@@ -20,14 +20,14 @@ _WORD = re.compile(r"[^\W_]+(?:[-'.,:@/][^\W_]+)*")
 
 @cache
 def english() -> dict[str, list[str]]:
-    """The lists of english.yaml, read once."""
+    """Read the lists of english.yaml, once."""
     lists: dict[str, str] = yaml.safe_load(Path(__file__).with_name("english.yaml").read_text("utf-8"))
     return {name: text.split(" | ") if "|" in text else text.split() for name, text in lists.items()}
 
 
 @cache
 def pattern(template: str) -> re.Pattern[str]:
-    """A regular expression that ignores case, `{name}` in it standing for any entry of that list, as whole words."""
+    """Compile a template that ignores case; `{name}` in it matches any entry of that list, as whole words."""
     while (filled := re.sub(r"\{([a-z_]+)\}", lambda m: _any_of(m[1]), template)) != template:
         template = filled
     return re.compile(template, re.I)
@@ -38,12 +38,12 @@ def _any_of(name: str) -> str:
 
 
 def says(text: str, *names: str) -> bool:
-    """Whether it holds an entry of one of the lists."""
+    """Return whether a text holds an entry of one of the lists."""
     return any(pattern(f"{{{name}}}").search(text) for name in names)
 
 
 def sentences(text: str) -> list[str]:
-    """Its sentences, without code, long quotations (somebody else has said them) and what is too long for one."""
+    """Split a text into sentences, without code, long quotations and pieces too long for a sentence."""
     text = _CODE.sub(" … ", text.replace("\u2019", "'"))
     text = _QUOTED.sub(lambda m: m[0] if len(m[1]) < 30 else " … ", text)
     pieces = (" ".join(piece.split()) for piece in _ENDS.split(text))
@@ -51,7 +51,7 @@ def sentences(text: str) -> list[str]:
 
 
 def plain(word: str) -> str:
-    """In small letters, without possessive or common ending, at most six letters; number words as digits."""
+    """Stem a word: small letters, no possessive or common ending, at most six letters; numbers as digits."""
     low = word.lower().removesuffix("'s").rstrip(".,:")
     if low in english()["counts"]:
         return str(english()["counts"].index(low) + 2)
@@ -59,12 +59,12 @@ def plain(word: str) -> str:
 
 
 def content(text: str) -> frozenset[str]:
-    """The words that carry the meaning."""
+    """Return the stems of the words that carry the meaning."""
     return frozenset(plain(word) for word in _WORD.findall(text) if word.lower() not in english()["stop"])
 
 
 def names(text: str) -> frozenset[str]:
-    """Words written as names: capitalised inside a sentence, or first in it before another one."""
+    """Return words written as names: capitalised inside a sentence, or first in it before another one."""
     common = {*english()["stop"], *english()["months"], *english()["days"]}
     found: set[str] = set()
     for sentence in sentences(text):
@@ -75,13 +75,13 @@ def names(text: str) -> frozenset[str]:
 
 
 def numbers(text: str) -> frozenset[str]:
-    """Its numbers, those in words (two to twelve) as digits."""
+    """Return the numbers of a text, those in words (two to twelve) as digits."""
     words = (plain(word) for word in _WORD.findall(text))
     return frozenset(re.sub(r"(?<=\d)(?:st|nd|rd|th)$", "", word) for word in words if word[0].isdigit())
 
 
 def dates(text: str) -> frozenset[str]:
-    """Its days: `29 may`, without a year, and weekdays."""
+    """Return the days that a text names: `29 may`, without a year, and weekdays."""
     listed = pattern(r"((?:\b\d{1,2}(?:st|nd|rd|th)?(?:,| and| to|-| )+){1,6})({months})").findall(text)
     days = {f"{day} {month.lower()}" for many, month in listed for day in re.findall(r"\d+", many)}
     return frozenset(days | {day.lower() for day in pattern("{days}").findall(text.replace("days", "day"))})

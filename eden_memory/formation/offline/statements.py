@@ -1,4 +1,4 @@
-"""Reads a conversation: the statements of its users, one clause each, that stand alone as a sentence.
+"""Statements of a conversation's users, one clause each, that stand alone as a sentence.
 
 Precision goes before recall: a clause that opens with a pronoun nobody explains, has no subject or verb, speaks of
 `we`, or needs its neighbours is left out.
@@ -29,7 +29,7 @@ _ASKED = re.compile(r"^What (?:(would|do) you (like to )?)([a-z]+)(?: here| ther
 
 @dataclass(frozen=True, slots=True)
 class HeardStatement:
-    """Something that a user has said, in the third person; `personal` as kinds.personal has it."""
+    """A user's statement in the third person; `personal` as the function `clauses.personal` tells."""
 
     kind: Kind
     text: str
@@ -39,7 +39,7 @@ class HeardStatement:
 
 @dataclass(slots=True)
 class _Heard:
-    """Who speaks, whom they name, what pronouns may refer to, what was asked last, and what was said."""
+    """State of reading: who speaks, whom they name, whom pronouns mean, the last question, the statements."""
 
     speakers: frozenset[str]
     named: frozenset[str]
@@ -61,7 +61,7 @@ class _Heard:
             self.person, self.pronoun = people[0] if len(people) == 1 else "", ""
 
     def explained(self, clause: str, speaker: str) -> str:
-        """The clause with the person or things that it opens with in place of a pronoun, where that is certain."""
+        """Replace an opening pronoun by the person or things that it means, where that is certain."""
         found = re.match(r"(She|Her|He|His)\b", clause)
         pronoun = "she" if found and found[1] in ("She", "Her") else "he"
         if found and self.person and self.pronoun in ("", pronoun):
@@ -122,12 +122,12 @@ def _of_message(number: int, line: TranscriptLine, words: int, heard: _Heard) ->
 
 
 def _whose(kind: Kind, clause: str, said: str) -> int:
-    """A rule is for all, whoever states it, unless it tells of somebody's life."""
+    """Return whose a statement is; a rule is for all, whoever states it, unless it tells of somebody's life."""
     return 2 * says(clause, "personal") if kind == "rule" else personal(clause, said)
 
 
 def _joined(text: str, speakers: frozenset[str]) -> list[tuple[str, str]]:
-    """Leads and sentences; a fragment that only says where or when completes the sentence before it."""
+    """Return leads and sentences; a fragment that only says where or when completes the sentence before it."""
     said: list[tuple[str, str]] = []
     for lead, sentence in _said(text, speakers):
         if said and pattern("^(?:in|at|on|from|with) ").match(sentence) and not says(sentence, "verb"):
@@ -139,7 +139,7 @@ def _joined(text: str, speakers: frozenset[str]) -> list[tuple[str, str]]:
 
 
 def _answer(sentence: str, line: TranscriptLine, heard: _Heard) -> str:
-    """A short answer as a sentence: `What would you like to learn?` `Lofting.` → `I would like to learn lofting.`"""
+    """Expand a short answer: `What would you like to learn?` `Lofting.` → `I would like to learn lofting.`"""
     if heard.asker in ("", line.speaker) or says(sentence, "verb"):
         return sentence
     rest = sentence[0].lower() + sentence[1:]
@@ -156,7 +156,7 @@ def _sentence(clause: str, line: TranscriptLine) -> str:
 
 
 def _corrected(sentence: str, number: int, heard: _Heard) -> bool:
-    """Whether it corrects a value just given; then that statement is put right."""
+    """Correct the last statement if this sentence corrects its value; return whether it does."""
     found = _INSTEAD.search(sentence)
     if not found or not heard.said or number - heard.said[-1].messages[-1] not in (1, 2):
         return False
@@ -171,7 +171,7 @@ def _corrected(sentence: str, number: int, heard: _Heard) -> bool:
 
 
 def _said(text: str, speakers: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """Lead and sentence, without fillers, asides and the name of who is spoken to."""
+    """Yield leads and sentences, without fillers, asides and the name of who is spoken to."""
     filler = pattern("^(?:{filler}(?:,? (?-i:[A-Z])[a-z]+)?[,.!]+ *|{linking},? )+")
     short = {name[:length] for name in speakers for length in range(3, len(name) + 1)}
     for sentence in sentences(text):

@@ -28,7 +28,10 @@ from eden_memory.models.question import Prompt
 
 
 class Fence:
-    """`secret` is the installation's; one secret for all its namespaces, so that a prompt reads the same in each."""
+    """Makes fences, tokens around data: unguessable to whoever writes content, the same at every attempt.
+
+    `secret` is the installation's, so that a prompt reads the same in each of its namespaces.
+    """
 
     def __init__(self, secret: bytes) -> None:
         if len(secret) < 16:
@@ -36,7 +39,7 @@ class Fence:
         self._secret = secret
 
     def around(self, decision: str) -> str:
-        """The token of one decision, `<<` and 20 hexadecimal digits and `>>`: a line above and below the data.
+        """Return the token of a decision, `<<` 20 hexadecimal digits `>>`: a line above and below the data.
 
         `decision` names what is decided (`fact-extraction/<formation>`), never an attempt or a namespace.
         """
@@ -52,12 +55,12 @@ PARTS = ("system", "user")
 
 
 def fact_extraction(material: FactMaterial, fence: str) -> Prompt:
-    """Asks for the facts of a conversation; answered by `ExtractedFacts`."""
+    """Ask for the facts of a conversation; answered by `ExtractedFacts`."""
     return _prompt(FACT_EXTRACTION, material, fence)
 
 
 def fact_decisions(material: DecisionMaterial, fence: str) -> Prompt:
-    """Asks what new facts mean for what is known; answered by `FactDecisions`.
+    """Ask what new facts mean for what is known; answered by `FactDecisions`.
 
     Known facts are numbered from 1, and new facts go on behind them as candidates of later new ones:
     `existing` above the number of known facts means new fact number `existing - known`.
@@ -66,12 +69,12 @@ def fact_decisions(material: DecisionMaterial, fence: str) -> Prompt:
 
 
 def reflection_extraction(material: ReflectionMaterial, fence: str) -> Prompt:
-    """Asks for reflections of a conversation in all scopes at once; answered by `StatedReflections`."""
+    """Ask for reflections of a conversation in all scopes at once; answered by `StatedReflections`."""
     return _prompt(REFLECTION_EXTRACTION, material, fence)
 
 
 def consolidation(material: ConsolidationMaterial, fence: str) -> Prompt:
-    """Asks for a scope's blob with its buffer merged in; answered by `ConsolidatedText`."""
+    """Ask for a scope's blob with its buffer merged in; answered by `ConsolidatedText`."""
     return _prompt(CONSOLIDATION, material, fence)
 
 
@@ -122,40 +125,40 @@ _UNSEEN = re.compile(
     "\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff"  # direction marks, and what has no width
     "\U000e0000-\U000e007f]"  # tags
 )
-"""What a person who reads the text would not see."""
+"""Characters that a reader of the text would not see."""
 _NOT_IN_NAMES = re.compile(r"[^\w .,'’&/+-]+")  # noqa: RUF001 - names hold it
 
 
 @lru_cache(maxsize=4_096)
 def name(text: str) -> str:
-    """A name in one line of at most 40 characters, without what marks a line: brackets and colons."""
+    """Return a name in one line of at most 40 characters, without brackets and colons, which mark a line."""
     return (
         " ".join(_NOT_IN_NAMES.sub(" ", _UNSEEN.sub("", text)).split())[:NAME_CHARACTERS].strip() or "Someone"
     )
 
 
 def one_line(text: str) -> str:
-    """A text in one line."""
+    """Return a text in one line."""
     return " ".join(_UNSEEN.sub("", text).split())
 
 
 def plain(text: str, fence: str) -> str:
-    """Content in one line, without the fence."""
+    """Return content in one line, without the fence."""
     return one_line(one_line(text).replace(fence, " "))
 
 
 def moment(time: datetime) -> str:
-    """A time as `2026-03-02 14:05` (UTC), to the minute."""
+    """Return a time as `2026-03-02 14:05` (UTC), to the minute."""
     return f"{time.astimezone(UTC):%Y-%m-%d %H:%M}"
 
 
 def indented(text: str, fence: str) -> str:
-    """A text whose lines are all indented, so that none of them can pass for a line of the prompt."""
+    """Indent all lines of a text, so that none of them can pass for a line of the prompt."""
     return "\n".join(f"  {line}" for line in _lines(text, fence) or [""])
 
 
 def messages(lines: tuple[TranscriptLine, ...], fence: str) -> str:
-    """Messages as `[number] HH:MM Name: text` (UTC), a line with the date before the first of each day."""
+    """Return messages as `[number] HH:MM Name: text` (UTC), with the date before the first of each day."""
     return "\n".join(_numbered(lines, fence))
 
 
@@ -176,6 +179,6 @@ def _day(time: datetime) -> str:
 
 
 def _lines(text: str, fence: str) -> list[str]:
-    """The lines that are not blank, whatever separates them (also U+2028 and the like), without the fence."""
+    """Return the lines that are not blank, whatever separates them (also U+2028 and the like), without the fence."""
     seen = _UNSEEN.sub("", text).replace(fence, " ")
     return [" ".join(line.split()) for line in seen.splitlines() if line.strip()]
