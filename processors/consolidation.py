@@ -5,7 +5,7 @@ is the judge. A version is decided once; until the writer has applied it, there 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 
 from eden_memory.directory.agent_streams import Streams
@@ -188,17 +188,13 @@ class Consolidation:
 
 def _asking(case: DueScope, question: Question, tier: int) -> Asking:
     delivery, scope = case.delivery, case.merge.scope
-    return Asking(
-        stage=STAGE,
-        role="consolidation",
+    return replace(
+        Asking.about(delivery, STAGE, "consolidation", scope.agent_id),
         unit=case.unit(question.attempt),
-        agent_id=scope.agent_id,
-        cause=delivery.id,
         user_id=scope.user_id,
         session_id=scope.session_id,
         scope=scope.key,
         tier=tier,
-        attempt=delivery.attempt,
         anew=question.attempt - 1 + delivery.sent_again,
         shown=question.merge.shown,
         model=case.limits.consolidation_model,

@@ -12,7 +12,7 @@ from eden_memory.directory.agent_streams import Streams
 from eden_memory.failures import PermanentError
 from eden_memory.forgotten import Forgetting
 from eden_memory.formation import prompts
-from eden_memory.formation.extraction_results import proposals_of
+from eden_memory.formation.extraction_results import facts_extracted, proposals_of
 from eden_memory.formation.placing import PlacedItem, Placing, Rules
 from eden_memory.formation.prompt_material import FactMaterial
 from eden_memory.formation.prompts import Fence
@@ -28,7 +28,7 @@ from eden_memory.metrics import ExtractionMetrics
 from eden_memory.models.model_protocols import LanguageModel
 from eden_memory.models.question import Answered, Asking
 from eden_memory.schemas.answers import ExtractedFacts
-from eden_memory.schemas.events import FactsExtracted, FormationRequested
+from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.events.formation import ExtractedFact, Window
 from eden_memory.schemas.provenance import Call
 from eden_memory.schemas.scopes import Scope
@@ -83,10 +83,10 @@ class FactExtraction:
         window = delivery.event.window()
         case = await self._case(delivery, window) if window.messages and fact_scopes(window) else None
         if case is None or not case.transcript.lines:
-            return [_extracted(delivery, window, ())]
+            return [facts_extracted(delivery, window)]
         if case.past >= set(case.scopes.all):
             self._metrics.extracted(STAGE, 0, {"past_retention": 1})
-            return [_extracted(delivery, window, (), reason=PAST_RETENTION)]
+            return [facts_extracted(delivery, window, reason=PAST_RETENTION)]
         fence = self._fence.around(f"{STAGE}/{window.formation_id}")
         return await self._formed(case, await self._ask(case, fence), fence)
 
@@ -128,7 +128,7 @@ class FactExtraction:
         self._metrics.extracted(STAGE, len(placed), placing.counts)
         call = answered.call and answered.call.model_copy(update={"items": max(len(placed), 1)})
         facts = tuple(_fact(item, number, case.window, call) for number, item in enumerate(placed, 1))
-        extracted = _extracted(case.delivery, case.window, facts).model_copy(
+        extracted = facts_extracted(case.delivery, case.window, facts).model_copy(
             update={
                 "cut": placing.counts["beyond"],
                 "dropped": sum(placing.counts[how] for how in ("no_scope", "personal", "expired")),
@@ -148,17 +148,4 @@ def _fact(placed: PlacedItem, number: int, window: Window, call: Call | None) ->
         call=call,
         scope=placed.scope,
         demoted_from=placed.demoted_from,
-    )
-
-
-def _extracted(
-    delivery: Delivery, window: Window, facts: tuple[ExtractedFact, ...], reason: str | None = None
-) -> FactsExtracted:
-    return FactsExtracted(
-        cause=delivery.id,
-        attempt=delivery.sent_again + 1,
-        window=window,
-        outcome="extracted" if facts else "empty",
-        reason=reason,
-        facts=facts,
     )

@@ -19,7 +19,7 @@ from eden_memory.forgetting.forgetting_store import MongoForgettingStore
 from eden_memory.forgetting.mark_store import MongoBatchMarks, MongoForgetting
 from eden_memory.forgetting.pipeline_marks import of_pipeline
 from eden_memory.formation import prompts
-from eden_memory.formation.decided_store import MongoBlobsDecided, MongoDecided
+from eden_memory.formation.decided_store import MongoDecided
 from eden_memory.formation.near_fact_store import MongoFactSearch
 from eden_memory.formation.prompts import Fence
 from eden_memory.formation.secret_store import installation_secret
@@ -218,7 +218,7 @@ class Handlers:
             ),
             CONSOLIDATION: Consolidation(
                 self._snapshots,
-                MongoBlobsDecided(self._database, self._names),
+                MongoDecided(self._database, self._names),
                 self.streams,
                 models.language_model,
                 self._forgotten,

@@ -9,6 +9,7 @@ from operator import itemgetter
 
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.schemas.events import (
+    Event,
     FactChanged,
     FactCommanded,
     Forgotten,
@@ -190,8 +191,10 @@ def follows(
     outgoing += [_derived(delivery, forgotten, "blob", blob.name, blob.scope) for blob in withdrawn]
     outgoing += [_message(message) for message in told]
     for memory in resting:
-        outgoing += _facts(memory) if memory.kind == "fact" else [_reflection(memory)]
-    return outgoing + [_blob(blob) for blob in withdrawn]
+        outgoing += _tombstones(memory)
+    return outgoing + [
+        _erase(ScopeConsolidated, blob.name, blob.scope, blob.scope.key, blob.version) for blob in withdrawn
+    ]
 
 
 def next_slice(delivery: Delivery, forgotten: Forgotten, last: str) -> Emit:
@@ -227,25 +230,15 @@ def _message(message: ForgottenMessage) -> Erase:
     )
 
 
-def _facts(resting: Resting) -> list[Outgoing]:
+def _tombstones(resting: Resting) -> list[Erase]:
+    if resting.kind == "reflection":
+        return [_erase(ReflectionFormed, resting.id, resting.scope, resting.id)]
     return [
-        Erase(
-            FactChanged,
-            f"{resting.id}@{version}",
-            resting.scope.key,
-            resting.id,
-            REASON,
-            entity_version=str(version),
-            scope=resting.scope.key,
-        )
+        _erase(FactChanged, f"{resting.id}@{version}", resting.scope, resting.id, version)
         for version in range(1, resting.versions + 1)
     ]
 
 
-def _reflection(resting: Resting) -> Erase:
-    return Erase(ReflectionFormed, resting.id, resting.scope.key, resting.id, REASON, scope=resting.scope.key)
-
-
-def _blob(blob: BlobRef) -> Erase:
-    key = blob.scope.key
-    return Erase(ScopeConsolidated, blob.name, key, key, REASON, entity_version=str(blob.version), scope=key)
+def _erase(of: type[Event], key: str, scope: Scope, subject: str, version: int | None = None) -> Erase:
+    entity_version = None if version is None else str(version)
+    return Erase(of, key, scope.key, subject, REASON, entity_version=entity_version, scope=scope.key)

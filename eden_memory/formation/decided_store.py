@@ -4,13 +4,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pymongo import ReadPreference
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.mongo.shared_reads import SharedReads, shared_writes
 from eden_memory.names import Names
-from eden_memory.schemas.documents import Outcome
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FactChanged, decode
 from eden_memory.schemas.events.base import Event
@@ -24,7 +22,7 @@ MOST_KEPT = 5_000
 
 
 class MongoDecided:
-    """Decided facts, read from `outcomes` and the mark in `snapshots`; look-ups of the same moment share a query."""
+    """Decided facts and blob versions, read from `outcomes`; look-ups of the same moment share a query."""
 
     def __init__(self, database: AsyncDatabase[Row], names: Names, decode: Decode = decode) -> None:
         majority = ReadConcern("majority")
@@ -67,6 +65,10 @@ class MongoDecided:
             found |= asked
         return found
 
+    async def blob_decided(self, scope_key: str, version: int) -> bool:
+        """Return whether this version of a scope's blob is decided."""
+        return bool(await self._given.get([f"blob:{scope_key}@{version}"]))
+
     async def _page(self, scope_key: str, numbers: range) -> Outcomes:
         found = await self._facts_of.get(f"{scope_key}#{number}" for number in numbers)
         return {int(name.rpartition("#")[2]): facts for name, facts in found.items()}
@@ -100,19 +102,3 @@ class MongoDecided:
         while size > MOST_KEPT and self._kept:
             _, oldest = self._kept.popitem(last=False)
             size -= sum(map(len, oldest.values()))
-
-
-class MongoBlobsDecided:
-    """Decided blob versions, read from `outcomes`."""
-
-    def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
-        outcomes = database.get_collection(
-            names[Outcome.COLLECTION],
-            read_preference=ReadPreference.PRIMARY,
-            read_concern=ReadConcern("majority"),
-        )
-        self._reads = shared_writes(outcomes)
-
-    async def blob_decided(self, scope_key: str, version: int) -> bool:
-        """Return whether this version of a scope's blob is decided."""
-        return bool(await self._reads.get([f"blob:{scope_key}@{version}"]))

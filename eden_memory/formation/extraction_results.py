@@ -3,8 +3,23 @@
 from collections.abc import Sequence
 
 from eden_memory.schemas.events import FactsExtracted, FactsProposed, FormationRequested, SessionClosed
+from eden_memory.schemas.events.formation import ExtractedFact, Window
 from eden_memory.schemas.provenance import Statement
 from eden_memory.stages.stage import Delivery, Outgoing
+
+
+def facts_extracted(
+    delivery: Delivery, window: Window, facts: tuple[ExtractedFact, ...] = (), reason: str | None = None
+) -> FactsExtracted:
+    """Return the one result of a window's extraction."""
+    return FactsExtracted(
+        cause=delivery.id,
+        attempt=delivery.sent_again + 1,
+        window=window,
+        outcome="extracted" if facts else "empty",
+        reason=reason,
+        facts=facts,
+    )
 
 
 def proposals_of(extracted: FactsExtracted) -> list[FactsProposed]:
@@ -33,16 +48,8 @@ def failed_extraction(delivery: Delivery, reason: str) -> Sequence[Outgoing]:
     """Replace the result of a dead extraction: reflections are formed without its facts."""
     if not isinstance(delivery.event, FormationRequested):
         return ()
-    window = delivery.event.window()
-    return (
-        FactsExtracted(
-            cause=delivery.id,
-            attempt=delivery.sent_again + 1,
-            window=window,
-            outcome="failed",
-            reason=reason[:500],
-        ),
-    )
+    extracted = facts_extracted(delivery, delivery.event.window(), reason=reason[:500])
+    return (extracted.model_copy(update={"outcome": "failed"}),)
 
 
 def closed_all_the_same(delivery: Delivery, reason: str) -> Sequence[Outgoing]:

@@ -205,7 +205,7 @@ class DecisionResolver:
                 retired_because="contradicted",
                 replaced_by=by.fact_id,
             )
-            self._facts.add(cause, fact, "DELETE")
+            self._facts.record(cause, fact, "DELETE")
         self._settled[stated.fact_id] = by.fact_id
         self.counts["DELETE"] += 1
 
@@ -231,7 +231,7 @@ class DecisionResolver:
             embedding_call=embedding.call_id,
             replaces=replaces,
         )
-        self._facts.add(cause, fact, decision)
+        self._facts.record(cause, fact, decision)
         self._settle(stated, fact.fact_id, decision)
 
     def _fact(self, stated: Stated) -> KnownFact:

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 from eden_memory.directory.own_sessions import given_to_all, whose
 from eden_memory.forgotten import Marks
-from eden_memory.formation.agent_wide import is_agent_wide
-from eden_memory.formation.demotion import is_personal, names_one_of
 from eden_memory.formation.scope_briefs import of_authors
+from eden_memory.formation.shareable import is_agent_wide, is_personal, names_one_of
 from eden_memory.formation.transcript import Transcript
 from eden_memory.schemas.answers import StatedFact, StatedReflection
 from eden_memory.schemas.events.formation import Window

@@ -78,10 +78,6 @@ class ScopeFacts:
         named = [self.active(fact_id) for fact_id in self._by_hash.get(text_hash, ())]
         return min((fact for fact in named if fact is not None), key=_age, default=None)
 
-    def add(self, cause: ChangeCause, fact: KnownFact, decision: Decision) -> None:
-        """Add a new fact, with version 1."""
-        self._record(cause, fact, decision)
-
     def join(
         self,
         cause: ChangeCause,
@@ -157,9 +153,10 @@ class ScopeFacts:
         """Record the next version of a fact, with these fields changed."""
         version = max(fact.version, self._given.get(fact.fact_id, 0)) + 1
         following = replace(fact, version=version, **fields)  # pyright: ignore[reportArgumentType]
-        self._record(cause, following, decision)
+        self.record(cause, following, decision)
 
-    def _record(self, cause: ChangeCause, fact: KnownFact, decision: Decision) -> None:
+    def record(self, cause: ChangeCause, fact: KnownFact, decision: Decision) -> None:
+        """Record a version of a fact, and the event that says so; a new fact has version 1."""
         self._put(fact)
         self.changes.append((cause.delivery, self._event(cause, fact, decision)))
 

@@ -2,13 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
 from decimal import Decimal
 
 from eden_memory.access.visible import Asked
 from eden_memory.memory.results import BlobVersionView, BlobView, FactView, ReflectionView, VersionView
-from eden_memory.schemas.documents import Consolidated, Fact, Reflection
-from eden_memory.schemas.events.facts import CommandRef, Decision
+from eden_memory.schemas.documents import Consolidated, Fact, FactVersion, Reflection
 from eden_memory.schemas.provenance import Call, SourceMessage
 from eden_memory.schemas.scopes import Scope
 from eden_memory.word_limits import words_of
@@ -40,25 +38,10 @@ def fact_view(fact: Fact, scope: Scope, asked: Asked) -> FactView:
 
 def versions(fact: Fact) -> tuple[VersionView, ...]:
     """Return all stored versions, newest first; a version that begins after a later one does is undone."""
-    now = _version(
-        fact.version, fact.content, fact.decision, fact.reason, fact.valid_from, fact.command, fact.call
-    )
-    earlier = (
-        _version(
-            version.version,
-            version.content,
-            version.decision,
-            version.reason,
-            version.valid_from,
-            version.command,
-            version.call,
-        )
-        for version in fact.history
-    )
     found, earliest = list[VersionView](), fact.valid_from
-    for one in (now, *earlier):
-        found.append(replace(one, undone=one.valid_from > earliest))
-        earliest = min(earliest, one.valid_from)
+    for version in map(_version, (fact, *fact.history)):
+        found.append(replace(version, undone=version.valid_from > earliest))
+        earliest = min(earliest, version.valid_from)
     return tuple(found)
 
 
@@ -96,21 +79,14 @@ def blob_view(blob: Consolidated, scope: Scope) -> BlobView:
     )
 
 
-def _version(
-    version: int,
-    content: str,
-    decision: Decision,
-    reason: str | None,
-    valid_from: datetime,
-    command: CommandRef | None,
-    call: Call | None,
-) -> VersionView:
+def _version(version: Fact | FactVersion) -> VersionView:
+    command, call = version.command, version.call
     return VersionView(
-        version=version,
-        content=content,
-        decision=decision,
-        reason=reason,
-        valid_from=valid_from,
+        version=version.version,
+        content=version.content,
+        decision=version.decision,
+        reason=version.reason,
+        valid_from=version.valid_from,
         action=command.action if command else None,
         by=command.by if command else None,
         asked_by=command.asked_by if command else None,

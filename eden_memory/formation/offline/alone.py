@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from eden_memory.formation.offline.sentence_words import english, pattern, plain, says
+from eden_memory.formation.offline.sentences import english, pattern, plain, says
 
 _SHORT = {"'m": " am", "'ve": " have", "'ll": " will", "'d": " would", "'re": " are"}
 _ODD = {"am": "is", "have": "has", "do": "does", "don't": "doesn't", "haven't": "hasn't", "go": "goes"}

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Literal, TypeVar
 
-from eden_memory.formation.offline.sentence_words import (
+from eden_memory.formation.offline.sentences import (
     content,
     dates,
     english,

@@ -9,13 +9,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from eden_memory.formation.offline.alone import commanded, dated, expanded, third_person
-from eden_memory.formation.offline.clauses import Kind, clauses, complete, kind_of, personal
-from eden_memory.formation.offline.sentence_words import (
+from eden_memory.formation.offline.sentences import (
+    Kind,
+    clauses,
+    complete,
     content,
     dates,
+    kind_of,
     names,
     numbers,
     pattern,
+    personal,
     says,
     sentences,
 )
