@@ -13,9 +13,9 @@ from eden_memory.failures import PermanentError
 from eden_memory.forgotten import Forgetting
 from eden_memory.formation import prompts
 from eden_memory.formation.extraction_results import facts_extracted, proposals_of
-from eden_memory.formation.placing import PlacedItem, Placing, Rules
 from eden_memory.formation.prompt_material import FactMaterial
 from eden_memory.formation.prompts import Fence
+from eden_memory.formation.scope_assignment import AssignedItem, ScopeAssignment
 from eden_memory.formation.scope_briefs import (
     Scopes,
     asking_about,
@@ -120,32 +120,39 @@ class FactExtraction:
         """Return the events of an answer, without what was forgotten while the model was asked."""
         marks = await self._forgetting.among(named_by(case.window))
         words = case.scopes.words(self._limits.fact_words)
-        rules = Rules(case.scopes.all, words, {}, self._limits.facts, case.names)
-        placing = Placing(case.window, case.transcript, rules, fence)
-        stated = placing.place(answered.value.facts, marks)
-        placed = [item for item in stated if item.scope not in case.past]
-        placing.counts["expired"] += len(stated) - len(placed)
-        self._metrics.extracted(STAGE, len(placed), placing.counts)
-        call = answered.call and answered.call.model_copy(update={"items": max(len(placed), 1)})
-        facts = tuple(_fact(item, number, case.window, call) for number, item in enumerate(placed, 1))
+        assignment = ScopeAssignment(
+            case.window,
+            case.transcript,
+            case.scopes.all,
+            words,
+            fence,
+            most_together=self._limits.facts,
+            names=case.names,
+        )
+        stated = assignment.assign(answered.value.facts, marks)
+        assigned = [item for item in stated if item.scope not in case.past]
+        assignment.counts["expired"] += len(stated) - len(assigned)
+        self._metrics.extracted(STAGE, len(assigned), assignment.counts)
+        call = answered.call and answered.call.model_copy(update={"items": max(len(assigned), 1)})
+        facts = tuple(_fact(item, number, case.window, call) for number, item in enumerate(assigned, 1))
         extracted = facts_extracted(case.delivery, case.window, facts).model_copy(
             update={
-                "cut": placing.counts["beyond"],
-                "dropped": sum(placing.counts[how] for how in ("no_scope", "personal", "expired")),
+                "cut": assignment.counts["beyond"],
+                "dropped": sum(assignment.counts[how] for how in ("no_scope", "personal", "expired")),
                 "call": call,
             }
         )
         return [extracted, *proposals_of(extracted)]
 
 
-def _fact(placed: PlacedItem, number: int, window: Window, call: Call | None) -> ExtractedFact:
+def _fact(assigned: AssignedItem, number: int, window: Window, call: Call | None) -> ExtractedFact:
     return ExtractedFact(
         number=number,
-        text=placed.text,
+        text=assigned.text,
         formation_id=window.formation_id,
-        sources=placed.sources,
-        whole_window=placed.whole_window,
+        sources=assigned.sources,
+        whole_window=assigned.whole_window,
         call=call,
-        scope=placed.scope,
-        demoted_from=placed.demoted_from,
+        scope=assigned.scope,
+        demoted_from=assigned.demoted_from,
     )

@@ -16,9 +16,9 @@ from eden_memory.failures import PermanentError
 from eden_memory.forgotten import Forgetting, Marks
 from eden_memory.formation import prompts
 from eden_memory.formation.extraction_results import session_closed
-from eden_memory.formation.placing import PlacedItem, Placing, Rules
 from eden_memory.formation.prompt_material import ReflectionMaterial
 from eden_memory.formation.prompts import Fence
+from eden_memory.formation.scope_assignment import AssignedItem, ScopeAssignment
 from eden_memory.formation.scope_briefs import (
     Scopes,
     asking_about,
@@ -142,42 +142,43 @@ class ReflectionExtraction:
         marks = await self._forgetting.among(named_by(case.window))
         most = {scope.key: limits.most for scope, limits in case.scopes.limits.items()}
         words = case.scopes.words(self._limits.reflection_words)
-        rules = Rules(case.scopes.all, words, most, names=case.names)
-        placing = Placing(case.window, case.transcript, rules, fence)
-        placed = placing.place(answered.value.reflections, marks)
-        by_scope = Counter(item.scope.key for item in placed)
+        assignment = ScopeAssignment(
+            case.window, case.transcript, case.scopes.all, words, fence, most, names=case.names
+        )
+        assigned = assignment.assign(answered.value.reflections, marks)
+        by_scope = Counter(item.scope.key for item in assigned)
         missing = sum(limits.least > by_scope[scope.key] for scope, limits in case.scopes.limits.items())
-        self._metrics.extracted(STAGE, len(placed), {**placing.counts, "missing": missing})
-        call = answered.call and answered.call.model_copy(update={"items": max(len(placed), 1)})
+        self._metrics.extracted(STAGE, len(assigned), {**assignment.counts, "missing": missing})
+        call = answered.call and answered.call.model_copy(update={"items": max(len(assigned), 1)})
         position: Counter[str] = Counter()
         formed: list[ReflectionFormed] = []
-        for item in placed:
+        for item in assigned:
             position[item.scope.key] += 1
             formed.append(_reflection(case, item, position[item.scope.key], call))
         return formed
 
 
 def _reflection(
-    case: ReflectionQuestion, placed: PlacedItem, position: int, call: Call | None
+    case: ReflectionQuestion, assigned: AssignedItem, position: int, call: Call | None
 ) -> ReflectionFormed:
     window = case.window
-    name = f"{window.formation_id}\n{placed.scope.key}\n{position}"
+    name = f"{window.formation_id}\n{assigned.scope.key}\n{position}"
     return ReflectionFormed(
         cause=case.delivery.id,
         attempt=case.delivery.sent_again + 1,
         reflection_id=blake2b(name.encode(), digest_size=16).hexdigest(),
-        scope=placed.scope,
-        text=placed.text,
+        scope=assigned.scope,
+        text=assigned.text,
         position=position,
         formation_id=window.formation_id,
         session_id=window.session_id,
         origin="formed",
-        sources=placed.sources,
-        whole_window=placed.whole_window,
+        sources=assigned.sources,
+        whole_window=assigned.whole_window,
         call=call,
         formed_at=window.closed_at,
-        said_at=newest_said(placed.sources) or window.closed_at,
-        private=is_private(placed.scope, placed.sources, window),
-        demoted_from=placed.demoted_from,
+        said_at=newest_said(assigned.sources) or window.closed_at,
+        private=is_private(assigned.scope, assigned.sources, window),
+        demoted_from=assigned.demoted_from,
         asked_by=None,
     )

@@ -28,7 +28,7 @@ _VOUCHED = frozenset({"assistant", "system"})
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedItem:
+class AssignedItem:
     """A fact or reflection in its scope."""
 
     text: str
@@ -38,72 +38,65 @@ class PlacedItem:
     demoted_from: ScopeKind | None
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """The limits and scopes for the items of one answer."""
-
-    scopes: tuple[Scope, ...]
-    """Those that the prompt showed."""
-    words: Mapping[str, int]
-    """Of one item, by scope key."""
-    most: Mapping[str, int]
-    """By scope key; scopes without an entry hold any number."""
-    most_together: int | None = None
-    names: tuple[str, ...] = ()
-    """People whose names leave what others see; empty unless the stricter setting is on."""
-
-
 @dataclass(slots=True)
-class Placing:
+class ScopeAssignment:
     """Assigns the items of one answer to scopes; `counts` says what became of the others."""
 
     window: Window
     transcript: Transcript
-    rules: Rules
+    scopes: tuple[Scope, ...]
+    """Those that the prompt showed."""
+    words: Mapping[str, int]
+    """Of one item, by scope key."""
     fence: str
+    most: Mapping[str, int] = field(default_factory=dict[str, int])
+    """By scope key; scopes without an entry hold any number."""
+    most_together: int | None = None
+    names: tuple[str, ...] = ()
+    """People whose names leave what others see; empty unless the stricter setting is on."""
     counts: Counter[str] = field(default_factory=Counter[str])
     """`beyond` a limit of items, `no_scope`, `personal` (dropped), `demoted`, `shortened`, `empty`,
     `whole_window`, `forgotten`."""
 
-    def place(
+    def assign(
         self, stated: Sequence[StatedFact] | Sequence[StatedReflection], marks: Marks
-    ) -> list[PlacedItem]:
+    ) -> list[AssignedItem]:
         """Return the items that stand, in order; `marks` are those known once the answer was there."""
-        placed: list[PlacedItem] = []
+        assigned: list[AssignedItem] = []
         taken: Counter[str] = Counter()
         for statement in stated:
-            item = self._one(statement, marks)
+            item = self._item(statement, marks)
             if item is None:
                 continue
             if self._full(item.scope, taken):
                 self.counts["beyond"] += 1
                 continue
             taken[item.scope.key] += 1
-            placed.append(item)
-        self.counts["whole_window"] += sum(item.whole_window for item in placed)
-        self.counts["demoted"] += sum(item.demoted_from is not None for item in placed)
-        return placed
+            assigned.append(item)
+        self.counts["whole_window"] += sum(item.whole_window for item in assigned)
+        self.counts["demoted"] += sum(item.demoted_from is not None for item in assigned)
+        return assigned
 
-    def _one(self, stated: StatedFact | StatedReflection, marks: Marks) -> PlacedItem | None:
+    def _item(self, stated: StatedFact | StatedReflection, marks: Marks) -> AssignedItem | None:
         named = self._scope(stated.scope)
         if named is None:
             self.counts["no_scope"] += 1
             return None
-        text = self._text(stated.text, self.rules.words[named.key])
+        text = self._text(stated.text, self.words[named.key])
         if not text:
             self.counts["empty"] += 1
             return None
         sources, whole = self.transcript.resting_on(stated.messages)
-        scope = self._placed(named, text, sources, whole=whole)
+        scope = self._scope_for(named, text, sources, whole=whole)
         if scope is None:
             self.counts["personal"] += 1
             return None
         if marks.rests_on_nothing(scope, sources, self.window.closed_at):
             self.counts["forgotten"] += 1
             return None
-        return PlacedItem(text, scope, sources, whole, named.kind if scope.kind != named.kind else None)
+        return AssignedItem(text, scope, sources, whole, named.kind if scope.kind != named.kind else None)
 
-    def _placed(
+    def _scope_for(
         self, named: Scope, text: str, sources: Sequence[SourceMessage], *, whole: bool
     ) -> Scope | None:
         """Return the scope that an item may go to; None: nowhere."""
@@ -130,7 +123,7 @@ class Placing:
         if len(authors) != 1 or names_one_of(text, others):
             return None
         return next(
-            (scope for scope in self.rules.scopes if scope.kind == "user" and scope.user_id in authors), None
+            (scope for scope in self.scopes if scope.kind == "user" and scope.user_id in authors), None
         )
 
     def _text(self, stated: str, words: int) -> str:
@@ -141,13 +134,13 @@ class Placing:
         return short
 
     def _scope(self, label: str) -> Scope | None:
-        return next((scope for scope in self.rules.scopes if label_of(scope).split() == label.split()), None)
+        return next((scope for scope in self.scopes if label_of(scope).split() == label.split()), None)
 
     def _is_anothers(self, scope: Scope, text: str) -> bool:
         """Return whether others would see what concerns one person alone."""
         if scope.kind not in _OPEN_TO_OTHERS:
             return False
-        return is_personal(text) or names_one_of(text, self.rules.names)
+        return is_personal(text) or names_one_of(text, self.names)
 
     def _is_for_all(self, scope: Scope, text: str, sources: Sequence[SourceMessage]) -> bool:
         """Return whether all of the agent's users may see it; texts given to all, and groups, need no proof."""
@@ -178,10 +171,10 @@ class Placing:
 
     def _home(self, kind: ScopeKind) -> Scope | None:
         """Return the scope of this kind; several users have no user scope, and facts no session scope."""
-        return next((scope for scope in self.rules.scopes if scope.kind == kind), None)
+        return next((scope for scope in self.scopes if scope.kind == kind), None)
 
     def _full(self, scope: Scope, taken: Counter[str]) -> bool:
-        most, together = self.rules.most.get(scope.key), self.rules.most_together
+        most, together = self.most.get(scope.key), self.most_together
         return (most is not None and taken[scope.key] >= most) or (
             together is not None and taken.total() >= together
         )
