@@ -81,16 +81,16 @@ class FactExtraction:
         if not isinstance(delivery.event, FormationRequested):
             return ()
         window = delivery.event.window()
-        case = await self._case(delivery, window) if window.messages and fact_scopes(window) else None
-        if case is None or not case.transcript.lines:
+        question = await self._question(delivery, window) if window.messages and fact_scopes(window) else None
+        if question is None or not question.transcript.lines:
             return [facts_extracted(delivery, window)]
-        if case.past >= set(case.scopes.all):
+        if question.past >= set(question.scopes.all):
             self._metrics.extracted(STAGE, 0, {"past_retention": 1})
             return [facts_extracted(delivery, window, reason=PAST_RETENTION)]
         fence = self._fence.around(f"{STAGE}/{window.formation_id}")
-        return await self._formed(case, await self._ask(case, fence), fence)
+        return await self._formed(question, await self._ask(question, fence), fence)
 
-    async def _case(self, delivery: Delivery, window: Window) -> FactQuestion:
+    async def _question(self, delivery: Delivery, window: Window) -> FactQuestion:
         asking = asking_about(window, delivery, STAGE, "facts")
         windows, streams, marks, earlier = await gather(
             self._windows.windows([window.formation_id]),
@@ -107,35 +107,37 @@ class FactExtraction:
         names = participants_named(stored, window) if self._demote_names else ()
         return FactQuestion(delivery, window, asking, scopes, told, names, scopes.past(window, self._clock()))
 
-    async def _ask(self, case: FactQuestion, fence: str) -> Answered[ExtractedFacts]:
+    async def _ask(self, question: FactQuestion, fence: str) -> Answered[ExtractedFacts]:
         limits = self._limits
         material = FactMaterial(
-            case.transcript.lines, case.scopes.for_facts(), limits.facts, limits.fact_words
+            question.transcript.lines, question.scopes.for_facts(), limits.facts, limits.fact_words
         )
-        return await self._model.ask(prompts.fact_extraction(material, fence), ExtractedFacts, case.asking)
+        return await self._model.ask(
+            prompts.fact_extraction(material, fence), ExtractedFacts, question.asking
+        )
 
     async def _formed(
-        self, case: FactQuestion, answered: Answered[ExtractedFacts], fence: str
+        self, question: FactQuestion, answered: Answered[ExtractedFacts], fence: str
     ) -> Sequence[Outgoing]:
         """Return the events of an answer, without what was forgotten while the model was asked."""
-        marks = await self._forgetting.among(named_by(case.window))
-        words = case.scopes.words(self._limits.fact_words)
+        marks = await self._forgetting.among(named_by(question.window))
+        words = question.scopes.words(self._limits.fact_words)
         assignment = ScopeAssignment(
-            case.window,
-            case.transcript,
-            case.scopes.all,
+            question.window,
+            question.transcript,
+            question.scopes.all,
             words,
             fence,
             most_together=self._limits.facts,
-            names=case.names,
+            names=question.names,
         )
         stated = assignment.assign(answered.value.facts, marks)
-        assigned = [item for item in stated if item.scope not in case.past]
+        assigned = [item for item in stated if item.scope not in question.past]
         assignment.counts["expired"] += len(stated) - len(assigned)
         self._metrics.extracted(STAGE, len(assigned), assignment.counts)
         call = answered.call and answered.call.model_copy(update={"items": max(len(assigned), 1)})
-        facts = tuple(_fact(item, number, case.window, call) for number, item in enumerate(assigned, 1))
-        extracted = facts_extracted(case.delivery, case.window, facts).model_copy(
+        facts = tuple(_fact(item, number, question.window, call) for number, item in enumerate(assigned, 1))
+        extracted = facts_extracted(question.delivery, question.window, facts).model_copy(
             update={
                 "cut": assignment.counts["beyond"],
                 "dropped": sum(assignment.counts[how] for how in ("no_scope", "personal", "expired")),

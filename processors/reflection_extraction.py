@@ -89,15 +89,15 @@ class ReflectionExtraction:
         extracted = delivery.event
         if not isinstance(extracted, FactsExtracted):
             return ()
-        case = await self._case(delivery, extracted) if extracted.window.messages else None
-        if case is None or not case.transcript.lines:
+        question = await self._question(delivery, extracted) if extracted.window.messages else None
+        if question is None or not question.transcript.lines:
             return session_closed(delivery, extracted, 0)
-        fence = self._fence.around(f"{STAGE}/{case.window.formation_id}")
-        formed = await self._formed(case, await self._ask(case, fence), fence)
+        fence = self._fence.around(f"{STAGE}/{question.window.formation_id}")
+        formed = await self._formed(question, await self._ask(question, fence), fence)
         of_session = sum(reflection.scope.kind == "session" for reflection in formed)
         return [*formed, *session_closed(delivery, extracted, of_session)]
 
-    async def _case(self, delivery: Delivery, extracted: FactsExtracted) -> ReflectionQuestion:
+    async def _question(self, delivery: Delivery, extracted: FactsExtracted) -> ReflectionQuestion:
         window = extracted.window
         asking = asking_about(window, delivery, STAGE, "reflections")
         windows, streams, known, earlier = await gather(
@@ -124,48 +124,54 @@ class ReflectionExtraction:
         told = (scope for scope in window.scopes if scope.kind != "user" or not of_authors(window))
         return await self._snapshots.without_users([scope.key for scope in told], private)
 
-    async def _ask(self, case: ReflectionQuestion, fence: str) -> Answered[StatedReflections]:
-        facts = (fact for fact in case.extracted.facts if not case.marks.all_gone(fact.sources))
+    async def _ask(self, question: ReflectionQuestion, fence: str) -> Answered[StatedReflections]:
+        facts = (fact for fact in question.extracted.facts if not question.marks.all_gone(fact.sources))
         material = ReflectionMaterial(
-            lines=case.transcript.lines,
-            scopes=case.scopes.for_reflections(case.known, case.marks),
+            lines=question.transcript.lines,
+            scopes=question.scopes.for_reflections(question.known, question.marks),
             facts=tuple(fact.text for fact in facts),
             words=self._limits.reflection_words,
         )
         prompt = prompts.reflection_extraction(material, fence)
-        return await self._model.ask(prompt, StatedReflections, case.asking)
+        return await self._model.ask(prompt, StatedReflections, question.asking)
 
     async def _formed(
-        self, case: ReflectionQuestion, answered: Answered[StatedReflections], fence: str
+        self, question: ReflectionQuestion, answered: Answered[StatedReflections], fence: str
     ) -> list[ReflectionFormed]:
         """Return the events of an answer, without what was forgotten while the model was asked."""
-        marks = await self._forgetting.among(named_by(case.window))
-        most = {scope.key: limits.most for scope, limits in case.scopes.limits.items()}
-        words = case.scopes.words(self._limits.reflection_words)
+        marks = await self._forgetting.among(named_by(question.window))
+        most = {scope.key: limits.most for scope, limits in question.scopes.limits.items()}
+        words = question.scopes.words(self._limits.reflection_words)
         assignment = ScopeAssignment(
-            case.window, case.transcript, case.scopes.all, words, fence, most, names=case.names
+            question.window,
+            question.transcript,
+            question.scopes.all,
+            words,
+            fence,
+            most,
+            names=question.names,
         )
         assigned = assignment.assign(answered.value.reflections, marks)
         by_scope = Counter(item.scope.key for item in assigned)
-        missing = sum(limits.least > by_scope[scope.key] for scope, limits in case.scopes.limits.items())
+        missing = sum(limits.least > by_scope[scope.key] for scope, limits in question.scopes.limits.items())
         self._metrics.extracted(STAGE, len(assigned), {**assignment.counts, "missing": missing})
         call = answered.call and answered.call.model_copy(update={"items": max(len(assigned), 1)})
         position: Counter[str] = Counter()
         formed: list[ReflectionFormed] = []
         for item in assigned:
             position[item.scope.key] += 1
-            formed.append(_reflection(case, item, position[item.scope.key], call))
+            formed.append(_reflection(question, item, position[item.scope.key], call))
         return formed
 
 
 def _reflection(
-    case: ReflectionQuestion, assigned: AssignedItem, position: int, call: Call | None
+    question: ReflectionQuestion, assigned: AssignedItem, position: int, call: Call | None
 ) -> ReflectionFormed:
-    window = case.window
+    window = question.window
     name = f"{window.formation_id}\n{assigned.scope.key}\n{position}"
     return ReflectionFormed(
-        cause=case.delivery.id,
-        attempt=case.delivery.sent_again + 1,
+        cause=question.delivery.id,
+        attempt=question.delivery.sent_again + 1,
         reflection_id=blake2b(name.encode(), digest_size=16).hexdigest(),
         scope=assigned.scope,
         text=assigned.text,
