@@ -14,7 +14,7 @@ from itertools import islice
 
 import structlog
 
-from eden_memory.access.visible import Asked, View
+from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.constants import MOST_READY_USERS
 from eden_memory.context.context_xml import Showing, context_xml, next_expiry
 from eden_memory.context.ready_contexts import (
@@ -117,10 +117,10 @@ class ContextCacheStage:
 
     async def _opened(
         self, deliveries: Sequence[Delivery], now: datetime
-    ) -> tuple[dict[Asked, datetime], list[Ready]]:
+    ) -> tuple[dict[Asker, datetime], list[Ready]]:
         """Return the contexts of sessions whose own memory changed: for all who may see it, and all stored ones."""
         until: dict[str, datetime] = {}
-        wanted: dict[Asked, datetime] = {}
+        wanted: dict[Asker, datetime] = {}
         for delivery in deliveries:
             event = delivery.event
             if not isinstance(event, ScopeChanged) or event.scope.session_id is None:
@@ -129,7 +129,7 @@ class ContextCacheStage:
             if active_until > now:
                 users = await self._users_of(scope)
                 kept = users if users is not None and len(users) <= MOST_READY_USERS else ()
-                asked = (Asked(scope.agent_id, scope.session_id, user) for user in kept or (None,))
+                asked = (Asker(scope.agent_id, scope.session_id, user) for user in kept or (None,))
                 if users is None or len(users) > len(kept):
                     await self._open_later(event.scope.session_id, (), active_until)
                 elif len(kept) > AT_ONCE:
@@ -150,17 +150,17 @@ class ContextCacheStage:
         """Who may see a session's memory; of a large audience, who is in the session now. None: unknown."""
         if isinstance(scope.audience, tuple):
             return scope.audience
-        asked = Asked(scope.agent_id, scope.session_id)
+        asked = Asker(scope.agent_id, scope.session_id)
         users = (await self._source.users([asked]))[asked]
         return None if users is None else sorted(users)
 
-    async def _open_later(self, session_id: str, asked: Iterable[Asked], until: datetime) -> None:
+    async def _open_later(self, session_id: str, asked: Iterable[Asker], until: datetime) -> None:
         """Note a large session's contexts in the store, and build them in rounds, page by page."""
         await self._contexts.open((Ready(asker, until) for asker in asked), self._clock())
         self._sessions_later[session_id] = max(until, self._sessions_later.get(session_id, until))
         self._in_the_next_round()
 
-    async def _build(self, wanted: dict[Asked, datetime], read: Iterable[Ready]) -> None:
+    async def _build(self, wanted: dict[Asker, datetime], read: Iterable[Ready]) -> None:
         """Build these contexts from what is stored now, so many together that memory stays bounded.
 
         `read`: those of them that were read before what is stored.
@@ -170,7 +170,7 @@ class ContextCacheStage:
         while some := dict(islice(left, TOGETHER)):
             await self._build_together(some, {asked: known[asked] for asked in some if asked in known})
 
-    async def _build_together(self, wanted: dict[Asked, datetime], known: dict[Asked, Ready]) -> None:
+    async def _build_together(self, wanted: dict[Asker, datetime], known: dict[Asker, Ready]) -> None:
         for _ in range(MOST_CONFLICTS):
             if not wanted:
                 return
@@ -192,13 +192,13 @@ class ContextCacheStage:
             wanted, known = {asked: wanted[asked] for asked in lost}, {}
         log.warning("contexts were built elsewhere, again and again", contexts=len(wanted))
 
-    async def _joined(self, stored: Mapping[Asked, View]) -> set[Asked]:
+    async def _joined(self, stored: Mapping[Asker, VisibleMemory]) -> set[Asker]:
         """Return the askers whose session has gained or lost a user since it was read for them."""
         personal = [asked for asked, view in stored.items() if view.personal]
         users = await self._source.users(personal)
         return {asked for asked in personal if users[asked] != stored[asked].users}
 
-    def _built(self, before: Ready, view: View, until: datetime) -> Built:
+    def _built(self, before: Ready, view: VisibleMemory, until: datetime) -> Built:
         now = self._clock()
         return Built(
             before=before,
@@ -243,12 +243,12 @@ class ContextCacheStage:
             raise
 
 
-def _is_kept(view: View) -> bool:
+def _is_kept(view: VisibleMemory) -> bool:
     """Return whether a context is kept ready: its asker is in the session, and the session is not too large."""
     return view.present and len(view.users or ()) <= MOST_READY_USERS
 
 
-def _until(page: Iterable[Ready]) -> dict[Asked, datetime]:
+def _until(page: Iterable[Ready]) -> dict[Asker, datetime]:
     """Return for each asker how long the context stays active."""
     return {ready.asked: ready.active_until for ready in page}
 

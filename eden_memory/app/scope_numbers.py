@@ -5,7 +5,7 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.access.visible import Shown, View
+from eden_memory.access.visible import VisibleMemory, VisibleScope
 from eden_memory.formation.consolidation_rules import due
 from eden_memory.memory.results import ConsolidationStatus, ScopeStats
 from eden_memory.names import Names
@@ -15,7 +15,7 @@ from eden_memory.word_limits import words_of
 
 
 async def scope_stats(
-    database: AsyncDatabase[dict[str, Any]], names: Names, view: View
+    database: AsyncDatabase[dict[str, Any]], names: Names, view: VisibleMemory
 ) -> dict[str, ScopeStats]:
     """By label (`agent`, `user`, `shard:<name>`, …)."""
     reflections = database[names[Reflection.COLLECTION]]
@@ -25,12 +25,12 @@ async def scope_stats(
     return {label_of(one.scope): _stats(one, count) for one, count in zip(view.shown, counts, strict=True)}
 
 
-def consolidation_status(view: View) -> dict[str, ConsolidationStatus]:
+def consolidation_status(view: VisibleMemory) -> dict[str, ConsolidationStatus]:
     """By label."""
     return {label_of(one.scope): _status(one) for one in view.shown}
 
 
-def _stats(one: Shown, reflections: int) -> ScopeStats:
+def _stats(one: VisibleScope, reflections: int) -> ScopeStats:
     snapshot = one.snapshot
     return ScopeStats(
         scope_key=one.scope.key,
@@ -44,7 +44,7 @@ def _stats(one: Shown, reflections: int) -> ScopeStats:
     )
 
 
-def _status(one: Shown) -> ConsolidationStatus:
+def _status(one: VisibleScope) -> ConsolidationStatus:
     snapshot = one.snapshot
     return ConsolidationStatus(
         scope_key=one.scope.key,

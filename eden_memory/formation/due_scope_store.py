@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.directory.agent_streams import Streams
+from eden_memory.directory.participants import Streams
 from eden_memory.error_text import describe
 from eden_memory.formation.consolidation_rules import change_of, due
 from eden_memory.logs import LibraryLogger

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
 
-from eden_memory.access.visible import Asked
+from eden_memory.access.visible import Asker
 from eden_memory.memory.results import BlobVersionView, BlobView, FactView, ReflectionView, VersionView
 from eden_memory.schemas.documents import Consolidated, Fact, FactVersion, Reflection
 from eden_memory.schemas.provenance import Call, SourceMessage
@@ -14,7 +14,7 @@ from eden_memory.word_limits import words_of
 SMALLEST = Decimal("1e-12")
 
 
-def fact_view(fact: Fact, scope: Scope, asked: Asked) -> FactView:
+def fact_view(fact: Fact, scope: Scope, asked: Asker) -> FactView:
     """Return the view of a fact in its newest version."""
     return FactView(
         fact_id=fact.id,
@@ -45,7 +45,7 @@ def versions(fact: Fact) -> tuple[VersionView, ...]:
     return tuple(found)
 
 
-def reflection_view(reflection: Reflection, scope: Scope, asked: Asked) -> ReflectionView:
+def reflection_view(reflection: Reflection, scope: Scope, asked: Asker) -> ReflectionView:
     """Return the view of a reflection."""
     return ReflectionView(
         reflection_id=reflection.id,
@@ -103,7 +103,7 @@ def _share(call: Call | None) -> Decimal | None:
     return Decimal(format(share, "f"))
 
 
-def _own(sources: Sequence[SourceMessage], asked: Asked) -> tuple[SourceMessage, ...]:
+def _own(sources: Sequence[SourceMessage], asked: Asker) -> tuple[SourceMessage, ...]:
     """Return all sources if the application itself asks; else those of the session or the user."""
     if asked.session_id is None and asked.user_id is None:
         return tuple(sources)
