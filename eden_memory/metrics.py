@@ -120,10 +120,10 @@ EXTRACTION_ITEMS = Counter(
 
 
 class ExtractionMetrics:
-    """What the extractions count (eden_memory.formation.placing.ExtractionWatch)."""
+    """Count what becomes of the facts and reflections that models state."""
 
     def extracted(self, stage: str, items: int, left: Mapping[str, int]) -> None:
-        """One window's items."""
+        """Count the items of one window that stand, and in `left` the others by what happened to them."""
         for how, number in {"formed": items, **left}.items():
             EXTRACTION_ITEMS.labels(stage, how).inc(number)
 
@@ -141,14 +141,14 @@ DEDUP_INCOMPARABLE = Gauge(
 
 
 class DedupMetrics:
-    """What fact-dedup counts (eden_memory.formation.fact_decisions.DedupWatch)."""
+    """Count what fact-dedup does."""
 
     def counted(self, what: str, number: int = 1) -> None:
-        """So often."""
+        """Count a decision (`ADD`), `void` (named what it was not shown), `known`, `forgotten`, `stale`, …"""
         DEDUP.labels(what).inc(number)
 
     def incomparable(self, facts: int) -> None:
-        """So many facts of a scope were left out of a search: another model made their vectors."""
+        """Set how many facts of the scope a search left out because another model made their vectors."""
         DEDUP_INCOMPARABLE.set(facts)
 
 
@@ -160,10 +160,10 @@ CONSOLIDATIONS = Counter(
 
 
 class ConsolidationMetrics:
-    """What consolidation counts (eden_memory.formation.consolidation_rules.ConsolidationWatch)."""
+    """Count the blob versions that consolidation decides."""
 
     def consolidated(self, kind: str, because: str, *, cut: bool) -> None:
-        """One version."""
+        """Count a version; `cut`: its text was over its limit twice."""
         CONSOLIDATIONS.labels(kind, because, str(cut).lower()).inc()
 
 

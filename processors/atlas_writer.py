@@ -11,12 +11,11 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from eden_memory.forgotten import Forgetting, Marks
-from eden_memory.memory.buffer_order import last_formed
 from eden_memory.memory.memory_batch import MemoryBatch, erased_since, memory_batch, named_by
-from eden_memory.memory.stored_memory import Applied, MemoryStore
+from eden_memory.memory.snapshot_projection import scope_changed, scope_of
+from eden_memory.memory.stored_memory import AppliedScope, MemoryStore
 from eden_memory.schemas.documents import Fact, Snapshot
-from eden_memory.schemas.events import FactChanged, FactCommanded, Forgotten, ReflectionFormed, ScopeChanged
-from eden_memory.schemas.scopes import Scope
+from eden_memory.schemas.events import FactChanged, FactCommanded, Forgotten, ReflectionFormed
 from eden_memory.stages.stage import Decision, Delivery, Emit
 
 ANNOUNCED_EVERY = 0.05
@@ -36,31 +35,33 @@ class AtlasWriter:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         memory: str = "",
     ) -> None:
-        """`memory` tells two writers over the same topics apart in what they announce: their revisions differ."""
+        """`memory` goes into the ids of announcements: two writers over the same topics count revisions apart."""
         self._store, self._forgetting, self._memory = store, forgetting, memory
         self._clock, self._sleep = clock, sleep
         self._announced: dict[str, float] = {}
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Decision:
-        """One batch of one partition; up to the first record of a scope that could not be written."""
+        """Write one batch of one partition, up to the first record of a scope that could not be written."""
         batch, results, late = await self._write(deliveries)
         covers = _covered(batch, results, len(deliveries))
-        written = {key: one for key, one in results.items() if isinstance(one, Applied)}
+        written = {key: applied for key, applied in results.items() if isinstance(applied, AppliedScope)}
         events = [
-            event for key, one in written.items() for event in _events(one, batch.last[key], self._memory)
+            event
+            for key, applied in written.items()
+            for event in _events(applied, batch.last[key], self._memory)
         ]
-        await self._space_out(key for key, one in written.items() if one.snapshot is not None)
-        lost = [_lost(one.cause) for one in batch.erased if one.cause is not None and _contradicts(one.cause)]
+        await self._space_out(key for key, applied in written.items() if applied.snapshot is not None)
+        lost = [_dropped(erase.cause) for erase in batch.erased if erase.cause and _contradicts(erase.cause)]
         return Decision([*late, *batch.erased, *lost, *events], covers=covers)
 
     async def _write(
         self, deliveries: Sequence[Delivery]
-    ) -> tuple[MemoryBatch, Mapping[str, Applied | Exception], list[Emit]]:
-        """Write, and take back what was forgotten meanwhile, until nothing was.
+    ) -> tuple[MemoryBatch, Mapping[str, AppliedScope | Exception], list[Emit]]:
+        """Write the batch, then take back what was forgotten meanwhile, until nothing more was.
 
         What is stored is read beside the marks, as if none were found; where some are, it is read again.
         """
-        named = named_by(one.event for one in deliveries)
+        named = named_by(delivery.event for delivery in deliveries)
         batch = memory_batch(deliveries, Marks())
         marks, stored = await asyncio.gather(
             self._forgetting.among(named), self._store.load(list(batch.scopes.values()))
@@ -73,14 +74,17 @@ class AtlasWriter:
             again = memory_batch(deliveries, marks)
             if not (gone := erased_since(batch, again)):
                 break
-            batch, keys = again, {one.envelope.ordering_key for one in gone}
+            batch, keys = again, {delivery.envelope.ordering_key for delivery in gone}
             taken_back = await self._store.apply([batch.scopes[key] for key in sorted(keys)])
-            results = {**results, **{key: _both(results[key], one) for key, one in taken_back.items()}}
-            late += [_shown(one) for one in gone if isinstance(one.event, ReflectionFormed)]
+            results = {
+                **results,
+                **{key: _both(results[key], applied) for key, applied in taken_back.items()},
+            }
+            late += [_dropped(delivery) for delivery in gone if isinstance(delivery.event, ReflectionFormed)]
         return batch, results, late
 
     async def _space_out(self, keys: Iterable[str]) -> None:
-        """Wait until nothing was said of any of the scopes for a while; what is committed is visible meanwhile."""
+        """Wait until ANNOUNCED_EVERY has passed since each scope's last announcement; the commit is visible."""
         said = list(keys)
         last = max((self._announced.get(key, -ANNOUNCED_EVERY) for key in said), default=-ANNOUNCED_EVERY)
         if (left := last + ANNOUNCED_EVERY - self._clock()) > 0:
@@ -91,86 +95,65 @@ class AtlasWriter:
         self._announced.update(dict.fromkeys(said, now))
 
 
-def _covered(batch: MemoryBatch, results: Mapping[str, Applied | Exception], count: int) -> int:
-    """How many of the first records are done; the error itself if the very first is not."""
-    failed = {key: one for key, one in results.items() if isinstance(one, Exception)}
+def _covered(batch: MemoryBatch, results: Mapping[str, AppliedScope | Exception], count: int) -> int:
+    """Return how many of the first records are done; raise the error if the very first is not."""
+    failed = {key: error for key, error in results.items() if isinstance(error, Exception)}
     covered = min((batch.first[key] for key in failed), default=count)
     if covered == 0:
-        raise next(one for key, one in failed.items() if batch.first[key] == 0)
+        raise next(error for key, error in failed.items() if batch.first[key] == 0)
     return covered
 
 
-def _both(first: Applied | Exception, then: Applied | Exception) -> Applied | Exception:
-    """Two writes of a scope as one."""
+def _both(first: AppliedScope | Exception, then: AppliedScope | Exception) -> AppliedScope | Exception:
+    """Combine two writes of one scope."""
     if isinstance(first, Exception) or isinstance(then, Exception):
         return then
-    return Applied(then.snapshot, tuple(dict.fromkeys([*first.parts, *then.parts])), then.duplicates)
-
-
-def _shown(delivery: Delivery) -> Emit:
-    """A reflection stood in the buffer for a moment: a blob that absorbed it there is to be found."""
-    event = delivery.event
-    assert isinstance(event, ReflectionFormed)
-    forgotten = Forgotten(
-        kind="reflection",
-        id=event.reflection_id,
-        reach="for_ever",
-        because="derived",
-        scope=event.scope.key,
-        asked_by=None,
-        forgotten_at=delivery.envelope.time,
-    )
-    return Emit(forgotten, delivery, identity=f"derived/reflection/{event.reflection_id}/late")
+    return AppliedScope(then.snapshot, tuple(dict.fromkeys([*first.parts, *then.parts])), then.duplicates)
 
 
 def _contradicts(delivery: Delivery) -> bool:
     return isinstance(delivery.event, FactChanged) and delivery.event.replaces is not None
 
 
-def _lost(delivery: Delivery) -> Emit:
-    """A fact never stood that contradicted another: what it contradicted is to be found."""
+def _dropped(delivery: Delivery) -> Emit:
+    """Ask forgetting to look for what a record that was dropped had changed already.
+
+    A reflection stood in the buffer for a moment, where a blob may have absorbed it; a fact that never stood may
+    have contradicted another one.
+    """
     event = delivery.event
-    assert isinstance(event, FactChanged)
+    assert isinstance(event, FactChanged | ReflectionFormed)
+    kind, name = (
+        ("fact", event.fact_id) if isinstance(event, FactChanged) else ("reflection", event.reflection_id)
+    )
     forgotten = Forgotten(
-        kind="fact",
-        id=event.fact_id,
+        kind=kind,
+        id=name,
         reach="for_ever",
         because="derived",
         scope=event.scope.key,
         asked_by=None,
         forgotten_at=delivery.envelope.time,
     )
-    return Emit(forgotten, delivery, identity=f"derived/fact/{event.fact_id}/late")
+    return Emit(forgotten, delivery, identity=f"derived/{kind}/{name}/late")
 
 
-def _events(applied: Applied, last: Delivery, memory: str) -> list[Emit]:
-    """What is said of a scope, and what is asked of facts that say what an older one says."""
+def _events(applied: AppliedScope, last: Delivery, memory: str) -> list[Emit]:
+    """Return a scope's announcement, and a retirement command for each duplicate of an older fact."""
     asked = [_retire(fact, applied.snapshot) for fact in applied.duplicates if applied.snapshot]
-    commands = [Emit(one, last, time=one.asked_at, identity=one.command_id) for one in asked]
+    commands = [Emit(command, last, time=command.asked_at, identity=command.command_id) for command in asked]
     return [*commands, *([_changed(applied, applied.snapshot, last, memory)] if applied.snapshot else [])]
 
 
-def _changed(applied: Applied, snapshot: Snapshot, last: Delivery, memory: str) -> Emit:
-    """The same record for the same revision, however often: consumers know it by its id."""
-    event = ScopeChanged(
-        scope=scope_of(snapshot),
-        revision=snapshot.revision,
-        changed=applied.parts,
-        applied=snapshot.applied,
-        active_facts=snapshot.active_facts,
-        buffered=len(snapshot.buffer),
-        newest_buffered_at=last_formed(snapshot.buffer),
-        blob_version=snapshot.blob_version,
-        consolidated_at=snapshot.consolidated_at,
-        closed=snapshot.closed,
-        committed_at=snapshot.changed_at,
-    )
+def _changed(applied: AppliedScope, snapshot: Snapshot, last: Delivery, memory: str) -> Emit:
+    """Return the announcement of a revision; its id depends on nothing else, so consumers recognise repeats."""
+    event = scope_changed(snapshot, applied.parts)
     identity = f"changed/{memory}{snapshot.scope_key}#{snapshot.revision}"
     return Emit(event, last, time=snapshot.changed_at, identity=identity)
 
 
 def _retire(fact: Fact, snapshot: Snapshot | None) -> FactCommanded:
-    """One command for one version of a fact, however often it is found."""
+    """Return the command that retires a duplicate; its id depends on the fact's version alone."""
     assert snapshot is not None
     return FactCommanded(
         command_id=f"duplicate/{fact.id}/{fact.version}",
@@ -183,8 +166,3 @@ def _retire(fact: Fact, snapshot: Snapshot | None) -> FactCommanded:
         reason="an older fact says the same",
         asked_at=max(fact.formed_at, fact.valid_from),
     )
-
-
-def scope_of(snapshot: Snapshot) -> Scope:
-    """The scope that a snapshot is of."""
-    return Scope.of_key(snapshot.scope_key, snapshot.agent_id, snapshot.audience)

@@ -42,7 +42,7 @@ TOGETHER = 200
 """Contexts of which what they hold is in memory at the same time."""
 
 
-class ContextCache:
+class ContextCacheStage:
     """`active`: how long after its last formation a session's contexts are kept fresh; `clock` is the wall's."""
 
     def __init__(
@@ -66,16 +66,18 @@ class ContextCache:
         self._rounds: asyncio.Task[None] | None = None
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Outgoing]:
-        """One batch of one partition: each scope once, each context once."""
+        """Build the contexts that one batch of a partition concerns, each once."""
         now = self._clock()
         wanted, known = await self._opened(deliveries, now)
-        keys = dict.fromkeys(_key(one) for one in deliveries)
+        keys = dict.fromkeys(_key(delivery) for delivery in deliveries)
         for key, concerned in (await self._contexts.concerned(keys, now, AT_ONCE + 1)).items():
             if len(concerned) > AT_ONCE:
                 if not (key.startswith("session:") and concerned[0].asked.session_id in self._sessions_later):
                     self._put_off(key)
             else:
-                wanted |= {one.asked: max(one.active_until, wanted.get(one.asked, now)) for one in concerned}
+                wanted |= {
+                    ready.asked: max(ready.active_until, wanted.get(ready.asked, now)) for ready in concerned
+                }
                 known += concerned
         await self._build(wanted, known)
         if wanted and self._watch is not None:
@@ -94,15 +96,15 @@ class ContextCache:
             await self._build(_until(page), page)
 
     async def sessions_changed(self, session_ids: Iterable[str]) -> None:
-        """Who is in these sessions may have changed."""
+        """Build these sessions' contexts anew: who is in them may have changed."""
         async for page in self._contexts.of_sessions(session_ids, self._clock()):
             await self._build(_until(page), page)
 
     async def written(self, authors: Iterable[tuple[str, str]]) -> None:
-        """Messages of these (session, author) were committed: contexts that do not hold for them are withdrawn."""
-        found = {one.asked: one for one in await self._contexts.lacking(authors, self._clock())}
+        """Withdraw contexts that do not hold for the authors of these committed messages: (session, author)."""
+        found = {ready.asked: ready for ready in await self._contexts.lacking(authors, self._clock())}
         users = await self._source.users(list(found))
-        gone = [one for asked, one in found.items() if holds_for(users[asked]) != one.users]
+        gone = [ready for asked, ready in found.items() if holds_for(users[asked]) != ready.users]
         await self._contexts.withdraw(gone)
         await self._build(_until(gone), ())
 
@@ -116,14 +118,14 @@ class ContextCache:
     async def _opened(
         self, deliveries: Sequence[Delivery], now: datetime
     ) -> tuple[dict[Asker, datetime], list[Ready]]:
-        """The contexts of sessions whose own memory changed: of those who may see it, and of those there are."""
+        """Return the contexts of sessions whose own memory changed: for all who may see it, and all stored ones."""
         until: dict[str, datetime] = {}
         wanted: dict[Asker, datetime] = {}
-        for one in deliveries:
-            event = one.event
+        for delivery in deliveries:
+            event = delivery.event
             if not isinstance(event, ScopeChanged) or event.scope.session_id is None:
                 continue
-            scope, active_until = event.scope, one.envelope.time + self._active
+            scope, active_until = event.scope, delivery.envelope.time + self._active
             if active_until > now:
                 users = await self._users_of(scope)
                 kept = users if users is not None and len(users) <= MOST_READY_USERS else ()
@@ -136,7 +138,9 @@ class ContextCache:
                     until[event.scope.session_id] = active_until
                     wanted |= dict.fromkeys(asked, active_until)
         known = (
-            [one async for page in self._contexts.of_sessions(until, now) for one in page] if until else []
+            [context async for page in self._contexts.of_sessions(until, now) for context in page]
+            if until
+            else []
         )
         for ready in known:
             wanted[ready.asked] = max(ready.active_until, until[ready.asked.session_id or ""])
@@ -151,8 +155,8 @@ class ContextCache:
         return None if users is None else sorted(users)
 
     async def _open_later(self, session_id: str, asked: Iterable[Asker], until: datetime) -> None:
-        """A session of many: what is to be built stands in the store, and is built in rounds, page by page."""
-        await self._contexts.open((Ready(one, until) for one in asked), self._clock())
+        """Note a large session's contexts in the store, and build them in rounds, page by page."""
+        await self._contexts.open((Ready(asker, until) for asker in asked), self._clock())
         self._sessions_later[session_id] = max(until, self._sessions_later.get(session_id, until))
         self._in_the_next_round()
 
@@ -161,36 +165,38 @@ class ContextCache:
 
         `read`: those of them that were read before what is stored.
         """
-        known = {one.asked: one for one in read}
+        known = {ready.asked: ready for ready in read}
         left = iter(wanted.items())
         while some := dict(islice(left, TOGETHER)):
-            await self._build_together(some, {one: known[one] for one in some if one in known})
+            await self._build_together(some, {asked: known[asked] for asked in some if asked in known})
 
     async def _build_together(self, wanted: dict[Asker, datetime], known: dict[Asker, Ready]) -> None:
         for _ in range(MOST_CONFLICTS):
             if not wanted:
                 return
-            known |= await self._contexts.known(one for one in wanted if one not in known)
+            known |= await self._contexts.known(asked for asked in wanted if asked not in known)
             views = await self._source.look_up(list(wanted))
-            before = {one: known.get(one) or Ready(one, until) for one, until in wanted.items()}
-            kept = {one for one in wanted if _is_kept(views[one])}
-            await self._contexts.remove([known[one] for one in wanted if one in known and one not in kept])
-            present = [one for one in wanted if one in kept]
+            before = {asked: known.get(asked) or Ready(asked, until) for asked, until in wanted.items()}
+            kept = {asked for asked in wanted if _is_kept(views[asked])}
+            await self._contexts.remove(
+                [known[asked] for asked in wanted if asked in known and asked not in kept]
+            )
+            present = [asked for asked in wanted if asked in kept]
             again = await self._contexts.put(
-                [self._built(before[one], views[one], wanted[one]) for one in present]
+                [self._built(before[asked], views[asked], wanted[asked]) for asked in present]
             )
             if self._watch is not None:
                 self._watch.built(len(present) - len(again))
-            lost = {one.asked for one in again}
-            lost |= await self._joined({one: views[one] for one in present if one not in lost})
-            wanted, known = {one: wanted[one] for one in lost}, {}
+            lost = {ready.asked for ready in again}
+            lost |= await self._joined({asked: views[asked] for asked in present if asked not in lost})
+            wanted, known = {asked: wanted[asked] for asked in lost}, {}
         log.warning("contexts were built elsewhere, again and again", contexts=len(wanted))
 
     async def _joined(self, stored: Mapping[Asker, VisibleMemory]) -> set[Asker]:
-        """Those whose session has gained or lost a user since it was read for them."""
-        personal = [one for one, view in stored.items() if view.personal]
+        """Return the askers whose session has gained or lost a user since it was read for them."""
+        personal = [asked for asked, view in stored.items() if view.personal]
         users = await self._source.users(personal)
-        return {one for one in personal if users[one] != stored[one].users}
+        return {asked for asked in personal if users[asked] != stored[asked].users}
 
     def _built(self, before: Ready, view: VisibleMemory, until: datetime) -> Built:
         now = self._clock()
@@ -227,7 +233,7 @@ class ContextCache:
         try:
             for session_id, until in sessions.items():
                 async for page in self._contexts.of_sessions([session_id], self._clock()):
-                    await self._build({one.asked: max(until, one.active_until) for one in page}, page)
+                    await self._build({ready.asked: max(until, ready.active_until) for ready in page}, page)
             if keys:
                 async for page in self._contexts.active(keys, self._clock()):
                     await self._build(_until(page), page)
@@ -238,25 +244,25 @@ class ContextCache:
 
 
 def _is_kept(view: VisibleMemory) -> bool:
-    """Whether a context is kept ready: for who is in a session that is not too large."""
+    """Return whether a context is kept ready: its asker is in the session, and the session is not too large."""
     return view.present and len(view.users or ()) <= MOST_READY_USERS
 
 
 def _until(page: Iterable[Ready]) -> dict[Asker, datetime]:
-    """They stay active for as long as they were."""
-    return {one.asked: one.active_until for one in page}
+    """Return for each asker how long the context stays active."""
+    return {ready.asked: ready.active_until for ready in page}
 
 
 def _tell(watch: FreshnessWatch, deliveries: Sequence[Delivery], now: datetime) -> None:
-    """How long each change took to be shown."""
-    for one in deliveries:
-        event = one.event
+    """Measure how long each change took to reach the contexts."""
+    for delivery in deliveries:
+        event = delivery.event
         if isinstance(event, ScopeChanged):
             said = event.newest_buffered_at if "reflections" in event.changed else None
             since = (now - said).total_seconds() if said is not None else None
             watch.fresh((now - event.committed_at).total_seconds(), since)
 
 
-def _key(one: Delivery) -> str:
-    """The scope, of a tombstone too."""
-    return one.event.scope.key if isinstance(one.event, ScopeChanged) else one.key
+def _key(delivery: Delivery) -> str:
+    """Return the scope key of a record, which may be a tombstone."""
+    return delivery.event.scope.key if isinstance(delivery.event, ScopeChanged) else delivery.key

@@ -12,9 +12,9 @@ from itertools import accumulate, takewhile
 
 from eden_memory.directory.participants import Streams
 from eden_memory.forgotten import Forgetting, Marks, ids_of
-from eden_memory.formation.decision_plan import Plan, merged_near, plan
-from eden_memory.formation.fact_commands import Commanding
-from eden_memory.formation.fact_decisions import Compared, DedupWatch, NoVector, Resolving, compared
+from eden_memory.formation.decision_plan import DecisionPlan, merged_near, plan
+from eden_memory.formation.fact_commands import CommandExecutor
+from eden_memory.formation.fact_decisions import Comparison, DecisionResolver, NoVector, compared
 from eden_memory.formation.fact_statements import (
     Stated,
     remembered,
@@ -23,11 +23,11 @@ from eden_memory.formation.fact_statements import (
     stated_in,
     unsettled,
 )
-from eden_memory.formation.fence import Fence
 from eden_memory.formation.known_facts import Decided, FactSearch, KnownFact
-from eden_memory.formation.prompts import fact_decisions
+from eden_memory.formation.prompts import Fence, fact_decisions
 from eden_memory.formation.scope_facts import ScopeFacts
 from eden_memory.memory.fact_hash import fact_hash
+from eden_memory.metrics import DedupMetrics
 from eden_memory.models.model_protocols import Embedder, LanguageModel
 from eden_memory.models.question import Asking, Earlier
 from eden_memory.schemas.answers import FactDecisions
@@ -44,7 +44,7 @@ MOST_BYTES = 3_000_000
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """What is known, what was forgotten, and how an agent's scopes are formed."""
+    """The stores that dedup reads: known facts, decisions, forgotten ids and streams."""
 
     search: FactSearch
     decided: Decided
@@ -53,8 +53,8 @@ class Stores:
 
 
 @dataclass(slots=True)
-class Work:
-    """One decision under way: what is to be decided, and what has been read of the scope for it."""
+class DedupWork:
+    """A decision under way: its deliveries, and everything read of the scope for it."""
 
     deliveries: Sequence[Delivery]
     scope: Scope
@@ -70,22 +70,22 @@ class Work:
     """The highest version ever given to a fact, where that is not the newest one known."""
     vectors: dict[str, Embedding] = field(default_factory=dict[str, Embedding])
     """By text."""
-    compared: Compared = field(default_factory=Compared)
+    compared: Comparison = field(default_factory=Comparison)
     covers: int | None = None
 
     def facts(self, marks: Marks) -> ScopeFacts:
-        """What is known, to be changed."""
+        """Return the scope's facts as known so far, to be changed."""
         facts = ScopeFacts(self.scope, self.outcome, marks, self.given)
         facts.learn([*self.stored, *self.decided.values()])
         return facts
 
     def touched(self) -> list[KnownFact]:
-        """The facts that may change: those that say the same, were compared with, or are named by a command."""
+        """Return the facts that may change: same text, compared with, or named by a command."""
         first = self.deliveries[0].event
         named = (first.fact_id, first.replaced_by) if isinstance(first, FactCommanded) else ()
         names = {*self.compared.as_shown, *named}
         known = [*self.stored, *self.decided.values()]
-        return [one for one in known if one.hash in self.hashes or one.fact_id in names]
+        return [fact for fact in known if fact.hash in self.hashes or fact.fact_id in names]
 
 
 class FactDedup:
@@ -97,41 +97,41 @@ class FactDedup:
         model: LanguageModel,
         embedder: Embedder,
         fence: Fence,
-        watch: DedupWatch,
+        metrics: DedupMetrics,
         *,
         similar: float = 0.7,
         dedup: bool = True,
         limits: FormationLimits = STANDARD,
     ) -> None:
         self._stores, self._model, self._embedder = stores, model, embedder
-        self._fence, self._watch = fence, watch
+        self._fence, self._metrics = fence, metrics
         self._similar, self._dedup, self._limits = similar, dedup, limits
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Decision:
-        """Waiting proposals of one scope, or one command."""
+        """Decide waiting proposals of one scope, or one command."""
         first = deliveries[0]
         match first.event:
             case FactCommanded(action="add") as command:
-                return await self._propose(Work([first], command.scope, [stated_by(first, command)]))
+                return await self._propose(DedupWork([first], command.scope, [stated_by(first, command)]))
             case FactCommanded() as command:
-                return await self._command(Work([first], command.scope), command)
+                return await self._command(DedupWork([first], command.scope), command)
             case FactsProposed() as proposed:
-                run = list(takewhile(lambda one: isinstance(one.event, FactsProposed), deliveries))
-                return await self._propose(Work(run, proposed.scope, stated_in(run)))
+                run = list(takewhile(lambda delivery: isinstance(delivery.event, FactsProposed), deliveries))
+                return await self._propose(DedupWork(run, proposed.scope, stated_in(run)))
             case _:
                 return Decision((), covers=1)
 
-    async def _propose(self, work: Work) -> Decision:
-        """Decide statements."""
-        hashes, names = [one.hash for one in work.stated], [one.fact_id for one in work.stated]
+    async def _propose(self, work: DedupWork) -> Decision:
+        """Decide what statements mean for the scope's facts."""
+        hashes, names = [stated.hash for stated in work.stated], [stated.fact_id for stated in work.stated]
         marks, _ = await gather(self._marks(work), self._read(work, hashes, names))
         if work.touched():
             marks = await self._marks(work)
         facts = work.facts(marks)
         asked = remembered(work.stated, work.scope, marks)
-        new = repeatable(asked, {one.hash for one in asked if facts.with_hash(one.hash) is not None})
+        new = repeatable(asked, {stated.hash for stated in asked if facts.with_hash(stated.hash) is not None})
         compares = bool(new) and self._dedup and isinstance(work.deliveries[0].event, FactsProposed)
-        texts = [one.text for one in new]
+        texts = [stated.text for stated in new]
         if compares:
             asking = self._asking(work)
             earlier, _ = await gather(self._model.earlier(asking.unit), self._embed(work, texts))
@@ -141,7 +141,7 @@ class FactDedup:
         return await self._resolve(work)
 
     async def _compare(
-        self, work: Work, new: Sequence[Stated], marks: Marks, asking: Asking, earlier: Earlier | None
+        self, work: DedupWork, new: Sequence[Stated], marks: Marks, asking: Asking, earlier: Earlier | None
     ) -> None:
         """Ask what the new facts mean for those near them; nobody is asked where nothing is near.
 
@@ -150,37 +150,37 @@ class FactDedup:
         asked = await self._revived(work, earlier, marks)
         if asked is not None:
             members = set(asked.members)
-            work.covers = sum(1 for _ in takewhile(lambda one: one.id in members, work.deliveries))
+            work.covers = sum(1 for _ in takewhile(lambda delivery: delivery.id in members, work.deliveries))
         else:
             asked = await self._planned(work, new, marks)
         if not asked.new:
             return
         if earlier is not None and earlier.shown != asked.shown():
             asking = replace(asking, unit=f"{asking.unit}/{asked.digest()}")
-        await self._ask(work, asked, {one.fact_id: one for one in new}, asking)
+        await self._ask(work, asked, {stated.fact_id: stated for stated in new}, asking)
 
-    async def _planned(self, work: Work, new: Sequence[Stated], marks: Marks) -> Plan:
-        """What is near the new facts now; a fact that says the same means nothing for them."""
-        vectors, model = [work.vectors[one.text].vector for one in new], self._embedder.model
+    async def _planned(self, work: DedupWork, new: Sequence[Stated], marks: Marks) -> DecisionPlan:
+        """Return the plan for new facts and what is near them now, without facts that say the same."""
+        vectors, model = [work.vectors[stated.text].vector for stated in new], self._embedder.model
         most = self._limits.similar_facts
         stored = await self._stores.search.nearest(work.scope.key, vectors, most, self._similar)
-        work.stored += [one.fact for found in stored for one in found]
+        work.stored += [hit.fact for found in stored for hit in found]
         facts = work.facts(marks)
         decided = {name: facts.active(name) for name in work.decided}
         usable = {
-            name: None if one is None or one.embedding_model != model else one
-            for name, one in decided.items()
+            name: None if fact is None or fact.embedding_model != model else fact
+            for name, fact in decided.items()
         }
-        active = [[one for one in found if facts.active(one.fact.fact_id) is not None] for found in stored]
+        active = [[hit for hit in found if facts.active(hit.fact.fact_id) is not None] for found in stored]
         merged = merged_near(active, usable, vectors, self._similar, most)
         near = [
-            [other for other in found if other.fact.hash != one.hash]
-            for one, found in zip(new, merged, strict=True)
+            [other for other in found if other.fact.hash != stated.hash]
+            for stated, found in zip(new, merged, strict=True)
         ]
-        known = {one.hash for one in new if facts.with_hash(one.hash) is not None}
+        known = {stated.hash for stated in new if facts.with_hash(stated.hash) is not None}
         left = unsettled(new, vectors, near, known, self._similar)
         return plan(
-            [one.id for one in work.deliveries],
+            [delivery.id for delivery in work.deliveries],
             [new[index] for index in left],
             [vectors[index] for index in left],
             [near[index] for index in left],
@@ -188,25 +188,27 @@ class FactDedup:
             most,
         )
 
-    async def _revived(self, work: Work, earlier: Earlier | None, marks: Marks) -> Plan | None:
-        """What an answer that has arrived was asked about; None if there is none, or it no longer stands."""
-        old = None if earlier is None or earlier.exhausted else Plan.of(earlier.shown)
+    async def _revived(self, work: DedupWork, earlier: Earlier | None, marks: Marks) -> DecisionPlan | None:
+        """Return the plan of an answer that arrived before; None if there is none, or it no longer stands."""
+        old = None if earlier is None or earlier.exhausted else DecisionPlan.of(earlier.shown)
         if old is None or work.deliveries[0].id not in old.members:
             return None
         work.stored += (await self._stores.search.facts([name for name, _ in old.known])).values()
         facts = work.facts(marks)
         current = [facts.active(name) for name, _ in old.known]
-        versions = [None if one is None else one.version for one in current]
+        versions = [None if fact is None else fact.version for fact in current]
         return old if versions == [version for _, version in old.known] else None
 
-    async def _ask(self, work: Work, asked: Plan, stated: Mapping[str, Stated], asking: Asking) -> None:
+    async def _ask(
+        self, work: DedupWork, asked: DecisionPlan, stated: Mapping[str, Stated], asking: Asking
+    ) -> None:
         facts = work.facts(Marks())
         known = {name: fact for name, _ in asked.known if (fact := facts.active(name)) is not None}
-        new = {one.fact_id: stated.get(one.fact_id) for one in asked.new}
-        shown = {name: one.text for name, one in known.items()}
-        shown |= {name: one.text if one else "" for name, one in new.items()}
-        times = {name: one.valid_from for name, one in known.items()}
-        times |= {name: one.said_at for name, one in new.items() if one}
+        new = {numbered_fact.fact_id: stated.get(numbered_fact.fact_id) for numbered_fact in asked.new}
+        shown = {name: known_fact.text for name, known_fact in known.items()}
+        shown |= {name: statement.text if statement else "" for name, statement in new.items()}
+        times = {name: known_fact.valid_from for name, known_fact in known.items()}
+        times |= {name: statement.said_at for name, statement in new.items() if statement}
         prompt = fact_decisions(
             asked.material(shown, self._limits.fact_words, times),
             self._fence.around(f"{STAGE}/{work.deliveries[0].id}"),
@@ -214,12 +216,12 @@ class FactDedup:
         answer = await self._model.ask(prompt, FactDecisions, replace(asking, shown=asked.shown()))
         work.compared = compared(asked, answer.value.decisions, shown, self._limits.fact_words, answer.call)
         merged = work.compared.merged_texts()
-        hashes = [fact_hash(one) for one in merged]
+        hashes = [fact_hash(text) for text in merged]
         work.hashes.update(hashes)
         work.stored += await self._stores.search.with_hash(work.scope.key, hashes)
         await self._embed(work, merged)
 
-    async def _resolve(self, work: Work) -> Decision:
+    async def _resolve(self, work: DedupWork) -> Decision:
         """Carry out what was decided, without what has been forgotten meanwhile."""
         streams = self._stores.streams
         marks, work.given, of_agent = await gather(
@@ -227,14 +229,14 @@ class FactDedup:
         )
         limits = limits_of(work.scope, of_agent, self._limits)
         while True:
-            covered = {one.id for one in work.deliveries[: work.covers]}
-            stated = [one for one in work.stated if one.delivery.id in covered]
+            covered = {delivery.id for delivery in work.deliveries[: work.covers]}
+            stated = [statement for statement in work.stated if statement.delivery.id in covered]
             left = remembered(stated, work.scope, marks)
             facts = work.facts(marks)
-            resolving = Resolving(facts, work.compared, work.vectors, limits)
+            resolving = DecisionResolver(facts, work.compared, work.vectors, limits)
             try:
-                for one in left:
-                    resolving.resolve(one)
+                for statement in left:
+                    resolving.resolve(statement)
             except NoVector as missing:
                 await self._embed(work, [missing.text])
                 continue
@@ -243,31 +245,33 @@ class FactDedup:
                 continue
             resolving.counts.update({"void": work.compared.void, "forgotten": len(stated) - len(left)})
             for what, number in (+resolving.counts).items():
-                self._watch.counted(what, number)
+                self._metrics.counted(what, number)
             return _decision(work, facts)
 
-    async def _command(self, work: Work, command: FactCommanded) -> Decision:
+    async def _command(self, work: DedupWork, command: FactCommanded) -> Decision:
         assert command.fact_id is not None
         hashes = [fact_hash(command.text)] if command.text is not None else []
-        await self._read(work, hashes, [one for one in (command.fact_id, command.replaced_by) if one])
+        await self._read(
+            work, hashes, [fact_id for fact_id in (command.fact_id, command.replaced_by) if fact_id]
+        )
         if command.by == "duplicate" or command.action == "unmerge":
-            said = {one.hash for one in work.touched() if one.fact_id == command.fact_id}
+            said = {fact.hash for fact in work.touched() if fact.fact_id == command.fact_id}
             await self._read(work, sorted(said), [])
         marks, work.given = await gather(self._marks(work), self._given(work))
         while True:
             facts = work.facts(marks)
             try:
-                done = Commanding(facts, work.vectors, self._embedder.model).carry_out(
+                done = CommandExecutor(facts, work.vectors, self._embedder.model).carry_out(
                     work.deliveries[0], command
                 )
             except NoVector as missing:
                 await self._embed(work, [missing.text])
                 continue
-            self._watch.counted(done)
+            self._metrics.counted(done)
             return _decision(work, facts)
 
-    async def _read(self, work: Work, hashes: Sequence[str], fact_ids: Sequence[str]) -> None:
-        """The mark first: what is applied after it is read is among the decisions beyond it."""
+    async def _read(self, work: DedupWork, hashes: Sequence[str], fact_ids: Sequence[str]) -> None:
+        """Read the scope: first the mark, so that whatever is applied later is among the decisions beyond it."""
         key, stores = work.scope.key, self._stores
         work.hashes.update(hashes)
         applied = await stores.decided.applied(key)
@@ -280,33 +284,33 @@ class FactDedup:
             fact = KnownFact.of(event)
             if (known := work.decided.get(fact.fact_id)) is None or known.version < fact.version:
                 work.decided[fact.fact_id] = fact
-        work.stored += [*same, *(one for one in named.values() if one.scope_key == key)]
+        work.stored += [*same, *(known_fact for known_fact in named.values() if known_fact.scope_key == key)]
         work.outcome = max([applied, *(event.outcome for event in beyond)]) + 1
 
-    async def _marks(self, work: Work) -> Marks:
-        """What is forgotten of the statements, and of the facts that they may touch."""
-        named = ids_of(work.scope, (source for one in work.stated for source in one.sources))
+    async def _marks(self, work: DedupWork) -> Marks:
+        """Return the marks on the statements and on the facts that they may touch."""
+        named = ids_of(work.scope, (source for stated in work.stated for source in stated.sources))
         for fact in work.touched():
             named |= ids_of(None, fact.sources)
             named |= {("fact", fact.fact_id), ("fact", f"{fact.fact_id}@{fact.version}")}
         return await self._stores.forgetting.among(named)
 
-    async def _given(self, work: Work) -> Mapping[str, int]:
-        """Versions above those known of the facts that may change: forgotten, and never to be used again."""
+    async def _given(self, work: DedupWork) -> Mapping[str, int]:
+        """Return, for facts that may change, versions above the known one that were given once (and forgotten)."""
         known: dict[str, int] = {}
         for fact in work.touched():
             known[fact.fact_id] = max(fact.version, known.get(fact.fact_id, 0))
         return await self._stores.decided.given(known)
 
-    async def _embed(self, work: Work, texts: Iterable[str]) -> None:
-        """Vectors of those that have none yet, in one call."""
-        missing = list(dict.fromkeys(one for one in texts if one not in work.vectors))
+    async def _embed(self, work: DedupWork, texts: Iterable[str]) -> None:
+        """Embed the texts that have no vector yet, in one call."""
+        missing = list(dict.fromkeys(text for text in texts if text not in work.vectors))
         if missing:
             asking = self._asking(work)
             made = await self._embedder.embed(missing, replace(asking, unit=f"{asking.unit}/vectors"))
             work.vectors.update(zip(missing, made, strict=True))
 
-    def _asking(self, work: Work) -> Asking:
+    def _asking(self, work: DedupWork) -> Asking:
         first, scope = work.deliveries[0], work.scope
         alone = first.event if len(work.deliveries) == 1 and isinstance(first.event, FactsProposed) else None
         return replace(
@@ -318,8 +322,8 @@ class FactDedup:
         )
 
 
-def _decision(work: Work, facts: ScopeFacts) -> Decision:
-    """The changes as events; each takes its version, and all one number of the scope."""
+def _decision(work: DedupWork, facts: ScopeFacts) -> Decision:
+    """Return the changes as events; each takes a version of its fact, all together one number of the scope."""
     writes = [f"fact:{event.fact_id}@{event.version}" for _, event in facts.changes]
     number = (f"{facts.scope.key}#{facts.outcome}",) if writes else ()
     return Decision(
@@ -329,15 +333,15 @@ def _decision(work: Work, facts: ScopeFacts) -> Decision:
     )
 
 
-def _fitting(work: Work, facts: ScopeFacts) -> int | None:
-    """How many of the first deliveries to decide anew without the others, if the events are too large; else None."""
+def _fitting(work: DedupWork, facts: ScopeFacts) -> int | None:
+    """Return how many of the first deliveries fit into one decision; None if all of them do."""
     covered = work.deliveries[: work.covers]
     sizes = Counter[str]()
     for delivery, event in facts.changes:
         sizes[delivery.id] += _size(event)
     if len(covered) == 1 or sizes.total() <= MOST_BYTES:
         return None
-    up_to = accumulate(sizes[one.id] for one in covered)
+    up_to = accumulate(sizes[unit.id] for unit in covered)
     return min(max(1, sum(1 for _ in takewhile(lambda size: size <= MOST_BYTES, up_to))), len(covered) - 1)
 
 

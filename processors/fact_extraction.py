@@ -12,10 +12,10 @@ from eden_memory.directory.participants import Streams
 from eden_memory.failures import PermanentError
 from eden_memory.forgotten import Forgetting
 from eden_memory.formation import prompts
-from eden_memory.formation.fact_proposals import proposals_of
-from eden_memory.formation.fence import Fence
-from eden_memory.formation.placing import ExtractionWatch, Placed, Placing, Rules
+from eden_memory.formation.extraction_results import facts_extracted, proposals_of
 from eden_memory.formation.prompt_material import FactMaterial
+from eden_memory.formation.prompts import Fence
+from eden_memory.formation.scope_assignment import AssignedItem, ScopeAssignment
 from eden_memory.formation.scope_briefs import (
     Scopes,
     asking_about,
@@ -24,10 +24,11 @@ from eden_memory.formation.scope_briefs import (
     participants_named,
 )
 from eden_memory.formation.transcript import Transcript, named_by, transcript
+from eden_memory.metrics import ExtractionMetrics
 from eden_memory.models.model_protocols import LanguageModel
 from eden_memory.models.question import Answered, Asking
 from eden_memory.schemas.answers import ExtractedFacts
-from eden_memory.schemas.events import FactsExtracted, FormationRequested
+from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.events.formation import ExtractedFact, Window
 from eden_memory.schemas.provenance import Call
 from eden_memory.schemas.scopes import Scope
@@ -40,8 +41,8 @@ PAST_RETENTION = "every scope's facts of so long ago have expired"
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """One window with all that its question is made from."""
+class FactQuestion:
+    """A window with everything its question is made from."""
 
     delivery: Delivery
     window: Window
@@ -63,35 +64,35 @@ class FactExtraction:
         model: LanguageModel,
         forgetting: Forgetting,
         fence: Fence,
-        watch: ExtractionWatch,
+        metrics: ExtractionMetrics,
         *,
         demote_names: bool = False,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         limits: FormationLimits = STANDARD,
     ) -> None:
-        """`clock` (the wall's) tells what is past its retention already: decided once, as all that is decided."""
+        """`clock` is the wall's: it tells which scopes' retention has already ended."""
         self._windows, self._streams, self._model = windows, streams, model
-        self._forgetting, self._fence, self._watch = forgetting, fence, watch
+        self._forgetting, self._fence, self._metrics = forgetting, fence, metrics
         self._demote_names, self._clock, self._limits = demote_names, clock, limits
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Outgoing]:
-        """One window."""
+        """Extract the facts of one window."""
         (delivery,) = deliveries
         if not isinstance(delivery.event, FormationRequested):
             return ()
         window = delivery.event.window()
-        case = await self._case(delivery, window) if window.messages and fact_scopes(window) else None
-        if case is None or not case.transcript.lines:
-            return [_extracted(delivery, window, ())]
-        if case.past >= set(case.scopes.all):
-            self._watch.extracted(STAGE, 0, {"past_retention": 1})
-            return [_extracted(delivery, window, (), reason=PAST_RETENTION)]
+        question = await self._question(delivery, window) if window.messages and fact_scopes(window) else None
+        if question is None or not question.transcript.lines:
+            return [facts_extracted(delivery, window)]
+        if question.past >= set(question.scopes.all):
+            self._metrics.extracted(STAGE, 0, {"past_retention": 1})
+            return [facts_extracted(delivery, window, reason=PAST_RETENTION)]
         fence = self._fence.around(f"{STAGE}/{window.formation_id}")
-        prompt = prompts.fact_extraction(self._material(case), fence)
-        answered = await self._model.ask(prompt, ExtractedFacts, case.asking)
-        return await self._formed(case, answered, fence)
+        prompt = prompts.fact_extraction(self._material(question), fence)
+        answered = await self._model.ask(prompt, ExtractedFacts, question.asking)
+        return await self._formed(question, answered, fence)
 
-    async def _case(self, delivery: Delivery, window: Window) -> Case:
+    async def _question(self, delivery: Delivery, window: Window) -> FactQuestion:
         asking = asking_about(window, delivery, STAGE, "facts")
         windows, streams, marks, earlier = await gather(
             self._windows.windows([window.formation_id]),
@@ -106,55 +107,52 @@ class FactExtraction:
         scopes = Scopes.of(fact_scopes(window), streams, self._limits, of_authors=of_authors(window))
         asking = replace(asking, shown=told.shown, model=scopes.model)
         names = participants_named(stored, window) if self._demote_names else ()
-        return Case(delivery, window, asking, scopes, told, names, scopes.past(window, self._clock()))
+        return FactQuestion(delivery, window, asking, scopes, told, names, scopes.past(window, self._clock()))
 
-    def _material(self, case: Case) -> FactMaterial:
+    def _material(self, question: FactQuestion) -> FactMaterial:
         limits = self._limits
-        return FactMaterial(case.transcript.lines, case.scopes.for_facts(), limits.facts, limits.fact_words)
+        lines, scopes = question.transcript.lines, question.scopes.for_facts()
+        return FactMaterial(lines, scopes, limits.facts, limits.fact_words)
 
-    async def _formed(self, case: Case, answered: Answered[ExtractedFacts], fence: str) -> Sequence[Outgoing]:
-        """What stands of the answer, by what is forgotten now that it is here."""
-        marks = await self._forgetting.among(named_by(case.window))
-        words = case.scopes.words(self._limits.fact_words)
-        rules = Rules(case.scopes.all, words, {}, self._limits.facts, case.names)
-        placing = Placing(case.window, case.transcript, rules, fence)
-        stated = placing.place(answered.value.facts, marks)
-        placed = [one for one in stated if one.scope not in case.past]
-        placing.counts["expired"] += len(stated) - len(placed)
-        self._watch.extracted(STAGE, len(placed), placing.counts)
-        call = answered.call and answered.call.model_copy(update={"items": max(len(placed), 1)})
-        facts = tuple(_fact(one, number, case.window, call) for number, one in enumerate(placed, 1))
-        extracted = _extracted(case.delivery, case.window, facts).model_copy(
+    async def _formed(
+        self, question: FactQuestion, answered: Answered[ExtractedFacts], fence: str
+    ) -> Sequence[Outgoing]:
+        """Return the events of an answer, without what was forgotten while the model was asked."""
+        marks = await self._forgetting.among(named_by(question.window))
+        words = question.scopes.words(self._limits.fact_words)
+        assignment = ScopeAssignment(
+            question.window,
+            question.transcript,
+            question.scopes.all,
+            words,
+            fence,
+            most_together=self._limits.facts,
+            names=question.names,
+        )
+        stated = assignment.assign(answered.value.facts, marks)
+        assigned = [item for item in stated if item.scope not in question.past]
+        assignment.counts["expired"] += len(stated) - len(assigned)
+        self._metrics.extracted(STAGE, len(assigned), assignment.counts)
+        call = answered.call and answered.call.model_copy(update={"items": max(len(assigned), 1)})
+        facts = tuple(_fact(item, number, question.window, call) for number, item in enumerate(assigned, 1))
+        extracted = facts_extracted(question.delivery, question.window, facts).model_copy(
             update={
-                "cut": placing.counts["beyond"],
-                "dropped": sum(placing.counts[how] for how in ("no_scope", "personal", "expired")),
+                "cut": assignment.counts["beyond"],
+                "dropped": sum(assignment.counts[how] for how in ("no_scope", "personal", "expired")),
                 "call": call,
             }
         )
         return [extracted, *proposals_of(extracted)]
 
 
-def _fact(placed: Placed, number: int, window: Window, call: Call | None) -> ExtractedFact:
+def _fact(assigned: AssignedItem, number: int, window: Window, call: Call | None) -> ExtractedFact:
     return ExtractedFact(
         number=number,
-        text=placed.text,
+        text=assigned.text,
         formation_id=window.formation_id,
-        sources=placed.sources,
-        whole_window=placed.whole_window,
+        sources=assigned.sources,
+        whole_window=assigned.whole_window,
         call=call,
-        scope=placed.scope,
-        demoted_from=placed.demoted_from,
-    )
-
-
-def _extracted(
-    delivery: Delivery, window: Window, facts: tuple[ExtractedFact, ...], reason: str | None = None
-) -> FactsExtracted:
-    return FactsExtracted(
-        cause=delivery.id,
-        attempt=delivery.sent_again + 1,
-        window=window,
-        outcome="extracted" if facts else "empty",
-        reason=reason,
-        facts=facts,
+        scope=assigned.scope,
+        demoted_from=assigned.demoted_from,
     )

@@ -5,8 +5,8 @@ A test holds it against topics.yaml. A new stage is a file beside this one, a ro
 
 from collections.abc import Mapping, Sequence
 
-from eden_memory.formation.proposal_batches import proposals_together
-from eden_memory.formation.replacement_results import closed_all_the_same, failed_extraction
+from eden_memory.constants import MOST_FACTS_TOGETHER
+from eden_memory.formation.extraction_results import closed_all_the_same, failed_extraction
 from eden_memory.schemas.events import (
     FactChanged,
     FactCommanded,
@@ -53,7 +53,7 @@ KEEP_THEIR_OWN_STATE = frozenset({FORMATION_TRIGGER, ATLAS_WRITER, CONTEXT_CACHE
 
 
 def stages(handlers: Mapping[str, Handler]) -> tuple[Stage, ...]:
-    """The stages that have a handler, in flow order."""
+    """Return the stages that have a handler, in flow order."""
     table = (
         Stage(
             FORMATION_TRIGGER,
@@ -128,9 +128,21 @@ def stages(handlers: Mapping[str, Handler]) -> tuple[Stage, ...]:
 
 
 async def _absent(deliveries: Sequence[Delivery]) -> Sequence[Outgoing]:
-    """In the place of a handler that was not given; its stage is left out."""
+    """Stand in for a handler that was not given; its stage is left out."""
     raise NotImplementedError(f"no handler for {deliveries[0].topic}")
 
 
 def _of(handlers: Mapping[str, Handler], name: str) -> Handler:
     return handlers.get(name, _absent)
+
+
+def proposals_together(deliveries: Sequence[Delivery]) -> int:
+    """Return how many waiting records of a scope to decide at once: proposals up to the next command, ≤ 64 facts."""
+    facts = 0
+    for index, delivery in enumerate(deliveries):
+        if not isinstance(delivery.event, FactsProposed):
+            return max(index, 1)
+        facts += len(delivery.event.facts)
+        if facts > MOST_FACTS_TOGETHER:
+            return max(index, 1)
+    return len(deliveries)

@@ -15,10 +15,10 @@ from eden_memory.directory.participants import Streams
 from eden_memory.failures import PermanentError
 from eden_memory.forgotten import Forgetting, Marks
 from eden_memory.formation import prompts
-from eden_memory.formation.fence import Fence
-from eden_memory.formation.placing import ExtractionWatch, Placed, Placing, Rules
+from eden_memory.formation.extraction_results import session_closed
 from eden_memory.formation.prompt_material import ReflectionMaterial
-from eden_memory.formation.replacement_results import session_closed
+from eden_memory.formation.prompts import Fence
+from eden_memory.formation.scope_assignment import AssignedItem, ScopeAssignment
 from eden_memory.formation.scope_briefs import (
     Scopes,
     asking_about,
@@ -29,6 +29,7 @@ from eden_memory.formation.scope_briefs import (
 )
 from eden_memory.formation.transcript import Transcript, named_by, transcript
 from eden_memory.memory.snapshot_projection import Snapshots
+from eden_memory.metrics import ExtractionMetrics
 from eden_memory.models.model_protocols import LanguageModel
 from eden_memory.models.question import Answered, Asking
 from eden_memory.schemas.answers import StatedReflections
@@ -44,8 +45,8 @@ STAGE = "reflection-extraction"
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """One window with all that its question is made from."""
+class ReflectionQuestion:
+    """A window with everything its question is made from."""
 
     delivery: Delivery
     extracted: FactsExtracted
@@ -58,7 +59,7 @@ class Case:
 
     @property
     def window(self) -> Window:
-        """The window."""
+        """The window that reflections are formed from."""
         return self.extracted.window
 
 
@@ -73,30 +74,30 @@ class ReflectionExtraction:
         model: LanguageModel,
         forgetting: Forgetting,
         fence: Fence,
-        watch: ExtractionWatch,
+        metrics: ExtractionMetrics,
         *,
         demote_names: bool = False,
         limits: FormationLimits = STANDARD,
     ) -> None:
         self._windows, self._streams, self._snapshots = windows, streams, snapshots
         self._model, self._forgetting, self._fence = model, forgetting, fence
-        self._watch, self._demote_names, self._limits = watch, demote_names, limits
+        self._metrics, self._demote_names, self._limits = metrics, demote_names, limits
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Outgoing]:
-        """One window, whether facts were found in it or not."""
+        """Form the reflections of one window, whether facts were found in it or not."""
         (delivery,) = deliveries
         extracted = delivery.event
         if not isinstance(extracted, FactsExtracted):
             return ()
-        case = await self._case(delivery, extracted) if extracted.window.messages else None
-        if case is None or not case.transcript.lines:
+        question = await self._question(delivery, extracted) if extracted.window.messages else None
+        if question is None or not question.transcript.lines:
             return session_closed(delivery, extracted, 0)
-        fence = self._fence.around(f"{STAGE}/{case.window.formation_id}")
-        formed = await self._formed(case, await self._ask(case, fence), fence)
-        of_session = sum(one.scope.kind == "session" for one in formed)
+        fence = self._fence.around(f"{STAGE}/{question.window.formation_id}")
+        formed = await self._formed(question, await self._ask(question, fence), fence)
+        of_session = sum(reflection.scope.kind == "session" for reflection in formed)
         return [*formed, *session_closed(delivery, extracted, of_session)]
 
-    async def _case(self, delivery: Delivery, extracted: FactsExtracted) -> Case:
+    async def _question(self, delivery: Delivery, extracted: FactsExtracted) -> ReflectionQuestion:
         window = extracted.window
         asking = asking_about(window, delivery, STAGE, "reflections")
         windows, streams, known, earlier = await gather(
@@ -113,68 +114,77 @@ class ReflectionExtraction:
         scopes = Scopes.of(window.scopes, streams, self._limits, of_authors=of_authors(window))
         asking = replace(asking, shown=told.shown, model=scopes.model)
         names = participants_named(stored, window) if self._demote_names else ()
-        return Case(delivery, extracted, asking, scopes, known, marks, told, names)
+        return ReflectionQuestion(delivery, extracted, asking, scopes, known, marks, told, names)
 
     async def _known(self, window: Window) -> dict[str, Snapshot]:
-        """What is remembered, as far as all who take part may hear of it."""
+        """Return the snapshots of the window's scopes, as far as all who take part may hear of them."""
         streams = await self._streams.of(window.agent_id)
-        shards = {name: one for name, one in streams.items() if one.shard is not None}
+        shards = {name: stream for name, stream in streams.items() if stream.shard is not None}
         private = private_keys(window.scopes, shards, window.sharing)
-        told = (one for one in window.scopes if one.kind != "user" or not of_authors(window))
-        return await self._snapshots.without_users([one.key for one in told], private)
+        told = (scope for scope in window.scopes if scope.kind != "user" or not of_authors(window))
+        return await self._snapshots.without_users([scope.key for scope in told], private)
 
-    async def _ask(self, case: Case, fence: str) -> Answered[StatedReflections]:
-        facts = (one for one in case.extracted.facts if not case.marks.all_gone(one.sources))
+    async def _ask(self, question: ReflectionQuestion, fence: str) -> Answered[StatedReflections]:
+        facts = (fact for fact in question.extracted.facts if not question.marks.all_gone(fact.sources))
         material = ReflectionMaterial(
-            lines=case.transcript.lines,
-            scopes=case.scopes.for_reflections(case.known, case.marks),
-            facts=tuple(one.text for one in facts),
+            lines=question.transcript.lines,
+            scopes=question.scopes.for_reflections(question.known, question.marks),
+            facts=tuple(fact.text for fact in facts),
             words=self._limits.reflection_words,
         )
         prompt = prompts.reflection_extraction(material, fence)
-        return await self._model.ask(prompt, StatedReflections, case.asking)
+        return await self._model.ask(prompt, StatedReflections, question.asking)
 
     async def _formed(
-        self, case: Case, answered: Answered[StatedReflections], fence: str
+        self, question: ReflectionQuestion, answered: Answered[StatedReflections], fence: str
     ) -> list[ReflectionFormed]:
-        """What stands of the answer, by what is forgotten now that it is here."""
-        marks = await self._forgetting.among(named_by(case.window))
-        most = {scope.key: limits.most for scope, limits in case.scopes.limits.items()}
-        words = case.scopes.words(self._limits.reflection_words)
-        rules = Rules(case.scopes.all, words, most, names=case.names)
-        placing = Placing(case.window, case.transcript, rules, fence)
-        placed = placing.place(answered.value.reflections, marks)
-        by_scope = Counter(one.scope.key for one in placed)
-        missing = sum(limits.least > by_scope[scope.key] for scope, limits in case.scopes.limits.items())
-        self._watch.extracted(STAGE, len(placed), {**placing.counts, "missing": missing})
-        call = answered.call and answered.call.model_copy(update={"items": max(len(placed), 1)})
+        """Return the events of an answer, without what was forgotten while the model was asked."""
+        marks = await self._forgetting.among(named_by(question.window))
+        most = {scope.key: limits.most for scope, limits in question.scopes.limits.items()}
+        words = question.scopes.words(self._limits.reflection_words)
+        assignment = ScopeAssignment(
+            question.window,
+            question.transcript,
+            question.scopes.all,
+            words,
+            fence,
+            most,
+            names=question.names,
+        )
+        assigned = assignment.assign(answered.value.reflections, marks)
+        by_scope = Counter(item.scope.key for item in assigned)
+        missing = sum(limits.least > by_scope[scope.key] for scope, limits in question.scopes.limits.items())
+        self._metrics.extracted(STAGE, len(assigned), {**assignment.counts, "missing": missing})
+        call = answered.call and answered.call.model_copy(update={"items": max(len(assigned), 1)})
         position: Counter[str] = Counter()
         formed: list[ReflectionFormed] = []
-        for one in placed:
-            position[one.scope.key] += 1
-            formed.append(_reflection(case, one, position[one.scope.key], call))
+        for item in assigned:
+            position[item.scope.key] += 1
+            formed.append(_reflection(question, item, position[item.scope.key], call))
         return formed
 
 
-def _reflection(case: Case, placed: Placed, position: int, call: Call | None) -> ReflectionFormed:
-    window = case.window
-    name = f"{window.formation_id}\n{placed.scope.key}\n{position}"
+def _reflection(
+    question: ReflectionQuestion, assigned: AssignedItem, position: int, call: Call | None
+) -> ReflectionFormed:
+    window = question.window
+    name = f"{window.formation_id}\n{assigned.scope.key}\n{position}"
     return ReflectionFormed(
-        cause=case.delivery.id,
-        attempt=case.delivery.sent_again + 1,
+        cause=question.delivery.id,
+        attempt=question.delivery.sent_again + 1,
         reflection_id=blake2b(name.encode(), digest_size=16).hexdigest(),
-        scope=placed.scope,
-        text=placed.text,
+        scope=assigned.scope,
+        text=assigned.text,
         position=position,
         formation_id=window.formation_id,
         session_id=window.session_id,
         origin="formed",
-        sources=placed.sources,
-        whole_window=placed.whole_window,
+        sources=assigned.sources,
+        whole_window=assigned.whole_window,
         call=call,
         formed_at=window.closed_at,
-        said_at=newest_said(placed.sources) or window.closed_at,
-        private=is_private(placed.scope, placed.sources, window),
-        demoted_from=placed.demoted_from,
+        said_at=newest_said(assigned.sources) or window.closed_at,
+        private=is_private(assigned.scope, assigned.sources, window),
+        demoted_from=assigned.demoted_from,
         asked_by=None,
     )

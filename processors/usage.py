@@ -12,14 +12,14 @@ from eden_memory.usage.call_totals import UsageStore, UsageWatch
 
 
 class Usage:
-    """Publishes nothing."""
+    """Counts the calls of a batch; publishes nothing."""
 
     def __init__(self, store: UsageStore, watch: UsageWatch) -> None:
         self._store, self._watch = store, watch
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Outgoing]:
-        """One batch of one partition."""
-        told = [one.event for one in deliveries if isinstance(one.event, ModelCalled)]
+        """Add up one batch of one partition."""
+        told = [delivery.event for delivery in deliveries if isinstance(delivery.event, ModelCalled)]
         calls = {call.call_id: call for call in reversed(told)}
         counted = await self._store.count(list(calls.values()))
         self._watch.counted(counted, repeated=len(told) - len(counted))

@@ -10,7 +10,7 @@ from eden_memory.api.list_calls import ListCalls
 from eden_memory.api.reach import KnownSession, SessionReach
 from eden_memory.app.memory import SharedMemory
 from eden_memory.errors import Conflict, Invalid, NotFound
-from eden_memory.forgetting.forgetting_rules import BlobVersion
+from eden_memory.forgetting.forgetting_rules import BlobRef
 from eden_memory.memory.browsing_store import Browsing, scopes_of
 from eden_memory.memory.results import Added
 from eden_memory.mongo.application_ids import raw, typed
@@ -260,7 +260,7 @@ def _user(user: str, asked: Asker) -> None:
 
 def _blob(target: Any, asked: Asker, view: VisibleMemory) -> Scope:
     """Return the scope of a blob version that exists; a future version cannot be forgotten in advance."""
-    parsed = BlobVersion.parse(target) if isinstance(target, str) else None
+    parsed = BlobRef.parse(target) if isinstance(target, str) else None
     if parsed is None:
         raise _nothing("blob")
     key, version = parsed

@@ -19,8 +19,7 @@ from eden_memory.context.context_feed import ContextWatch
 from eden_memory.context.context_refreshing import ContextKeeping
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.errors import EdenError
-from eden_memory.formation.consolidation_wakeups import Waking
-from eden_memory.formation.decided_blob_store import scopes_due
+from eden_memory.formation.due_scope_store import DueScopeAnnouncer, scopes_due
 from eden_memory.housekeeping.consumption import Consumption
 from eden_memory.housekeeping.consumption_store import ConsumptionMarks
 from eden_memory.housekeeping.janitor import PAUSE_SECONDS, ROUND_SECONDS, Janitor
@@ -29,15 +28,13 @@ from eden_memory.kafka.lag import LagReader
 from eden_memory.kafka.preflight import topics_exist
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
-from eden_memory.memory.census_store import count_documents
-from eden_memory.memory.retirement_store import MongoRetirements
-from eden_memory.memory.retiring import Retiring
-from eden_memory.memory.version_store import heed_versions
+from eden_memory.memory.retirement_store import MongoRetirements, RetirementRounds
+from eden_memory.memory.version_store import count_documents, heed_versions
 from eden_memory.mongo.client import connect, hosts
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.observability.lag_export import Census, LagExport
 from eden_memory.processors import pipeline
-from eden_memory.processors.context_cache import ContextCache
+from eden_memory.processors.context_cache import ContextCacheStage
 from eden_memory.replay.installation import surroundings
 from eden_memory.replay.namespaces.live_store import MongoLive
 from eden_memory.replay.namespaces.standby_stages import shadowing
@@ -215,7 +212,7 @@ def _beside(
 ) -> list[ProcessPart]:
     """What some stages need besides their records."""
     parts: list[ProcessPart] = []
-    if isinstance(cache := handlers.get(pipeline.CONTEXT_CACHE), ContextCache):
+    if isinstance(cache := handlers.get(pipeline.CONTEXT_CACHE), ContextCacheStage):
         parts.append(
             ContextKeeping(
                 cache, lambda heard, live: ContextWatch(client, settings, heard, live, authors=True)
@@ -225,7 +222,9 @@ def _beside(
         database, names = client[settings.mongodb.database], settings.names
         due = partial(scopes_due, database, names, MongoStreams(database, names), settings.limits.formation())
         memory = settings.placement.revisions
-        parts.append(Waking(due, around.publisher, around.topic_of, pipeline.CONSOLIDATION, memory))
+        parts.append(
+            DueScopeAnnouncer(due, around.publisher, around.topic_of, pipeline.CONSOLIDATION, memory)
+        )
     if pipeline.FACT_DEDUP in handlers:
         parts.append(_retiring(settings, client, around))
     if pipeline.FORMATION_TRIGGER in handlers:
@@ -233,12 +232,12 @@ def _beside(
     return parts
 
 
-def _retiring(settings: Settings, client: MongoClient, around: Surroundings) -> Retiring:
-    """Asks for the retirement of expired facts, and of the oldest beyond a limit."""
+def _retiring(settings: Settings, client: MongoClient, around: Surroundings) -> RetirementRounds:
+    """Return the part that asks for the retirement of expired facts, and of the oldest beyond a limit."""
     database, names = client[settings.mongodb.database], settings.names
     lease = MongoLease(database[names["leases"]], RETIRING, RETIRING_LEASE_SECONDS)
-    due = MongoRetirements(database, names, _now).due
-    return Retiring(lease, due, around.publisher, around.topic_of, pipeline.FACT_DEDUP)
+    retirements = MongoRetirements(database, names, _now)
+    return RetirementRounds(lease, retirements, around.publisher, around.topic_of, pipeline.FACT_DEDUP)
 
 
 def budget_keeping(settings: Settings, client: MongoClient) -> BudgetKeeping:

@@ -16,14 +16,12 @@ from eden_memory.context.ready_context_store import MongoContexts
 from eden_memory.directory.directory_store import MongoDirectory
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.forgetting.forgetting_store import MongoForgettingStore
-from eden_memory.forgetting.mark_batch_store import MongoMarks
-from eden_memory.forgetting.mark_store import MongoForgetting
+from eden_memory.forgetting.mark_store import MongoBatchMarks, MongoForgetting
 from eden_memory.forgetting.pipeline_marks import of_pipeline
 from eden_memory.formation import prompts
-from eden_memory.formation.decided_blob_store import MongoBlobsDecided
-from eden_memory.formation.decided_fact_store import MongoDecided
-from eden_memory.formation.fence import Fence
+from eden_memory.formation.decided_store import MongoDecided
 from eden_memory.formation.near_fact_store import MongoFactSearch
+from eden_memory.formation.prompts import Fence
 from eden_memory.formation.secret_store import installation_secret
 from eden_memory.logs import LibraryLogger
 from eden_memory.memory.memory_store import MongoMemoryStore
@@ -44,10 +42,10 @@ from eden_memory.models.asking.answer_forwarding import AnswerStore
 from eden_memory.models.providers.prices import Prices
 from eden_memory.processors.atlas_writer import AtlasWriter
 from eden_memory.processors.consolidation import Consolidation
-from eden_memory.processors.context_cache import ContextCache
+from eden_memory.processors.context_cache import ContextCacheStage
 from eden_memory.processors.fact_dedup import FactDedup, Stores
 from eden_memory.processors.fact_extraction import FactExtraction
-from eden_memory.processors.forgetting import Forgetting
+from eden_memory.processors.forgetting import ForgettingStage
 from eden_memory.processors.formation_trigger import FormationTrigger
 from eden_memory.processors.pipeline import (
     ATLAS_WRITER,
@@ -158,7 +156,7 @@ class Handlers:
             CONTEXT_CACHE: self.context_cache(),
             FORMATION_TRIGGER: self._formation_trigger(),
             FORGETTING: of_pipeline(
-                Forgetting(MongoForgettingStore(database, called), self._forgotten), pipeline
+                ForgettingStage(MongoForgettingStore(database, called), self._forgotten), pipeline
             ),
             ATLAS_WRITER: of_pipeline(
                 AtlasWriter(
@@ -210,7 +208,7 @@ class Handlers:
             ),
             CONSOLIDATION: Consolidation(
                 self._snapshots,
-                MongoBlobsDecided(self._database, self._names),
+                MongoDecided(self._database, self._names),
                 self.streams,
                 models.language_model,
                 self._forgotten,
@@ -222,11 +220,11 @@ class Handlers:
             ),
         }
 
-    def context_cache(self) -> ContextCache:
+    def context_cache(self) -> ContextCacheStage:
         """The stage; ContextKeeping (eden_memory.context.context_refreshing) tells it what no event says."""
         settings, memory = self._settings, self._settings.memory
         source = self._client[settings.source_database]
-        return ContextCache(
+        return ContextCacheStage(
             MongoContextSource(
                 source,
                 self._database,
@@ -247,7 +245,7 @@ class Handlers:
             self._directory(),
             settings_version(settings),
             TriggerMetrics(),
-            MongoMarks(self._database, self._names),
+            MongoBatchMarks(self._database, self._names),
             forgets=settings.messages.on_delete != "keep",
             budgets=self._window_budgets() if self._budgets else None,
         )

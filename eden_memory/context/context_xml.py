@@ -13,7 +13,7 @@ from operator import itemgetter
 
 from eden_memory.access.visible import VisibleScope
 from eden_memory.constants import SHOWN_OF_A_BUFFER
-from eden_memory.memory.buffer_order import oldest_first
+from eden_memory.memory.snapshot_projection import oldest_first
 from eden_memory.schemas.ids import split
 from eden_memory.schemas.scopes import Scope
 

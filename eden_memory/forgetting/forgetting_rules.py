@@ -1,15 +1,17 @@
-"""What follows from forgetting something: derived marks and tombstones. Pure."""
+"""Consequences of forgetting: derived marks, tombstones, and facts that hold again. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from itertools import groupby
+from operator import itemgetter
 
-from eden_memory.forgetting.contradicted import Contradicted
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.schemas.events import (
+    Event,
     FactChanged,
+    FactCommanded,
     Forgotten,
     MessageRecorded,
     ReflectionFormed,
@@ -19,6 +21,64 @@ from eden_memory.schemas.events.forgetting import Forgettable
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.stage import Delivery, Emit, Erase, Outgoing
+
+
+@dataclass(frozen=True, slots=True)
+class Contradicted:
+    """A stored fact that was retired because another one contradicted it."""
+
+    fact_id: str
+    version: int
+    scope: Scope
+    replaced_by: str
+    held_from: datetime
+    """Since when it held before that."""
+
+
+def taken_up_again(
+    forgotten: Forgotten, gone: Mapping[str, str | None], contradicted: Iterable[Contradicted]
+) -> list[FactCommanded]:
+    """Return commands for the facts that facts of `gone` contradicted.
+
+    `gone`: fact id → the fact that had contradicted it, if one had: that one takes its place. Where none had, the
+    fact that was said last holds again; the others are contradicted by it now.
+    """
+    left = [(*_behind(gone, fact.replaced_by), fact) for fact in contradicted if fact.fact_id not in gone]
+    left.sort(key=lambda found: (found[0], found[2].held_from, found[2].fact_id))
+    commands: list[FactCommanded] = []
+    for _, group in groupby(left, key=itemgetter(0)):
+        *others, (_, instead, newest) = group
+        commands.append(_command(forgotten, newest, instead))
+        commands += [_command(forgotten, fact, instead or newest.fact_id) for _, _, fact in others]
+    return commands
+
+
+def _behind(gone: Mapping[str, str | None], name: str) -> tuple[str, str | None]:
+    """Follow facts that contradicted one another: return the last that is gone, and the one behind it, if any."""
+    last, seen = name, {name}
+    while (following := gone.get(last)) in gone and following is not None and following not in seen:
+        seen.add(following)
+        last = following
+    return last, None if following in seen else following
+
+
+def _command(forgotten: Forgotten, fact: Contradicted, replaced_by: str | None) -> FactCommanded:
+    """Return the command for a fact that holds again, or that another fact contradicts now."""
+    return FactCommanded(
+        command_id=f"contradicted/{fact.fact_id}/{fact.version}",
+        scope=fact.scope,
+        action="unmerge",
+        fact_id=fact.fact_id,
+        expected_version=fact.version,
+        by="forgetting",
+        asked_by=forgotten.asked_by,
+        reason="what contradicted it is forgotten",
+        asked_at=max(forgotten.forgotten_at, fact.held_from),
+        said_at=fact.held_from,
+        forgotten=(forgotten.key(),),
+        replaced_by=replaced_by,
+    )
+
 
 REASON = "forgotten"
 _VERSION = re.compile("[1-9][0-9]{0,17}")
@@ -41,7 +101,7 @@ class Resting:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ForgottenMessage:
     """A stored message that is forgotten."""
 
     message_id: str
@@ -52,17 +112,17 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A bounded part of what is concerned, in the order facts, reflections, messages."""
+    """A bounded part of the memory concerned, in the order facts, reflections, messages."""
 
     resting: Sequence[Resting] = ()
-    told: Sequence[Told] = ()
+    told: Sequence[ForgottenMessage] = ()
     last: str | None = None
     """`<kind>/<id>` behind which there may be more; None: this is the end."""
 
 
 @dataclass(frozen=True, slots=True)
-class BlobVersion:
-    """One version of a scope's blob."""
+class BlobRef:
+    """Reference to one version of a scope's blob."""
 
     scope: Scope
     version: int
@@ -74,14 +134,14 @@ class BlobVersion:
 
     @staticmethod
     def parse(name: str) -> tuple[str, int] | None:
-        """Scope key and version out of a `name`; None for what names no blob version."""
+        """Return scope key and version of a `name`; None if it names no blob version."""
         key, at, version = name.rpartition("@")
         return (key, int(version)) if at and _VERSION.fullmatch(version) else None
 
 
 @dataclass(slots=True)
 class Blobs:
-    """For each scope the lowest blob version that holds something forgotten."""
+    """The lowest blob version of each scope that holds something forgotten."""
 
     lowest: dict[str, int] = field(default_factory=dict[str, int])
     scopes: dict[str, Scope] = field(default_factory=dict[str, Scope])
@@ -89,27 +149,29 @@ class Blobs:
     """Versions of which another Forgotten record has taken care."""
 
     def holds(self, scope: Scope, version: int) -> None:
-        """A version of the scope's blob absorbed something that is forgotten."""
+        """Note that a version of the scope's blob absorbed something that is forgotten."""
         self.scopes[scope.key] = scope
         self.lowest[scope.key] = min(version, self.lowest.get(scope.key, version))
 
 
 def mark_of(event: Forgotten) -> Mark:
-    """The mark that a Forgotten record asks for."""
+    """Return the mark that a Forgotten record asks for."""
     return Mark(event.kind, event.id, event.reach, event.version, event.until)
 
 
 def gone(resting: Iterable[Resting], marks: Marks) -> list[Resting]:
-    """Those of which no source is left."""
-    return [one for one in resting if marks.rests_on_nothing(one.scope, one.sources, one.formed_at)]
+    """Return the facts and reflections that have no source left."""
+    return [
+        memory for memory in resting if marks.rests_on_nothing(memory.scope, memory.sources, memory.formed_at)
+    ]
 
 
 def reflections_of(event: Forgotten, resting: Iterable[Resting]) -> dict[str, set[str]]:
-    """The forgotten reflections by scope key."""
+    """Return the forgotten reflections by scope key."""
     found: dict[str, set[str]] = {}
-    for one in resting:
-        if one.kind == "reflection":
-            found.setdefault(one.scope.key, set()).add(one.id)
+    for memory in resting:
+        if memory.kind == "reflection":
+            found.setdefault(memory.scope.key, set()).add(memory.id)
     if event.kind == "reflection" and event.scope is not None:
         found.setdefault(event.scope, set()).add(event.id)
     return found
@@ -119,20 +181,24 @@ def follows(
     delivery: Delivery,
     forgotten: Forgotten,
     resting: Sequence[Resting],
-    told: Sequence[Told],
-    withdrawn: Sequence[BlobVersion],
+    told: Sequence[ForgottenMessage],
+    withdrawn: Sequence[BlobRef],
 ) -> list[Outgoing]:
-    """Derived Forgotten records first, then the tombstones: of messages, facts, reflections, blob versions."""
-    outgoing: list[Outgoing] = [_derived(delivery, forgotten, one.kind, one.id, one.scope) for one in resting]
-    outgoing += [_derived(delivery, forgotten, "blob", one.name, one.scope) for one in withdrawn]
-    outgoing += [_message(one) for one in told]
-    for one in resting:
-        outgoing += _facts(one) if one.kind == "fact" else [_reflection(one)]
-    return outgoing + [_blob(one) for one in withdrawn]
+    """Return derived Forgotten records, then tombstones of messages, facts, reflections and blob versions."""
+    outgoing: list[Outgoing] = [
+        _derived(delivery, forgotten, memory.kind, memory.id, memory.scope) for memory in resting
+    ]
+    outgoing += [_derived(delivery, forgotten, "blob", blob.name, blob.scope) for blob in withdrawn]
+    outgoing += [_message(message) for message in told]
+    for memory in resting:
+        outgoing += _tombstones(memory)
+    return outgoing + [
+        _erase(ScopeConsolidated, blob.name, blob.scope, blob.scope.key, blob.version) for blob in withdrawn
+    ]
 
 
 def next_slice(delivery: Delivery, forgotten: Forgotten, last: str) -> Emit:
-    """The same is forgotten from behind `last` on: a decision of its own, however often this one is repeated."""
+    """Return the record that forgets the next slice, behind `last`; a repeat gives the same record."""
     root = (forgotten.caused_by if forgotten.after is not None else None) or delivery.id
     event = forgotten.model_copy(update={"caused_by": root, "after": last})
     return Emit(event, identity=f"{root}/after/{last}")
@@ -152,79 +218,27 @@ def _derived(delivery: Delivery, because: Forgotten, kind: Forgettable, name: st
     return Emit(event, identity=f"derived/{kind}/{name}")
 
 
-def _message(one: Told) -> Erase:
+def _message(message: ForgottenMessage) -> Erase:
     return Erase(
         MessageRecorded,
-        one.message_id,
-        one.session_id,
-        one.message_id,
+        message.message_id,
+        message.session_id,
+        message.message_id,
         REASON,
-        entity_version=one.version,
-        scope=one.session_id,
+        entity_version=message.version,
+        scope=message.session_id,
     )
 
 
-def _facts(one: Resting) -> list[Outgoing]:
+def _tombstones(resting: Resting) -> list[Erase]:
+    if resting.kind == "reflection":
+        return [_erase(ReflectionFormed, resting.id, resting.scope, resting.id)]
     return [
-        Erase(
-            FactChanged,
-            f"{one.id}@{version}",
-            one.scope.key,
-            one.id,
-            REASON,
-            entity_version=str(version),
-            scope=one.scope.key,
-        )
-        for version in range(1, one.versions + 1)
+        _erase(FactChanged, f"{resting.id}@{version}", resting.scope, resting.id, version)
+        for version in range(1, resting.versions + 1)
     ]
 
 
-def _reflection(one: Resting) -> Erase:
-    return Erase(ReflectionFormed, one.id, one.scope.key, one.id, REASON, scope=one.scope.key)
-
-
-def _blob(one: BlobVersion) -> Erase:
-    key = one.scope.key
-    return Erase(ScopeConsolidated, one.name, key, key, REASON, entity_version=str(one.version), scope=key)
-
-
-class ForgettingStore(Protocol):
-    """What forgetting looks for, and what it erases itself: texts that wait, never memory."""
-
-    async def mark(self, marks: Iterable[Mark], event_id: str, at: datetime) -> None:
-        """Store marks, acknowledged by a majority; those that stand already are left as they are."""
-        ...
-
-    async def slice_of(self, mark: Mark, after: str | None, most: int) -> Slice:
-        """Up to `most` facts, reflections and stored messages that are meant or name it, from behind `after` on."""
-        ...
-
-    async def blob(self, name: str) -> Blobs:
-        """The blob version `KEY@N`, if there is one."""
-        ...
-
-    async def absorbing(self, reflections: Mapping[str, Iterable[str]], event_id: str) -> Blobs:
-        """For each scope key the lowest blob version, stored or only decided, that lists any of its reflections.
-
-        Versions that another Forgotten record has marked do not count: it withdraws them and all later ones.
-        """
-        ...
-
-    async def versions_from(self, blobs: Blobs) -> Sequence[BlobVersion]:
-        """For each scope its blob versions from the lowest named one on, with those decided from one of them."""
-        ...
-
-    async def marked_by_others(self, names: Iterable[str], event_id: str) -> set[str]:
-        """Those of the blob versions (`KEY@N`) that another Forgotten record has marked."""
-        ...
-
-    async def contradicted_by(self, fact_ids: Iterable[str]) -> Sequence[Contradicted]:
-        """The facts that were retired because one of these contradicted them."""
-        ...
-
-    async def erase_texts(self, message_ids: Iterable[str], up_to: str | None) -> None:
-        """Erase the texts of messages that wait or stand in closed windows, and note that they are forgotten.
-
-        With `up_to`, a deletion: only versions up to that one lose their text, and nothing is noted.
-        """
-        ...
+def _erase(of: type[Event], key: str, scope: Scope, subject: str, version: int | None = None) -> Erase:
+    entity_version = None if version is None else str(version)
+    return Erase(of, key, scope.key, subject, REASON, entity_version=entity_version, scope=scope.key)

@@ -1,4 +1,4 @@
-"""What forgetting looks for in MongoDB: memory that names a source, messages, blob versions, texts that wait."""
+"""MongoDB queries of forgetting: memory by its sources, messages, blob versions, and texts that wait."""
 
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -10,8 +10,14 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
-from eden_memory.forgetting.contradicted import Contradicted
-from eden_memory.forgetting.forgetting_rules import Blobs, BlobVersion, Resting, Slice, Told
+from eden_memory.forgetting.forgetting_rules import (
+    BlobRef,
+    Blobs,
+    Contradicted,
+    ForgottenMessage,
+    Resting,
+    Slice,
+)
 from eden_memory.forgotten import Mark
 from eden_memory.names import Names
 from eden_memory.schemas.envelope import Envelope
@@ -37,7 +43,7 @@ MEMORY_FIELDS = (
 
 
 class MongoForgettingStore:
-    """Reads and writes the collections of one namespace."""
+    """Finds what is to be forgotten in one namespace; erases texts that wait, never memory."""
 
     def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
         self._marks = _majority(database, names["forgotten"])
@@ -51,12 +57,12 @@ class MongoForgettingStore:
 
     async def mark(self, marks: Iterable[Mark], event_id: str, at: datetime) -> None:
         """Store marks; a wider version or time takes the place of a narrower one, nothing else changes."""
-        writes = [_mark(one, event_id, at) for one in marks]
+        writes = [_mark(mark, event_id, at) for mark in marks]
         if writes:
             await self._marks.bulk_write(writes, ordered=False)
 
     async def slice_of(self, mark: Mark, after: str | None, most: int) -> Slice:
-        """Up to `most` facts, reflections and messages, in this order and by id, from behind `<kind>/<id>` on."""
+        """Return up to `most` facts, reflections and messages, in this order and by id, behind `<kind>/<id>`."""
         begun, _, last = (after or f"{KINDS[0]}/").partition("/")
         rows: dict[str, list[Row]] = {}
         for kind in KINDS[KINDS.index(begun) :]:
@@ -68,12 +74,15 @@ class MongoForgettingStore:
             kind = None
         return Slice(
             resting=[*map(_fact, rows.get("fact", ())), *map(_reflection, rows.get("reflection", ()))],
-            told=[Told(row["_id"], row["session_id"], row["version"]) for row in rows.get("message", ())],
+            told=[
+                ForgottenMessage(row["_id"], row["session_id"], row["version"])
+                for row in rows.get("message", ())
+            ],
             last=f"{kind}/{rows[kind][-1]['_id']}" if kind is not None and rows[kind] else None,
         )
 
     async def _rows(self, mark: Mark, kind: str, last: str, most: int) -> list[Row]:
-        """The rows of one collection; a message whose deletion was seen has its tombstone already."""
+        """Return rows of one collection; a message whose deletion was seen has its tombstone already."""
         query = _messages(mark) if kind == "message" else _named(mark, kind)
         if query is None:
             return []
@@ -83,9 +92,9 @@ class MongoForgettingStore:
         return await found.to_list()
 
     async def blob(self, name: str) -> Blobs:
-        """The blob version `KEY@N`, if it was ever given: none is taken before its time."""
+        """Return the blob version `KEY@N`; nothing if it was never given."""
         blobs = Blobs()
-        if (parsed := BlobVersion.parse(name)) is None:
+        if (parsed := BlobRef.parse(name)) is None:
             return blobs
         key, version = parsed
         if (known := (await self._scopes([key])).get(key)) is None:
@@ -96,14 +105,14 @@ class MongoForgettingStore:
         return blobs
 
     async def absorbing(self, reflections: Mapping[str, Iterable[str]], event_id: str) -> Blobs:
-        """For each scope the lowest blob version, stored or only decided, that lists any of these reflections.
+        """Return for each scope the lowest blob version, stored or only decided, that lists any of these reflections.
 
         A version that another Forgotten record has marked does not count: that record withdraws it and all later
         ones. The snapshots are read first: what is stored after that was decided before, and is found among the
         decided.
         """
         wanted = {key: set(names) for key, names in reflections.items()}
-        holding: list[BlobVersion] = []
+        holding: list[BlobRef] = []
         for key, (scope, highest) in (await self._scopes(wanted)).items():
             decided = [
                 event.version
@@ -112,7 +121,7 @@ class MongoForgettingStore:
             ]
             query: Row = {"scope_key": key, "absorbed": {"$in": list(wanted[key])}, "gone": False}
             stored = [int(row["version"]) async for row in self._blobs.find(query, {"version": 1})]
-            holding += [BlobVersion(scope, version) for version in (*decided, *stored)]
+            holding += [BlobRef(scope, version) for version in (*decided, *stored)]
         others = await self.marked_by_others([version.name for version in holding], event_id)
         blobs = Blobs()
         for version in holding:
@@ -120,24 +129,24 @@ class MongoForgettingStore:
                 blobs.holds(version.scope, version.version)
         return blobs
 
-    async def versions_from(self, blobs: Blobs) -> Sequence[BlobVersion]:
-        """For each scope its blob versions from the lowest named one on, with those decided from one of them."""
-        found: list[BlobVersion] = []
+    async def versions_from(self, blobs: Blobs) -> Sequence[BlobRef]:
+        """Return each scope's blob versions from the lowest named one on, with those decided from one of them."""
+        found: list[BlobRef] = []
         for key, (scope, highest) in (await self._scopes(blobs.lowest)).items():
             lowest = last = blobs.lowest[key]
             async for event in self._decided(key, highest):
                 if event.version == lowest or event.based_on >= lowest:
                     last = event.version
-            found += [BlobVersion(scope, one) for one in range(lowest, max(highest, last) + 1)]
+            found += [BlobRef(scope, version) for version in range(lowest, max(highest, last) + 1)]
         return found
 
     async def marked_by_others(self, names: Iterable[str], event_id: str) -> set[str]:
-        """Those of the blob versions that another Forgotten record has marked."""
+        """Return the blob versions (`KEY@N`) that another Forgotten record has marked."""
         query: Row = {"kind": "blob", "target": {"$in": list(names)}, "event_id": {"$ne": event_id}}
         return {row["target"] async for row in self._marks.find(query, {"target": 1})}
 
     async def _scopes(self, keys: Iterable[str]) -> dict[str, tuple[Scope, int]]:
-        """The scopes with the highest blob version ever stored."""
+        """Return the scopes with the highest blob version ever stored."""
         fields = {"agent_id": 1, "highest_blob_version": 1}
         rows = self._snapshots.find({"_id": {"$in": list(keys)}}, fields)
         return {
@@ -149,7 +158,7 @@ class MongoForgettingStore:
         }
 
     async def _decided(self, key: str, highest: int) -> AsyncGenerator[ScopeConsolidated]:
-        """The blob versions decided above the highest stored one."""
+        """Yield the blob versions decided above the highest stored one."""
         version = highest
         while (event := await self._decided_as(f"{key}@{(version := version + 1)}")) is not None:
             yield event
@@ -164,7 +173,7 @@ class MongoForgettingStore:
         return None
 
     async def contradicted_by(self, fact_ids: Iterable[str]) -> Sequence[Contradicted]:
-        """The facts that were retired because one of these contradicted them."""
+        """Return the facts that were retired because one of these contradicted them."""
         query: Row = {
             "replaced_by": {"$in": list(fact_ids), "$gt": ""},
             "retired_because": "contradicted",
@@ -198,7 +207,7 @@ def _majority(database: AsyncDatabase[Row], name: str) -> AsyncCollection[Row]:
 
 
 def _mark(mark: Mark, event_id: str, at: datetime) -> UpdateOne:
-    """Reaches only grow: the highest version and the latest time ever asked for hold."""
+    """Return the write of a mark; its reach only grows, to the highest version and latest time ever asked for."""
     row: Row = {"kind": mark.kind, "target": mark.target, "reach": mark.reach}
     grown: Row = {}
     if mark.version is not None:
@@ -212,7 +221,7 @@ def _mark(mark: Mark, event_id: str, at: datetime) -> UpdateOne:
 
 
 def _messages(mark: Mark) -> Row | None:
-    """The query for the stored messages that are meant."""
+    """Return the query for the stored messages that are meant."""
     field = {"message": "_id", "session": "session_id", "user": "user_id"}.get(mark.kind)
     if field is None or mark.reach == "up_to_version":
         return None
@@ -221,7 +230,7 @@ def _messages(mark: Mark) -> Row | None:
 
 
 def _named(mark: Mark, kind: str) -> Row | None:
-    """The query for what names it; None where nothing of this kind can."""
+    """Return the query for memory that names it; None where none of this kind can."""
     match mark.kind:
         case "message":
             return {"message_ids": mark.target}
@@ -252,8 +261,8 @@ def _fact(row: Mapping[str, Any]) -> Resting:
 
 
 def _contradicted(row: Mapping[str, Any]) -> Contradicted:
-    """The version before it was contradicted holds since earlier, where there is one."""
-    before = [one["valid_from"] for one in row.get("history", ())[:1]]
+    """Read a contradicted fact; it held since the version before, where there is one."""
+    before = [version["valid_from"] for version in row.get("history", ())[:1]]
     return Contradicted(
         row["_id"],
         int(row["version"]),
@@ -278,4 +287,4 @@ def _scope(row: Mapping[str, Any]) -> Scope:
 
 
 def _sources(row: Mapping[str, Any]) -> tuple[SourceMessage, ...]:
-    return tuple(SourceMessage.model_validate(one) for one in row.get("sources", ()))
+    return tuple(SourceMessage.model_validate(source) for source in row.get("sources", ()))

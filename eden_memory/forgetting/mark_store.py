@@ -1,9 +1,10 @@
-"""What has been forgotten, as every stage looks it up: the collection `forgotten`."""
+"""The collection `forgotten`: look-ups of single records that share a query, and of batches of thousands."""
 
 from collections.abc import Iterable
 from typing import Any
 
 from pymongo import ReadPreference
+from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
@@ -16,18 +17,14 @@ Row = dict[str, Any]
 
 
 class MongoForgetting:
-    """Reads and writes the collections of one namespace."""
+    """Marks of one namespace; look-ups of the same moment share a query."""
 
     def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
-        self._marks = database.get_collection(
-            names[ForgottenMark.COLLECTION],
-            read_preference=ReadPreference.PRIMARY,
-            read_concern=ReadConcern("majority"),
-        )
+        self._marks = _marks_of(database, names)
         self._reads = SharedReads(self._read)
 
     async def among(self, named: Iterable[tuple[str, str]]) -> Marks:
-        """The marks of (kind, target) pairs, in one query; look-ups of the same moment share it."""
+        """Return the marks of (kind, target) pairs, in one query."""
         found = await self._reads.get(set(named))
         return Marks(mark for marks in found.values() for mark in marks)
 
@@ -42,5 +39,38 @@ class MongoForgetting:
         return marks
 
 
+AT_ONCE = 20_000
+"""Targets of one query: 16 MB of it are the server's limit."""
+
+
+class MongoBatchMarks:
+    """Marks for batches of tens of thousands of pairs: a query for each kind that has any mark at all."""
+
+    def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
+        self._marks = _marks_of(database, names)
+
+    async def among(self, named: Iterable[tuple[str, str]]) -> Marks:
+        """Return the marks of (kind, target) pairs; kinds without any mark are not asked for."""
+        there = set(await self._marks.distinct("kind"))
+        targets: dict[str, list[str]] = {}
+        for kind, target in named:
+            if kind in there:
+                targets.setdefault(kind, []).append(target)
+        found: list[Mark] = []
+        for kind, asked in targets.items():
+            for start in range(0, len(asked), AT_ONCE):
+                query = {"kind": kind, "target": {"$in": asked[start : start + AT_ONCE]}}
+                found += [_mark(row) async for row in self._marks.find(query)]
+        return Marks(found)
+
+
 def _mark(row: Row) -> Mark:
     return Mark(row["kind"], row["target"], row["reach"], row.get("version"), row.get("until"))
+
+
+def _marks_of(database: AsyncDatabase[Row], names: Names) -> AsyncCollection[Row]:
+    return database.get_collection(
+        names[ForgottenMark.COLLECTION],
+        read_preference=ReadPreference.PRIMARY,
+        read_concern=ReadConcern("majority"),
+    )

@@ -1,4 +1,4 @@
-"""What follows from forgetting is of one pipeline: the same fact, reflection or blob version is another elsewhere.
+"""Derived Forgotten records belong to one pipeline: the same id names different memory in another.
 
 `memory.forgotten` is shared, so ids of derived records bear the pipeline that they are of; the marks that they stand
 for are kept by each pipeline by itself. Messages, sessions and users, and what was asked for, concern all.
@@ -16,14 +16,14 @@ MARK = "ns@"
 
 
 def bearing(event: Forgotten, pipeline: str) -> Forgotten:
-    """A derived record as it is published; those of the first pipeline bear nothing."""
+    """Return a derived record with the pipeline in its id; records of the first pipeline stay as they are."""
     if event.because != "derived" or pipeline == ORIGINAL:
         return event
     return event.model_copy(update={"id": f"{MARK}{pipeline}@{event.id}"})
 
 
 def own(event: Forgotten, pipeline: str) -> Forgotten | None:
-    """A record as the pipeline sees it; None: it is derived of another's memory."""
+    """Return a record as the pipeline sees it; None if it is derived from another pipeline's memory."""
     if event.because != "derived":
         return event
     if not event.id.startswith(MARK):
@@ -33,18 +33,18 @@ def own(event: Forgotten, pipeline: str) -> Forgotten | None:
 
 
 def of_pipeline(handler: Handler, pipeline: str) -> Handler:
-    """The handler, told of its pipeline's records only, and telling of them as its pipeline's."""
+    """Wrap a handler so that it sees and publishes derived records of its own pipeline only."""
 
     async def run(deliveries: Sequence[Delivery]) -> Result:
         seen = [_own(delivery, pipeline) for delivery in deliveries]
-        mine = [one for one in seen if one is not None]
+        mine = [delivery for delivery in seen if delivery is not None]
         if not mine:
             return Decision(())
         assert len(mine) == len(seen), "records of other pipelines come one by one"
         result = await handler(mine)
         if not isinstance(result, Decision) or pipeline == ORIGINAL:
             return result
-        return replace(result, events=[_bearing(one, pipeline) for one in result.events])
+        return replace(result, events=[_bearing(event, pipeline) for event in result.events])
 
     return run
 
@@ -56,9 +56,15 @@ def _own(delivery: Delivery, pipeline: str) -> Delivery | None:
     return None if event is None else delivery._replace(event=event)
 
 
-def _bearing(one: Outgoing, pipeline: str) -> Outgoing:
-    if not isinstance(one, Emit) or not isinstance(one.event, Forgotten) or one.event.because != "derived":
-        return one
+def _bearing(outgoing: Outgoing, pipeline: str) -> Outgoing:
+    if (
+        not isinstance(outgoing, Emit)
+        or not isinstance(outgoing.event, Forgotten)
+        or outgoing.event.because != "derived"
+    ):
+        return outgoing
     return replace(
-        one, event=bearing(one.event, pipeline), identity=one.identity and f"{pipeline}/{one.identity}"
+        outgoing,
+        event=bearing(outgoing.event, pipeline),
+        identity=outgoing.identity and f"{pipeline}/{outgoing.identity}",
     )

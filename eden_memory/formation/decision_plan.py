@@ -1,4 +1,4 @@
-"""What a decision call is to be shown: new facts, what is near them, and the numbers of both. Pure."""
+"""The plan of a decision call: new facts, the facts near them, and the numbers of both. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ NO_TIMES: Mapping[str, datetime] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """A new fact as a prompt numbers it: near which known facts, and which earlier new ones behind those."""
+class NumberedFact:
+    """A new fact with the numbers of the known facts near it, and of earlier new ones behind those."""
 
     fact_id: str
     candidates: tuple[int, ...]
@@ -25,27 +25,27 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DecisionPlan:
     """One call: `known` facts are numbered from 1, `new` ones on behind them; `members` are decided together."""
 
     members: tuple[str, ...]
     known: tuple[tuple[str, int], ...]
     """Fact id and version."""
-    new: tuple[Shown, ...]
+    new: tuple[NumberedFact, ...]
 
     def shown(self) -> tuple[str, ...]:
-        """As it is kept beside the answer: members, known facts, new facts with their candidates."""
+        """Return the lines stored beside the answer: members, known facts, new facts with their candidates."""
         return (
             *(f"member {name}" for name in self.members),
             *(f"known {fact_id}@{version}" for fact_id, version in self.known),
-            *(f"new {one.fact_id} {_joined(one)}" for one in self.new),
+            *(f"new {fact.fact_id} {_joined(fact)}" for fact in self.new),
         )
 
     @classmethod
-    def of(cls, shown: Sequence[str]) -> "Plan | None":
-        """Read back; None if it is not one."""
+    def of(cls, shown: Sequence[str]) -> "DecisionPlan | None":
+        """Read a plan back from its lines; None if they are not a plan's."""
         try:
-            parts = [one.split(" ", 1) for one in shown]
+            parts = [line.split(" ", 1) for line in shown]
             members = tuple(rest for kind, rest in parts if kind == "member")
             known = [rest.rsplit("@", 1) for kind, rest in parts if kind == "known"]
             new = tuple(_new(rest) for kind, rest in parts if kind == "new")
@@ -54,16 +54,16 @@ class Plan:
             return None
 
     def digest(self) -> str:
-        """Tells plans of one unit apart."""
+        """Return a short hash that tells plans of one unit apart."""
         return blake2b("\n".join(self.shown()).encode(), digest_size=8).hexdigest()
 
     def material(
         self, texts: Mapping[str, str], words: int, times: Mapping[str, datetime] = NO_TIMES
     ) -> DecisionMaterial:
-        """What the prompt is rendered from; `texts` of known and new facts by id, `times` at which they were said."""
+        """Return the prompt's values; `texts` of known and new facts by id, `times` at which they were said."""
         best = [0.0] * len(self.known)
-        for one in self.new:
-            for number, similarity in zip(one.candidates, one.similarities, strict=True):
+        for fact in self.new:
+            for number, similarity in zip(fact.candidates, fact.similarities, strict=True):
                 if number <= len(best):
                     best[number - 1] = max(best[number - 1], similarity)
         return DecisionMaterial(
@@ -72,17 +72,17 @@ class Plan:
                 for (fact_id, _), similarity in zip(self.known, best, strict=True)
             ),
             new=tuple(
-                NewFact(texts[one.fact_id], one.candidates, one.similarities, times.get(one.fact_id))
-                for one in self.new
+                NewFact(texts[fact.fact_id], fact.candidates, fact.similarities, times.get(fact.fact_id))
+                for fact in self.new
             ),
             words=words,
         )
 
-    def considered(self, one: Shown) -> tuple[Considered, ...]:
-        """The stored facts that a new one was compared with."""
+    def considered(self, fact: NumberedFact) -> tuple[Considered, ...]:
+        """Return the stored facts that a new one was compared with."""
         return tuple(
             Considered(fact_id=self.known[number - 1][0], version=self.known[number - 1][1], similarity=value)
-            for number, value in zip(one.candidates, one.similarities, strict=True)
+            for number, value in zip(fact.candidates, fact.similarities, strict=True)
             if number <= len(self.known)
         )
 
@@ -94,39 +94,43 @@ def plan(
     near: Sequence[Sequence[Near]],
     least: float,
     most: int = STANDARD.similar_facts,
-) -> Plan:
-    """Number what is near each statement: `near` of what is known, and the statements before it."""
+) -> DecisionPlan:
+    """Number the facts near each statement: known ones (`near`), and the statements before it."""
     known: dict[str, int] = {}
     for found in near:
-        for one in found:
-            known.setdefault(one.fact.fact_id, one.fact.version)
+        for hit in found:
+            known.setdefault(hit.fact.fact_id, hit.fact.version)
     number = {fact_id: index for index, fact_id in enumerate(known, 1)}
     earlier = _earlier(stated, vectors, least, most)
-    shown_new = {one.fact_id for one, hits in zip(stated, earlier, strict=True) if hits}
-    shown_new |= {one.fact_id for one, found in zip(stated, near, strict=True) if found}
+    shown_new = {statement.fact_id for statement, hits in zip(stated, earlier, strict=True) if hits}
+    shown_new |= {statement.fact_id for statement, found in zip(stated, near, strict=True) if found}
     shown_new |= {name for hits in earlier for name, _ in hits}
-    new: list[Shown] = []
-    for one, found, hits in zip(stated, near, earlier, strict=True):
-        if one.fact_id not in shown_new:
+    new: list[NumberedFact] = []
+    for statement, found, hits in zip(stated, near, earlier, strict=True):
+        if statement.fact_id not in shown_new:
             continue
         named = [*((near_one.fact.fact_id, near_one.similarity) for near_one in found), *hits]
         new.append(
-            Shown(one.fact_id, tuple(number[name] for name, _ in named), tuple(value for _, value in named))
+            NumberedFact(
+                statement.fact_id,
+                tuple(number[name] for name, _ in named),
+                tuple(value for _, value in named),
+            )
         )
-        number[one.fact_id] = len(known) + len(new)
-    return Plan(tuple(members), tuple(known.items()), tuple(new))
+        number[statement.fact_id] = len(known) + len(new)
+    return DecisionPlan(tuple(members), tuple(known.items()), tuple(new))
 
 
 def _earlier(
     stated: Sequence[Stated], vectors: Sequence[bytes], least: float, most: int
 ) -> list[list[tuple[str, float]]]:
-    """For each statement the nearest of those before it that say something else."""
-    hash_of = {one.fact_id: one.hash for one in stated}
+    """Return for each statement the nearest of those before it that say something else."""
+    hash_of = {statement.fact_id: statement.hash for statement in stated}
     repeats = len(stated) - len(set(hash_of.values()))
     found = nearest_before(list(hash_of), vectors, most + repeats, least)
     return [
-        [(name, similarity) for name, similarity in hits if hash_of[name] != one.hash][:most]
-        for one, hits in zip(stated, found, strict=True)
+        [(name, similarity) for name, similarity in hits if hash_of[name] != statement.hash][:most]
+        for statement, hits in zip(stated, found, strict=True)
     ]
 
 
@@ -137,32 +141,32 @@ def merged_near(
     least: float,
     most: int = STANDARD.similar_facts,
 ) -> list[list[Near]]:
-    """The nearest of what the store holds and of what was decided since, which replaces what is stored of it.
+    """Return the nearest facts, stored or decided since; a decided version replaces the stored one.
 
     `decided` is None for facts that are no longer to be found.
     """
-    usable = {name: one for name, one in decided.items() if one is not None and one.vector is not None}
+    usable = {name: fact for name, fact in decided.items() if fact is not None and fact.vector is not None}
     dimensions = len(vectors[0]) // 4 if vectors else 1
-    packed = ((name, one.vector) for name, one in usable.items() if one.vector is not None)
+    packed = ((name, fact.vector) for name, fact in usable.items() if fact.vector is not None)
     hits = matrix_of(packed, dimensions).nearest(vectors, most, least)
     merged: list[list[Near]] = []
     for found, fresh in zip(stored, hits, strict=True):
-        here = [one for one in found if one.fact.fact_id not in decided]
+        here = [near for near in found if near.fact.fact_id not in decided]
         here += [Near(usable[hit.fact_id], hit.similarity) for hit in fresh]
-        here.sort(key=lambda one: (-one.similarity, one.fact.fact_id))
+        here.sort(key=lambda near: (-near.similarity, near.fact.fact_id))
         merged.append(here[:most])
     return merged
 
 
-def _joined(one: Shown) -> str:
-    pairs = zip(one.candidates, one.similarities, strict=True)
+def _joined(fact: NumberedFact) -> str:
+    pairs = zip(fact.candidates, fact.similarities, strict=True)
     return ",".join(f"{number}:{similarity!r}" for number, similarity in pairs)
 
 
-def _new(text: str) -> Shown:
+def _new(text: str) -> NumberedFact:
     fact_id, _, joined = text.partition(" ")
-    pairs = [one.split(":") for one in joined.split(",") if one]
-    return Shown(
+    pairs = [pair.split(":") for pair in joined.split(",") if pair]
+    return NumberedFact(
         fact_id,
         tuple(int(number) for number, _ in pairs),
         tuple(float(similarity) for _, similarity in pairs),

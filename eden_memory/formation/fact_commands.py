@@ -6,7 +6,7 @@ from typing import Literal
 from eden_memory.formation.fact_decisions import NoVector
 from eden_memory.formation.fact_statements import command_ref
 from eden_memory.formation.known_facts import KnownFact
-from eden_memory.formation.scope_facts import Cause, ScopeFacts, Worded
+from eden_memory.formation.scope_facts import ChangeCause, ScopeFacts, Worded
 from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.schemas.events import FactCommanded
 from eden_memory.schemas.events.facts import By
@@ -18,8 +18,8 @@ BECAUSE: Mapping[By, str] = {"expiry": "expired", "limit": "limit"}
 """Why a fact was retired, by who wanted it; for all others: it was asked."""
 
 
-class Commanding:
-    """Carries out one command; what changes is in `facts`, and what is returned says what became of it.
+class CommandExecutor:
+    """Carries out commands on `facts`; each call returns what became of its command.
 
     `unknown`: no such fact, or a retired one; `stale`: it no longer stands at the version that was expected;
     `needless`: nothing would change; `other_model`: the vector asked for is of a model that is not in use.
@@ -29,7 +29,7 @@ class Commanding:
         self._facts, self._vectors, self._model = facts, vectors, model
 
     def carry_out(self, delivery: Delivery, command: FactCommanded) -> Carried:
-        """One of edit, retire, reembed, unmerge."""
+        """Carry out an edit, retire, reembed or unmerge command."""
         assert command.fact_id is not None
         fact = self._facts.newest(command.fact_id)
         if fact is None or (fact.retired and command.action != "unmerge"):
@@ -37,7 +37,7 @@ class Commanding:
         if command.expected_version not in (None, fact.version):
             return "stale"
         said_at = min(command.said_at or command.asked_at, command.asked_at)
-        cause = Cause(
+        cause = ChangeCause(
             delivery, command.asked_at, said_at, command=command_ref(command), reason=command.reason
         )
         match command.action:
@@ -50,8 +50,8 @@ class Commanding:
             case _:
                 return self._edit(cause, fact, command)
 
-    def _retire(self, cause: Cause, fact: KnownFact, by: By) -> Carried:
-        """A duplicate only while an older one says the same: that one takes over what this one rests on."""
+    def _retire(self, cause: ChangeCause, fact: KnownFact, by: By) -> Carried:
+        """Retire a fact; a duplicate only while an older one says the same, which takes over its sources."""
         if by != "duplicate":
             self._facts.retire(cause, fact, "RETIRE", BECAUSE.get(by, "asked"))
             return "RETIRE"
@@ -62,7 +62,7 @@ class Commanding:
         self._facts.retire(cause, fact, "RETIRE", "duplicate", older.fact_id)
         return "RETIRE"
 
-    def _edit(self, cause: Cause, fact: KnownFact, command: FactCommanded) -> Carried:
+    def _edit(self, cause: ChangeCause, fact: KnownFact, command: FactCommanded) -> Carried:
         assert command.text is not None
         text = " ".join(command.text.split())
         if text == fact.text and command.expires_at in (None, fact.expires_at):
@@ -77,7 +77,7 @@ class Commanding:
             self._facts.reword(cause, fact, "EDIT", worded, expires_at=command.expires_at)
         return "EDIT"
 
-    def _reembed(self, cause: Cause, fact: KnownFact, command: FactCommanded) -> Carried:
+    def _reembed(self, cause: ChangeCause, fact: KnownFact, command: FactCommanded) -> Carried:
         if command.embedding_model != self._model:
             return "other_model"
         if fact.embedding_model == self._model:
@@ -85,8 +85,8 @@ class Commanding:
         self._facts.reword(cause, fact, "REEMBED", Worded(fact.text, fact.hash, self._vector(fact.text)))
         return "REEMBED"
 
-    def _unmerge(self, cause: Cause, fact: KnownFact, command: FactCommanded) -> Carried:
-        """Its sources without the forgotten ones; the text stays. A fact that loses all is not touched."""
+    def _unmerge(self, cause: ChangeCause, fact: KnownFact, command: FactCommanded) -> Carried:
+        """Remove forgotten sources and keep the text; a fact that would lose all its sources stays as it is."""
         if fact.retired_because == "contradicted":
             return self._restore(cause, fact, command)
         recorded = self._facts.recorded(fact.fact_id)
@@ -95,7 +95,7 @@ class Commanding:
         self._facts.change(cause, fact, "UNMERGE", sources=fact.sources)
         return "UNMERGE"
 
-    def _restore(self, cause: Cause, fact: KnownFact, command: FactCommanded) -> Carried:
+    def _restore(self, cause: ChangeCause, fact: KnownFact, command: FactCommanded) -> Carried:
         """Undo a contradiction by a forgotten fact: another one contradicts it now, or it holds again."""
         since = command.said_at or max(fact.said_at, newest_said(fact.sources) or fact.said_at)
         other = None if command.replaced_by is None else self._facts.newest(command.replaced_by)

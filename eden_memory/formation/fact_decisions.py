@@ -1,4 +1,4 @@
-"""Decisions of a model on new facts: held against what it was shown, then carried out one after the other. Pure.
+"""Decisions of a model on new facts: checked against what it was shown, then carried out in order. Pure.
 
 Nothing that a model says may lose a fact: what names a fact that it was not shown, or that has changed since it was
 shown, is void, and the new fact is added as it was stated.
@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Literal, Protocol
+from typing import Literal
 
-from eden_memory.formation.decision_plan import Plan
+from eden_memory.formation.decision_plan import DecisionPlan
 from eden_memory.formation.fact_statements import Stated
 from eden_memory.formation.known_facts import KnownFact
-from eden_memory.formation.scope_facts import Cause, ScopeFacts, Worded, later
+from eden_memory.formation.scope_facts import ChangeCause, ScopeFacts, Worded, later
 from eden_memory.memory.fact_hash import fact_hash, normalised
 from eden_memory.schemas.answers import FactDecision
 from eden_memory.schemas.events import Considered
@@ -26,7 +26,7 @@ LONGEST = 2
 
 
 class NoVector(LookupError):  # noqa: N818 - it is a direction, not an error
-    """This text is to be stored, and its vector is missing: the decisions are to be carried out anew with it."""
+    """The vector of a text is missing: embed it, and carry out the decisions again."""
 
     def __init__(self, text: str) -> None:
         super().__init__("a vector is missing")
@@ -34,8 +34,8 @@ class NoVector(LookupError):  # noqa: N818 - it is a direction, not an error
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """A valid decision other than ADD: what a new fact means for one that it was compared with."""
+class ModelChoice:
+    """A valid decision other than ADD: the effect of a new fact on one that it was compared with."""
 
     decision: Literal["UPDATE", "DELETE", "NONE"]
     target: str
@@ -46,10 +46,10 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class Comparison:
     """The outcome of a call: `as_shown` are the texts that the model saw, by fact id."""
 
-    choices: Mapping[str, Choice] = field(default_factory=dict[str, Choice])
+    choices: Mapping[str, ModelChoice] = field(default_factory=dict[str, ModelChoice])
     """By the new fact's id."""
     considered: Mapping[str, tuple[Considered, ...]] = field(
         default_factory=dict[str, tuple[Considered, ...]]
@@ -59,67 +59,72 @@ class Compared:
     void: int = 0
 
     def merged_texts(self) -> list[str]:
-        """Texts that need a vector, each once."""
-        return list(dict.fromkeys(one.text for one in self.choices.values() if one.text is not None))
+        """Return the texts that need a vector, each once."""
+        return list(dict.fromkeys(choice.text for choice in self.choices.values() if choice.text is not None))
 
 
 def compared(
-    plan: Plan,
+    plan: DecisionPlan,
     decisions: Iterable[FactDecision],
     texts: Mapping[str, str],
     words: int,
     call: Call | None = None,
-) -> Compared:
-    """Hold an answer against what was shown; `texts` are those shown, by fact id. The first word on a fact counts."""
-    names = [fact_id for fact_id, _ in plan.known] + [one.fact_id for one in plan.new]
-    choices: dict[str, Choice] = {}
+) -> Comparison:
+    """Check an answer against what was shown (`texts`, by fact id); of two decisions on a fact the first counts."""
+    names = [fact_id for fact_id, _ in plan.known] + [fact.fact_id for fact in plan.new]
+    choices: dict[str, ModelChoice] = {}
     decided: set[str] = set()
     void = 0
-    for one in decisions:
-        if one.decision == "ADD":
+    for decision in decisions:
+        if decision.decision == "ADD":
             continue
-        choice = _choice(plan, one, names, words)
-        name = plan.new[one.fact - 1].fact_id if 1 <= one.fact <= len(plan.new) else None
+        choice = _choice(plan, decision, names, words)
+        name = plan.new[decision.fact - 1].fact_id if 1 <= decision.fact <= len(plan.new) else None
         if choice is None or name is None or name in decided:
             void += 1
         else:
             choices[name] = choice
         if name is not None:
             decided.add(name)
-    considered = {one.fact_id: plan.considered(one) for one in plan.new}
+    considered = {fact.fact_id: plan.considered(fact) for fact in plan.new}
     items = call.model_copy(update={"items": len(plan.new)}) if call is not None else None
-    return Compared(choices, considered, texts, items, void)
+    return Comparison(choices, considered, texts, items, void)
 
 
-def _choice(plan: Plan, one: FactDecision, names: Sequence[str], words: int) -> Choice | None:
-    """None if it names what the new fact was not compared with, or lacks a usable text."""
-    if not 1 <= one.fact <= len(plan.new) or one.existing not in plan.new[one.fact - 1].candidates:
+def _choice(
+    plan: DecisionPlan, decision: FactDecision, names: Sequence[str], words: int
+) -> ModelChoice | None:
+    """Return a decision that is valid; None if it names a fact that was not compared, or lacks a usable text."""
+    if (
+        not 1 <= decision.fact <= len(plan.new)
+        or decision.existing not in plan.new[decision.fact - 1].candidates
+    ):
         return None
-    assert one.existing is not None
-    assert one.decision != "ADD"
-    text = " ".join((one.text or "").split()) if one.decision == "UPDATE" else None
+    assert decision.existing is not None
+    assert decision.decision != "ADD"
+    text = " ".join((decision.text or "").split()) if decision.decision == "UPDATE" else None
     if text is not None and not 0 < len(text.split()) <= LONGEST * words:
         return None
-    reason = " ".join(one.reason.split())[:200] if one.reason else None
-    return Choice(one.decision, names[one.existing - 1], text, reason)
+    reason = " ".join(decision.reason.split())[:200] if decision.reason else None
+    return ModelChoice(decision.decision, names[decision.existing - 1], text, reason)
 
 
-class Resolving:
+class DecisionResolver:
     """Carries out decisions on a scope's facts, statement by statement."""
 
     def __init__(
-        self, facts: ScopeFacts, compared: Compared, vectors: Mapping[str, Embedding], limits: ScopeLimits
+        self, facts: ScopeFacts, compared: Comparison, vectors: Mapping[str, Embedding], limits: ScopeLimits
     ) -> None:
         self._facts, self._compared = facts, compared
         self._vectors, self._limits = vectors, limits
         self._settled: dict[str, str] = {}
         """Fact that now holds what was stated: by the statement's hash, and by its own id."""
-        self._by_text: dict[str, Choice] = {}
+        self._by_text: dict[str, ModelChoice] = {}
         """The first choice on a text, by its hash."""
         self.counts: Counter[str] = Counter()
 
     def resolve(self, stated: Stated) -> None:
-        """Decide one statement."""
+        """Carry out the decision on one statement."""
         same = self._facts.with_hash(stated.hash) or self._facts.active(self._settled.get(stated.hash))
         if same is not None:
             self._join(stated, same, self._cause(stated, None))
@@ -130,8 +135,8 @@ class Resolving:
             self.counts["void"] += choice is not None
             self._add(stated)
 
-    def _choice(self, stated: Stated) -> Choice | None:
-        """What the model said of it, or of an earlier statement with the same text.
+    def _choice(self, stated: Stated) -> ModelChoice | None:
+        """Return the model's choice for the statement, or for an earlier one with the same text.
 
         Where it named a statement that is not decided here, what it said of that one holds.
         """
@@ -148,13 +153,13 @@ class Resolving:
     def _decided(self, fact_id: str) -> bool:
         return fact_id in self._settled or self._facts.recorded(fact_id) is not None
 
-    def _target(self, choice: Choice | None) -> KnownFact | None:
-        """The fact that is meant, as it is now: a new fact may have become a part of another."""
+    def _target(self, choice: ModelChoice | None) -> KnownFact | None:
+        """Return the fact that is meant, as it is now: a new fact may have become a part of another."""
         if choice is None:
             return None
         return self._facts.active(self._settled.get(choice.target, choice.target))
 
-    def _carry_out(self, stated: Stated, choice: Choice, target: KnownFact) -> bool:
+    def _carry_out(self, stated: Stated, choice: ModelChoice, target: KnownFact) -> bool:
         cause = self._cause(stated, choice.reason)
         if choice.decision == "NONE":
             self._join(stated, target, cause)
@@ -163,7 +168,7 @@ class Resolving:
             return self._replace(stated, choice, target, cause)
         return self._update(stated, choice, target, cause)
 
-    def _update(self, stated: Stated, choice: Choice, target: KnownFact, cause: Cause) -> bool:
+    def _update(self, stated: Stated, choice: ModelChoice, target: KnownFact, cause: ChangeCause) -> bool:
         assert choice.text is not None
         worded = self._worded(choice.text)
         if not self._keeps(choice, target):
@@ -179,7 +184,7 @@ class Resolving:
             self._facts.retire(cause, target, "UPDATE", "duplicate", other.fact_id)
         return True
 
-    def _replace(self, stated: Stated, choice: Choice, target: KnownFact, cause: Cause) -> bool:
+    def _replace(self, stated: Stated, choice: ModelChoice, target: KnownFact, cause: ChangeCause) -> bool:
         if not self._unchanged(choice, target):
             return False
         if stated.said_at < target.valid_from:
@@ -190,8 +195,8 @@ class Resolving:
         self._begin(stated, worded, "DELETE", cause, target.fact_id)
         return True
 
-    def _record_overruled(self, stated: Stated, by: KnownFact, cause: Cause) -> None:
-        """A statement that a newer one contradicts begins as a fact that held until then."""
+    def _record_overruled(self, stated: Stated, by: KnownFact, cause: ChangeCause) -> None:
+        """Record a statement that a newer one contradicts as a fact that held until then."""
         if self._facts.recorded(stated.fact_id) is None:
             fact = replace(
                 self._fact(stated),
@@ -200,7 +205,7 @@ class Resolving:
                 retired_because="contradicted",
                 replaced_by=by.fact_id,
             )
-            self._facts.add(cause, fact, "DELETE")
+            self._facts.record(cause, fact, "DELETE")
         self._settled[stated.fact_id] = by.fact_id
         self.counts["DELETE"] += 1
 
@@ -211,7 +216,12 @@ class Resolving:
         self._begin(stated, self._worded(stated.text), "ADD", self._cause(stated, None))
 
     def _begin(
-        self, stated: Stated, worded: Worded, decision: Decision, cause: Cause, replaces: str | None = None
+        self,
+        stated: Stated,
+        worded: Worded,
+        decision: Decision,
+        cause: ChangeCause,
+        replaces: str | None = None,
     ) -> None:
         embedding = worded.embedding
         fact = replace(
@@ -221,11 +231,11 @@ class Resolving:
             embedding_call=embedding.call_id,
             replaces=replaces,
         )
-        self._facts.add(cause, fact, decision)
+        self._facts.record(cause, fact, decision)
         self._settle(stated, fact.fact_id, decision)
 
     def _fact(self, stated: Stated) -> KnownFact:
-        """The fact that a statement begins, without a vector."""
+        """Return the fact that a statement begins, without a vector."""
         return KnownFact(
             fact_id=stated.fact_id,
             version=1,
@@ -241,24 +251,24 @@ class Resolving:
             expires_at=self._until(stated),
         )
 
-    def _join(self, stated: Stated, fact: KnownFact, cause: Cause) -> None:
+    def _join(self, stated: Stated, fact: KnownFact, cause: ChangeCause) -> None:
         joined = self._facts.join(cause, fact, stated.sources, self._until(stated))
         self._settle(stated, fact.fact_id, "NONE" if joined else "known")
 
     def _until(self, stated: Stated) -> datetime | None:
-        """When what is stated expires: as a command says, or by the scope's retention."""
+        """Return when the statement expires: as a command says, or by the scope's retention."""
         return stated.expires_at or self._limits.until(stated.said_at)
 
     def _settle(self, stated: Stated, fact_id: str, how: str) -> None:
         self._settled[stated.hash] = self._settled[stated.fact_id] = fact_id
         self.counts[how] += 1
 
-    def _unchanged(self, choice: Choice, target: KnownFact) -> bool:
-        """Whether the fact still reads as the model saw it."""
+    def _unchanged(self, choice: ModelChoice, target: KnownFact) -> bool:
+        """Return whether the fact still reads as the model saw it."""
         return normalised(self._compared.as_shown[choice.target]) == normalised(target.text)
 
-    def _keeps(self, choice: Choice, target: KnownFact) -> bool:
-        """Whether the merged text loses nothing that an earlier decision of this call has brought in."""
+    def _keeps(self, choice: ModelChoice, target: KnownFact) -> bool:
+        """Return whether the merged text loses nothing that an earlier decision of this call has brought in."""
         assert choice.text is not None
         seen = _words(self._compared.as_shown[choice.target])
         return self._unchanged(choice, target) or _words(target.text) - seen <= _words(choice.text)
@@ -269,9 +279,9 @@ class Resolving:
             raise NoVector(text)
         return Worded(text, fact_hash(text), embedding)
 
-    def _cause(self, stated: Stated, reason: str | None) -> Cause:
+    def _cause(self, stated: Stated, reason: str | None) -> ChangeCause:
         considered = self._compared.considered.get(stated.fact_id)
-        return Cause(
+        return ChangeCause(
             delivery=stated.delivery,
             at=stated.at,
             said_at=stated.said_at,
@@ -285,11 +295,3 @@ class Resolving:
 
 def _words(text: str) -> set[str]:
     return {word.strip(".,;:!?()\"'") for word in normalised(text).split()}
-
-
-class DedupWatch(Protocol):
-    """Who counts what fact-dedup does."""
-
-    def counted(self, what: str, number: int = 1) -> None:
-        """So often: a decision (`ADD`), `void` (named what it was not shown), `known`, `forgotten`, `stale`, …"""
-        ...

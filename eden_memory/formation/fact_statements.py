@@ -1,4 +1,4 @@
-"""What is stated and waits to be decided: statements of proposals, and of commands that add. Pure."""
+"""Statements that wait to be decided: those of proposals, and of commands that add. Pure."""
 
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ from eden_memory.stages.stage import Delivery
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """One statement; `fact_id` is the fact's that it becomes if it is added."""
+    """A statement to decide; `fact_id` is the id of the fact that it may become."""
 
     delivery: Delivery
     statement: Statement
@@ -28,7 +28,7 @@ class Stated:
 
     @property
     def text(self) -> str:
-        """What is stated."""
+        """The statement's text."""
         return self.statement.text
 
     @property
@@ -38,12 +38,12 @@ class Stated:
 
     @property
     def said_at(self) -> datetime:
-        """When it was said: of history read in, long before its window closed."""
+        """The time at which it was said: for imported history, long before its window closed."""
         return min(self.statement.said_at or self.at, self.at)
 
 
 def stated_in(deliveries: Iterable[Delivery]) -> list[Stated]:
-    """The statements of proposals in the order in which they were said, then as delivered."""
+    """Return the statements of proposals in the order in which they were said, then as delivered."""
     stated = [
         Stated(
             delivery=delivery,
@@ -56,11 +56,11 @@ def stated_in(deliveries: Iterable[Delivery]) -> list[Stated]:
         if isinstance(proposed := delivery.event, FactsProposed)
         for statement in proposed.facts
     ]
-    return sorted(stated, key=lambda one: one.said_at)
+    return sorted(stated, key=lambda statement: statement.said_at)
 
 
 def stated_by(delivery: Delivery, command: FactCommanded) -> Stated:
-    """The statement of a command that adds a fact."""
+    """Return the statement of a command that adds a fact."""
     assert command.text is not None
     return Stated(
         delivery=delivery,
@@ -79,7 +79,7 @@ def stated_by(delivery: Delivery, command: FactCommanded) -> Stated:
 
 
 def command_ref(command: FactCommanded) -> CommandRef:
-    """The command as a change names it."""
+    """Return a reference to the command, as a change names it."""
     return CommandRef(
         command_id=command.command_id,
         action=command.action,
@@ -90,11 +90,11 @@ def command_ref(command: FactCommanded) -> CommandRef:
 
 
 def repeatable(stated: Iterable[Stated], known: Container[str]) -> list[Stated]:
-    """The statements to compare: those whose text (hash) is not known, and what is said after one of these."""
+    """Return the statements to compare: those whose text (hash) is not known, and all said after one of them."""
     found: list[Stated] = []
-    for one in stated:
-        if one.hash not in known or any(other.hash != one.hash for other in found):
-            found.append(one)
+    for statement in stated:
+        if statement.hash not in known or any(other.hash != statement.hash for other in found):
+            found.append(statement)
     return found
 
 
@@ -105,37 +105,41 @@ def unsettled(
     known: Iterable[str],
     least: float,
 ) -> list[int]:
-    """The places of the statements without repeats: what becomes of the first becomes of them.
+    """Return the places of the statements without repeats: a repeat shares the fate of the first.
 
     A repeat stays where something near it was said in between, which may contradict the first and not the repeat.
     `near`: the known facts near each; `known`: texts (hashes) that are known facts' own.
     """
-    alike = nearest_before([one.fact_id for one in stated], vectors, len(stated), least)
-    place = {one.fact_id: index for index, one in enumerate(stated)}
+    alike = nearest_before([statement.fact_id for statement in stated], vectors, len(stated), least)
+    place = {statement.fact_id: index for index, statement in enumerate(stated)}
     last, found = dict.fromkeys(known, -1), list[int]()
-    for index, (one, hits, facts) in enumerate(zip(stated, alike, near, strict=True)):
-        since = last.get(one.hash)
+    for index, (statement, hits, facts) in enumerate(zip(stated, alike, near, strict=True)):
+        since = last.get(statement.hash)
         if since is not None:
             later = (stated[place[name]] for name, _ in hits if place[name] > since)
-            from_then = stated[since].said_at if since >= 0 else one.said_at
-            between = (other for other in facts if from_then < other.fact.valid_from <= one.said_at)
-            if all(other.hash == one.hash for other in later) and not any(between):
+            from_then = stated[since].said_at if since >= 0 else statement.said_at
+            between = (other for other in facts if from_then < other.fact.valid_from <= statement.said_at)
+            if all(other.hash == statement.hash for other in later) and not any(between):
                 continue
         found.append(index)
-        last[one.hash] = index
+        last[statement.hash] = index
     return found
 
 
 def remembered(stated: Sequence[Stated], scope: Scope, marks: Marks) -> list[Stated]:
-    """The statements that do not rest on forgotten messages alone, with the sources that are left."""
+    """Return the statements that do not rest on forgotten messages alone, with the sources that are left."""
     if not marks:
         return list(stated)
-    return [_reduced(one, marks) for one in stated if not marks.rests_on_nothing(scope, one.sources, one.at)]
+    return [
+        _reduced(statement, marks)
+        for statement in stated
+        if not marks.rests_on_nothing(scope, statement.sources, statement.at)
+    ]
 
 
-def _reduced(one: Stated, marks: Marks) -> Stated:
-    left = marks.left(one.sources)
-    if len(left) == len(one.sources):
-        return one
+def _reduced(stated: Stated, marks: Marks) -> Stated:
+    left = marks.left(stated.sources)
+    if len(left) == len(stated.sources):
+        return stated
     said = {"sources": left, "said_at": newest_said(left)}
-    return replace(one, statement=one.statement.model_copy(update=said))
+    return replace(stated, statement=stated.statement.model_copy(update=said))

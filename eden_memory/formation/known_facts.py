@@ -36,7 +36,7 @@ class KnownFact:
 
     @classmethod
     def of(cls, event: FactChanged) -> "KnownFact":
-        """As a decision left it."""
+        """Return the fact as a decision left it."""
         embedding = event.embedding
         return cls(
             fact_id=event.fact_id,
@@ -70,34 +70,34 @@ class Near:
 
 
 class FactSearch(Protocol):
-    """Facts of a scope that are in the store, found by meaning or text; only active ones unless said otherwise."""
+    """Search in the stored facts of a scope, by meaning or text; active facts only unless said otherwise."""
 
     async def nearest(
         self, scope_key: str, vectors: Sequence[bytes], most: int, least: float
     ) -> Sequence[Sequence[Near]]:
-        """For each vector the nearest facts of the scope with a similarity of at least `least`, best first."""
+        """Return for each vector the nearest facts of the scope, similar by at least `least`, best first."""
         ...
 
     async def with_hash(self, scope_key: str, hashes: Iterable[str]) -> Sequence[KnownFact]:
-        """The facts of the scope whose text has one of these hashes."""
+        """Return the facts of the scope whose text has one of these hashes."""
         ...
 
     async def facts(self, fact_ids: Iterable[str]) -> Mapping[str, KnownFact]:
-        """Facts by id, retired ones included."""
+        """Return facts by id, retired ones included."""
         ...
 
 
 class Decided(Protocol):
-    """What fact-dedup has decided and the writer may not have applied yet."""
+    """Reader of fact-dedup's decisions that the writer may not have applied yet."""
 
     async def applied(self, scope_key: str) -> int:
-        """The writer's mark: every decision of the scope up to this number is in the store."""
+        """Return the writer's mark: every decision of the scope up to this number is in the store."""
         ...
 
     async def beyond(self, scope_key: str, applied: int) -> Sequence[FactChanged]:
-        """The facts of the scope's decisions numbered above `applied`, in order."""
+        """Return the facts of the scope's decisions numbered above `applied`, in order."""
         ...
 
     async def given(self, known: Mapping[str, int]) -> Mapping[str, int]:
-        """Of facts with the newest version known, the highest one ever given where that is another, dropped one."""
+        """Return the highest version ever given to facts where it is not the newest known (it was dropped)."""
         ...

@@ -1,4 +1,4 @@
-"""Facts by meaning on a plain replica set: exact cosine in the process, over vectors kept side by side.
+"""Facts by meaning on a plain replica set: exact cosine in the process, over cached vectors.
 
 Each use first reads what the writer has changed since (one query by the scope's revision), so what is found is
 as new as the store. What is found is read whole from the store: a fact that is gone or retired is never returned.
@@ -9,17 +9,63 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from pydantic import TypeAdapter
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
-from eden_memory.formation.known_fact_documents import FIELDS, known_fact
 from eden_memory.formation.known_facts import KnownFact, Near
 from eden_memory.memory.scope_matrix import Hit, ScopeMatrix
 from eden_memory.mongo.documents import packed_of
 from eden_memory.mongo.shared_reads import SharedReads
 from eden_memory.names import Names
+from eden_memory.schemas.provenance import SourceMessage
 
 Row = dict[str, Any]
+FIELDS = (
+    "scope_key",
+    "content",
+    "hash",
+    "embedding",
+    "embedding_model",
+    "version",
+    "active",
+    "sources",
+    "formed_at",
+    "said_at",
+    "valid_from",
+    "expires_at",
+    "retired_at",
+    "retired_because",
+    "replaces",
+    "replaced_by",
+)
+_SOURCES: TypeAdapter[tuple[SourceMessage, ...]] = TypeAdapter(tuple[SourceMessage, ...])
+
+
+def known_fact(row: Row) -> KnownFact:
+    """Read a stored fact and check its sources."""
+    retired_at = row.get("retired_at")
+    return KnownFact(
+        fact_id=row["_id"],
+        version=row["version"],
+        scope_key=row["scope_key"],
+        text=row["content"],
+        hash=row["hash"],
+        vector=packed_of(row.get("embedding")),
+        embedding_model=row.get("embedding_model"),
+        sources=_SOURCES.validate_python(row.get("sources", ()), strict=False, extra="ignore"),
+        formed_at=row["formed_at"],
+        valid_from=row["valid_from"],
+        said_at=row.get("said_at") or row["formed_at"],
+        expires_at=row.get("expires_at"),
+        retired=retired_at is not None,
+        replaces=row.get("replaces"),
+        replaced_by=row.get("replaced_by"),
+        retired_at=retired_at,
+        retired_because=row.get("retired_because"),
+    )
+
+
 MOST_BYTES = 512_000_000
 """Vectors kept in one process; scopes that were not used for the longest time leave first."""
 THREAD_PRODUCTS = 2_000_000
@@ -29,8 +75,8 @@ Named = tuple[str | None, str]
 """An active fact by its scope's key and the hash of its text; None and an id: that fact."""
 
 
-class _Kept:
-    """One scope's vectors, as of a revision."""
+class _CachedVectors:
+    """The cached vectors of one scope, as of a revision."""
 
     def __init__(self, dimensions: int) -> None:
         self.matrix = ScopeMatrix(dimensions)
@@ -41,7 +87,7 @@ class _Kept:
 
 
 class MongoFactSearch:
-    """FactSearch over `facts` and `snapshots`; `model` is the embedder's.
+    """Searches `facts`, kept current by the revisions in `snapshots`; `model` is the embedder's.
 
     `skipped` is told how many facts of a scope could not be compared, because another model made their vectors.
     """
@@ -59,19 +105,19 @@ class MongoFactSearch:
         self._facts = database.get_collection(names["facts"], read_concern=majority)
         self._snapshots = database.get_collection(names["snapshots"], read_concern=majority)
         self._model, self._most_bytes, self._skipped = model, most_bytes, skipped
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._kept: OrderedDict[str, _CachedVectors] = OrderedDict()
         self._reads = SharedReads(self._read)
         self._marks = SharedReads(self._read_marks)
 
     @property
     def kept_bytes(self) -> int:
-        """What the vectors take in memory, about."""
-        return sum(one.matrix.size for one in self._kept.values())
+        """The approximate size of the cached vectors, in bytes."""
+        return sum(cached.matrix.size for cached in self._kept.values())
 
     async def nearest(
         self, scope_key: str, vectors: Sequence[bytes], most: int, least: float
     ) -> Sequence[Sequence[Near]]:
-        """For each vector the nearest active facts of the scope, best first; exact."""
+        """Return for each vector the nearest active facts of the scope, best first; exact."""
         if not vectors:
             return []
         kept = self._of(scope_key, len(vectors[0]) // 4)
@@ -90,17 +136,17 @@ class MongoFactSearch:
         return [[Near(rows[hit.fact_id], hit.similarity) for hit in found] for found in hits]
 
     async def with_hash(self, scope_key: str, hashes: Iterable[str]) -> Sequence[KnownFact]:
-        """The active facts of the scope whose text has one of these hashes."""
-        found = await self._reads.get((scope_key, one) for one in hashes)
+        """Return the active facts of the scope whose text has one of these hashes."""
+        found = await self._reads.get((scope_key, text_hash) for text_hash in hashes)
         return list(found.values())
 
     async def facts(self, fact_ids: Iterable[str]) -> Mapping[str, KnownFact]:
-        """Facts by id, retired ones included."""
-        found = await self._reads.get((None, one) for one in fact_ids)
+        """Return facts by id, retired ones included."""
+        found = await self._reads.get((None, fact_id) for fact_id in fact_ids)
         return {fact.fact_id: fact for fact in found.values()}
 
     async def _read(self, wanted: list[Named]) -> dict[Named, KnownFact]:
-        """Questions of the same moment share the query."""
+        """Read facts by hash or id for all look-ups of the same moment, in one query."""
         of_scopes: dict[str, list[str]] = {}
         for scope_key, text_hash in wanted:
             if scope_key is not None:
@@ -125,15 +171,15 @@ class MongoFactSearch:
             return {}
         return {row["_id"]: known_fact(row) async for row in self._facts.find(query, FIELDS)}
 
-    def _of(self, scope_key: str, dimensions: int) -> _Kept:
+    def _of(self, scope_key: str, dimensions: int) -> _CachedVectors:
         kept = self._kept.pop(scope_key, None)
         if kept is None or kept.matrix.dimensions != dimensions:
-            kept = _Kept(dimensions)
+            kept = _CachedVectors(dimensions)
         self._kept[scope_key] = kept
         return kept
 
-    async def _refresh(self, scope_key: str, kept: _Kept) -> None:
-        """Take in what was written since, in the order of revisions; anew if documents were removed.
+    async def _refresh(self, scope_key: str, kept: _CachedVectors) -> None:
+        """Bring the cache up to date in the order of revisions; read all anew if documents were removed.
 
         The marks are read beside it: what was removed before them and read is found to be gone when it is used.
         """
@@ -152,8 +198,8 @@ class MongoFactSearch:
         named = self._snapshots.find({"_id": {"$in": scope_keys}}, {"revision": 1, "reset_revision": 1})
         return {row["_id"]: row for row in await named.to_list()}
 
-    async def _take_in_since(self, scope_key: str, kept: _Kept) -> int:
-        """Take in what is newer than what is kept; the newest revision."""
+    async def _take_in_since(self, scope_key: str, kept: _CachedVectors) -> int:
+        """Read what is newer than the cache; return the newest revision."""
         changed = self._facts.find(
             {"scope_key": scope_key, "revision": {"$gt": kept.revision}},
             {"embedding": 1, "embedding_model": 1, "active": 1, "revision": 1},
@@ -165,7 +211,7 @@ class MongoFactSearch:
             newest = max(newest, row["revision"])
         return newest
 
-    def _take_in(self, kept: _Kept, row: Row) -> None:
+    def _take_in(self, kept: _CachedVectors, row: Row) -> None:
         fact_id, vector = row["_id"], packed_of(row.get("embedding"))
         kept.other_model.discard(fact_id)
         if not row["active"] or vector is None:
@@ -175,7 +221,7 @@ class MongoFactSearch:
             kept.other_model.add(fact_id)
 
     def _shrink(self, used: str) -> None:
-        """Let go of scopes until the rest fits; not of the one in use."""
+        """Evict scopes until the rest fits, but never the one in use."""
         size = self.kept_bytes
         for scope_key in list(self._kept):
             if size <= self._most_bytes:

@@ -1,4 +1,4 @@
-"""The words by which a statement about an organisation is told from one about a person, in five languages.
+"""Words that tell a statement about an organisation from one about a person, in five languages.
 
 Entries, parted by white space, are regular expressions for one whole word, in small letters.
 """
@@ -10,19 +10,19 @@ class Language(NamedTuple):
     """Words of one language; `persons`: pronouns that stand for somebody, and nouns for one person."""
 
     openers: str
-    """What a sentence that stands alone may begin with, beside what it is about."""
+    """Words that may begin a sentence that stands alone, besides its subject."""
     subjects: str
     """An organisation, those whom it deals with as a class, what it runs and handles."""
     everybody: str
     obliged: str
-    """What makes a sentence about everybody a rule, if it also names an organisation or what is its own."""
+    """Verbs that make a sentence about everybody a rule, if it also names an organisation or its own things."""
     persons: str
     vague: str
     """Nouns that say nothing by themselves: `the meeting`."""
     joins: str
     """Behind what a sentence is about: whose it is, or which one (`the office of the lawyer`)."""
     follows: str
-    """What may stand behind it in the singular: else it is part of a noun (`the company car`). Empty: anything."""
+    """Words behind a singular subject: others make it part of a noun (`the company car`). Empty: anything."""
     within: str
     """Before the name of a place."""
     before_nouns: str

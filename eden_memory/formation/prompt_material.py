@@ -1,4 +1,4 @@
-"""What prompts are rendered from: numbered messages, facts and scopes. Pure values, no ids of the database.
+"""Values that prompts are rendered from: numbered messages, facts and scopes. No ids of the database.
 
 Numbers count from 1 in the order of the tuples; labels name scopes (`agent`, `group`, `user`, `session`,
 `shard:<name>`).
@@ -9,7 +9,7 @@ from datetime import datetime
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TranscriptLine:
     """One message of a window."""
 
     speaker: str
@@ -49,9 +49,9 @@ class ScopeBrief:
 
 @dataclass(frozen=True, slots=True)
 class FactMaterial:
-    """Of `fact-extraction`."""
+    """The values of the prompt `fact-extraction`."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[TranscriptLine, ...]
     scopes: tuple[ScopeBrief, ...]
     most: int
     words: int
@@ -81,7 +81,7 @@ class NewFact:
 
 @dataclass(frozen=True, slots=True)
 class DecisionMaterial:
-    """Of `fact-decisions`."""
+    """The values of the prompt `fact-decisions`."""
 
     known: tuple[KnownLine, ...]
     new: tuple[NewFact, ...]
@@ -90,9 +90,9 @@ class DecisionMaterial:
 
 @dataclass(frozen=True, slots=True)
 class ReflectionMaterial:
-    """Of `reflection-extraction`; scopes from broad to narrow."""
+    """The values of the prompt `reflection-extraction`; scopes from broad to narrow."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[TranscriptLine, ...]
     scopes: tuple[ScopeBrief, ...]
     facts: tuple[str, ...]
     words: int
@@ -101,7 +101,7 @@ class ReflectionMaterial:
 
 @dataclass(frozen=True, slots=True)
 class ConsolidationMaterial:
-    """Of `consolidation`."""
+    """The values of the prompt `consolidation`."""
 
     label: str
     blob: str | None
@@ -122,14 +122,14 @@ TOKENS_OF_AN_ITEM = 60
 
 
 def longest_answer(material: Material) -> int:
-    """Tokens of the longest answer within the limits that the prompt states."""
+    """Return the tokens of the longest answer within the limits that the prompt states."""
     if isinstance(material, ConsolidationMaterial):
         return _items(1, material.words)
     if isinstance(material, FactMaterial):
         return _items(material.most, material.words)
     if isinstance(material, DecisionMaterial):
         return _items(len(material.new), material.words)
-    return sum(_items(max(one.most, 1), one.words or material.words) for one in material.scopes)
+    return sum(_items(max(scope.most, 1), scope.words or material.words) for scope in material.scopes)
 
 
 def _items(number: int, words: int) -> int:

@@ -1,4 +1,4 @@
-"""What an extraction is told of each scope, on whose behalf it asks, and which of its results are private. Pure."""
+"""Scopes in the questions of the two extractions: limits, briefs, on whose behalf they ask. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -6,7 +6,7 @@ from datetime import datetime
 
 from eden_memory.forgotten import Marks
 from eden_memory.formation.prompt_material import DatedText, ScopeBrief
-from eden_memory.memory.buffer_order import newest
+from eden_memory.memory.snapshot_projection import newest_buffered
 from eden_memory.models.question import Asking, Role
 from eden_memory.schemas.documents import Snapshot, Stream
 from eden_memory.schemas.events.formation import Window
@@ -40,12 +40,12 @@ class Scopes:
         *,
         of_authors: bool = False,
     ) -> "Scopes":
-        """Their limits, an agent's streams taken into account."""
+        """Return the scopes with their limits, an agent's streams taken into account."""
         return cls({scope: limits_of(scope, streams, of_all) for scope in scopes}, of_all, of_authors)
 
     @property
     def all(self) -> tuple[Scope, ...]:
-        """From broad to narrow."""
+        """The scopes, from broad to narrow."""
         return tuple(self.limits)
 
     @property
@@ -55,30 +55,30 @@ class Scopes:
         return next(filter(None, named), None)
 
     def words(self, most: int) -> dict[str, int]:
-        """Words of one item by scope key: a stream's own limit, else `most`."""
+        """Return the word limit of an item by scope key: a stream's own limit, else `most`."""
         return {scope.key: limits.item_words or most for scope, limits in self.limits.items()}
 
     def past(self, window: Window, now: datetime) -> frozenset[Scope]:
-        """Scopes in which a fact of this window would have expired by now."""
+        """Return the scopes in which a fact of this window would have expired by now."""
         untils = {scope: limits.until(window.last_at or now) for scope, limits in self.limits.items()}
         return frozenset(scope for scope, until in untils.items() if until is not None and until <= now)
 
     def for_facts(self) -> tuple[ScopeBrief, ...]:
-        """Without what is known: facts must stand alone."""
+        """Return briefs without existing memory: facts must stand alone."""
         return tuple(
             ScopeBrief(label_of(scope), self._guidance(scope), 0, self.of_all.facts, words=limits.item_words)
             for scope, limits in self._shown().items()
         )
 
     def for_reflections(self, known: Mapping[str, Snapshot], marks: Marks) -> tuple[ScopeBrief, ...]:
-        """With the text and the newest of the buffer of each, as far as they are not forgotten."""
+        """Return briefs with each scope's text and newest reflections, as far as they are not forgotten."""
         return tuple(
             replace(_brief(scope, limits, known.get(scope.key), marks), guidance=self._guidance(scope))
             for scope, limits in self._shown().items()
         )
 
     def _shown(self) -> Mapping[Scope, ScopeLimits]:
-        """One of each label."""
+        """Return the first scope of each label."""
         first = {label_of(scope): scope for scope in reversed(self.all)}
         return {scope: limits for scope, limits in self.limits.items() if first[label_of(scope)] is scope}
 
@@ -90,23 +90,25 @@ class Scopes:
 
 
 def of_authors(window: Window) -> bool:
-    """Whether what an author says of themselves goes to their own scope, though others take part."""
+    """Return whether what authors say of themselves goes to their own scope, though others take part."""
     return window.shared_sessions == "authors" and len(window.participants) > 1
 
 
 def fact_scopes(window: Window) -> tuple[Scope, ...]:
-    """Where facts may go: sessions have none, and what is of a shard is its agent's."""
+    """Return the scopes that facts may go to: sessions have none, and a shard's facts are its agent's."""
     return tuple(scope for scope in window.scopes if scope.kind in _HOLD_FACTS)
 
 
 def known_of(known: Mapping[str, Snapshot]) -> set[tuple[str, str]]:
-    """(kind, target) of the reflections and texts in snapshots, to ask whether they are forgotten."""
-    buffered = {("reflection", one.reflection_id) for shot in known.values() for one in shot.buffer}
+    """Return (kind, target) of the reflections and texts in snapshots, to look up whether they are forgotten."""
+    buffered = {
+        ("reflection", reflection.reflection_id) for shot in known.values() for reflection in shot.buffer
+    }
     return buffered | {("blob", f"{key}@{shot.blob_version}") for key, shot in known.items()}
 
 
 def asking_about(window: Window, delivery: Delivery, stage: str, role: Role) -> Asking:
-    """A question about a window; `shown` and `model` are still to be said."""
+    """Return a question about a window, without `shown` and `model`."""
     return replace(
         Asking.about(delivery, stage, role, window.agent_id),
         user_id=window.participants[0] if len(window.participants) == 1 else None,
@@ -117,12 +119,14 @@ def asking_about(window: Window, delivery: Delivery, stage: str, role: Role) -> 
 
 
 def participants_named(stored: StoredWindow, window: Window) -> tuple[str, ...]:
-    """What the people of a window are called."""
-    return tuple(stored.names[one] for one in window.participants if one in stored.names)
+    """Return the names of the people of a window."""
+    return tuple(
+        stored.names[participant] for participant in window.participants if participant in stored.names
+    )
 
 
 def is_private(scope: Scope, sources: Sequence[SourceMessage], window: Window) -> bool:
-    """Whether a reflection is never to be propagated: it is of, or rests on the words of, a private user.
+    """Return whether a reflection is never propagated: a private user's, or resting on their words.
 
     Where it rests on no user's words, the agent may have spoken of any of them.
     """
@@ -136,8 +140,15 @@ def _brief(scope: Scope, limits: ScopeLimits, shot: Snapshot | None, marks: Mark
     )
     if shot is None:
         return brief
-    left = [one for one in shot.buffer if not marks.entity_gone("reflection", one.reflection_id, 1)]
-    shown = tuple(DatedText(one.said_at, one.content) for one in newest(left, limits.threshold))
+    left = [
+        reflection
+        for reflection in shot.buffer
+        if not marks.entity_gone("reflection", reflection.reflection_id, 1)
+    ]
+    shown = tuple(
+        DatedText(reflection.said_at, reflection.content)
+        for reflection in newest_buffered(left, limits.threshold)
+    )
     if marks.entity_gone("blob", scope.key, shot.blob_version):
         return replace(brief, buffer=shown)
     return replace(brief, blob=shot.blob, blob_said_at=shot.blob_said_at, buffer=shown)

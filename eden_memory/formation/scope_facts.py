@@ -19,8 +19,8 @@ SAID_AGAINST = ("contradicted", "asked")
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
-    """What every change says about its making."""
+class ChangeCause:
+    """The cause of a change, recorded with it."""
 
     delivery: Delivery
     at: datetime
@@ -51,46 +51,42 @@ class ScopeFacts:
         self._by_hash: dict[str, set[str]] = {}
 
     def learn(self, facts: Iterable[KnownFact]) -> None:
-        """Take in what is known; of a fact the highest version counts."""
+        """Add known facts; of a fact the highest version counts."""
         for fact in facts:
             known = self._newest.get(fact.fact_id)
             if known is None or known.version < fact.version:
                 self._put(fact)
 
     def recorded(self, fact_id: str) -> KnownFact | None:
-        """A fact as it is recorded, whatever of it is forgotten."""
+        """Return a fact as it is recorded, whatever of it is forgotten."""
         return self._newest.get(fact_id)
 
     def newest(self, fact_id: str) -> KnownFact | None:
-        """A fact, retired or not, with the sources that are not forgotten; None if unknown or forgotten."""
+        """Return a fact, retired or not, with the sources not forgotten; None if it is unknown or forgotten."""
         fact = self._newest.get(fact_id)
         if fact is None or self._gone(fact):
             return None
         return replace(fact, sources=self._marks.left(fact.sources)) if self._marks else fact
 
     def active(self, fact_id: str | None) -> KnownFact | None:
-        """A fact that holds now."""
+        """Return a fact if it holds now."""
         fact = None if fact_id is None else self.newest(fact_id)
         return None if fact is None or fact.retired else fact
 
     def with_hash(self, text_hash: str) -> KnownFact | None:
-        """The active fact that says this; of several the oldest, which is the one that the writer shows."""
+        """Return the active fact with this text; of several the oldest, which the writer shows."""
         named = [self.active(fact_id) for fact_id in self._by_hash.get(text_hash, ())]
-        return min((one for one in named if one is not None), key=_age, default=None)
-
-    def add(self, cause: Cause, fact: KnownFact, decision: Decision) -> None:
-        """A fact begins with version 1."""
-        self._record(cause, fact, decision)
+        return min((fact for fact in named if fact is not None), key=_age, default=None)
 
     def join(
         self,
-        cause: Cause,
+        cause: ChangeCause,
         fact: KnownFact,
         sources: Sequence[SourceMessage],
         expires_at: datetime | None = None,
         said_at: datetime | None = None,
     ) -> bool:
-        """Its sources grow by those that are new; it holds since later, and expires later, if that is later.
+        """Add new sources to a fact, and move its times of validity and expiry forward.
 
         False, and nothing happens, if nothing changes; a fact with plenty of sources takes no more.
         `said_at`: when its text was said again, if not as the cause says.
@@ -105,14 +101,14 @@ class ScopeFacts:
 
     def reword(
         self,
-        cause: Cause,
+        cause: ChangeCause,
         fact: KnownFact,
         decision: Decision,
         worded: "Worded",
         sources: Sequence[SourceMessage] = (),
         expires_at: datetime | None = None,
     ) -> None:
-        """The next version says something else, or the same by another vector."""
+        """Change a fact's text, or its vector alone."""
         since = fact.valid_from if decision == "REEMBED" else max(fact.valid_from, cause.said_at)
         self.change(
             cause,
@@ -128,13 +124,13 @@ class ScopeFacts:
 
     def retire(
         self,
-        cause: Cause,
+        cause: ChangeCause,
         fact: KnownFact,
         decision: Decision,
         because: str,
         replaced_by: str | None = None,
     ) -> None:
-        """The last version of a fact: it holds no longer, and leaves search.
+        """Retire a fact: it holds no longer, and leaves search.
 
         What was said against it dates this version; expiry, limits and duplicates say nothing about its truth.
         """
@@ -153,13 +149,14 @@ class ScopeFacts:
             replaced_by=replaced_by,
         )
 
-    def change(self, cause: Cause, fact: KnownFact, decision: Decision, **fields: object) -> None:
-        """The next version of a fact, with some of it changed."""
+    def change(self, cause: ChangeCause, fact: KnownFact, decision: Decision, **fields: object) -> None:
+        """Record the next version of a fact, with these fields changed."""
         version = max(fact.version, self._given.get(fact.fact_id, 0)) + 1
         following = replace(fact, version=version, **fields)  # pyright: ignore[reportArgumentType]
-        self._record(cause, following, decision)
+        self.record(cause, following, decision)
 
-    def _record(self, cause: Cause, fact: KnownFact, decision: Decision) -> None:
+    def record(self, cause: ChangeCause, fact: KnownFact, decision: Decision) -> None:
+        """Record a version of a fact, and the event that says so; a new fact has version 1."""
         self._put(fact)
         self.changes.append((cause.delivery, self._event(cause, fact, decision)))
 
@@ -176,7 +173,7 @@ class ScopeFacts:
             or self._marks.rests_on_nothing(self.scope, fact.sources, fact.formed_at)
         )
 
-    def _event(self, cause: Cause, fact: KnownFact, decision: Decision) -> FactChanged:
+    def _event(self, cause: ChangeCause, fact: KnownFact, decision: Decision) -> FactChanged:
         return FactChanged(
             cause=cause.delivery.id,
             attempt=cause.delivery.sent_again + 1,
@@ -215,24 +212,24 @@ class Worded:
 
     @property
     def vector_fields(self) -> dict[str, object]:
-        """As a KnownFact holds the vector."""
+        """The vector as fields of a KnownFact."""
         made = self.embedding
         return {"vector": made.vector, "embedding_model": made.model, "embedding_call": made.call_id}
 
 
 def later(known: datetime | None, restated: datetime | None) -> datetime | None:
-    """When a restated fact expires: never earlier than before; what never expires (None) stays so."""
+    """Return when a restated fact expires: never earlier than before; None (never) stays."""
     return known if known is None or restated is None else max(known, restated)
 
 
 def without(sources: Iterable[SourceMessage], known: Iterable[SourceMessage]) -> tuple[SourceMessage, ...]:
-    """Those of the sources whose message (in this version) is not among the known, each once."""
-    seen = {(one.message_id, one.version) for one in known}
+    """Return the sources whose message (in this version) is not among the known, each once."""
+    seen = {(source_message.message_id, source_message.version) for source_message in known}
     new: dict[tuple[str, str], SourceMessage] = {}
-    for one in sources:
-        place = (one.message_id, one.version)
+    for source in sources:
+        place = (source.message_id, source.version)
         if place not in seen:
-            new.setdefault(place, one)
+            new.setdefault(place, source)
     return tuple(new.values())
 
 

@@ -1,4 +1,4 @@
-"""The installation's secret: made once, atomically, and the same for ever after (eden_memory.formation.fence)."""
+"""The installation's secret, from which fences are made (eden_memory.formation.prompts.Fence): created once."""
 
 import os
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ _ID = "secret"
 
 
 async def installation_secret(database: AsyncDatabase[dict[str, Any]], names: Names) -> bytes:
-    """The secret in `installation`; whoever asks first makes it, acknowledged by a majority.
+    """Return the secret in `installation`; the first caller creates it, acknowledged by a majority.
 
     Every namespace of an installation reads it from the live one, so that a prompt reads the same in each.
     """

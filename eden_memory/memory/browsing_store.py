@@ -1,4 +1,4 @@
-"""Reading what is stored of the visible scopes: facts, reflections and blobs, page by page; a fact's history."""
+"""Lists of facts, reflections and blobs in the visible scopes, page by page, and a fact's history."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What of the visible is wanted. Checked: Invalid."""
+    """Filters of a list, checked; Invalid."""
 
     scopes: Sequence[ScopeKind] | None = None
     flag: bool | None = None
@@ -40,7 +40,7 @@ class Filters:
 
     def __post_init__(self) -> None:
         if self.scopes is not None and (
-            isinstance(self.scopes, str) or not all(one in KINDS for one in self.scopes)
+            isinstance(self.scopes, str) or not all(scope in KINDS for scope in self.scopes)
         ):
             raise Invalid("there is no such scope", f"Of: {', '.join(KINDS)}.")
         if type(self.limit) is not int or not 1 <= self.limit <= MOST_LISTED:
@@ -51,7 +51,7 @@ class Filters:
             raise Invalid("a cursor is a text")
 
     def digest(self, of: str, asked: Asker) -> str:
-        """Of the list that this makes."""
+        """Return a hash of the list that these filters make."""
         who = (asked.agent_id, asked.session_id, asked.user_id)
         scopes = None if self.scopes is None else sorted(self.scopes)
         return digest_of(of, who, scopes, self.flag, self.since, self.until)
@@ -85,7 +85,7 @@ REFLECTIONS = _List(Reflection.COLLECTION, "absorbed", "said_at", (("position", 
 
 
 class Browsing:
-    """Every call is given what the asker may see."""
+    """Lists memory; every call is given what the asker may see."""
 
     def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
         self._database, self._names = database, names
@@ -95,17 +95,22 @@ class Browsing:
         scopes = scopes_of(asked, view)
         rows, cursor = await self._page(FACTS, asked, view, filters)
         found = (document_of(Fact, row) for row in rows)
-        return Page(tuple(views.fact_view(one, scopes[one.scope_key], asked) for one in found), cursor)
+        return Page(tuple(views.fact_view(fact, scopes[fact.scope_key], asked) for fact in found), cursor)
 
     async def reflections(self, asked: Asker, view: VisibleMemory, filters: Filters) -> Page[ReflectionView]:
         """Newest first."""
         scopes = scopes_of(asked, view)
         rows, cursor = await self._page(REFLECTIONS, asked, view, filters)
         found = (document_of(Reflection, row) for row in rows)
-        return Page(tuple(views.reflection_view(one, scopes[one.scope_key], asked) for one in found), cursor)
+        return Page(
+            tuple(
+                views.reflection_view(reflection, scopes[reflection.scope_key], asked) for reflection in found
+            ),
+            cursor,
+        )
 
     async def blobs(self, asked: Asker, view: VisibleMemory, filters: Filters) -> list[BlobView]:
-        """Of the visible scopes, from broad to narrow."""
+        """Return the blobs of the visible scopes, from broad to narrow."""
         scopes = scopes_of(asked, view)
         hidden = await MongoHidden(self._database, self._names).blobs(view.private)
         keys = [key for key in _wanted(view, filters) if key not in hidden]
@@ -116,7 +121,7 @@ class Browsing:
         return [views.blob_view(blobs[key], scopes[key]) for key in keys if key in blobs]
 
     async def history(self, asked: Asker, view: VisibleMemory, fact_id: str) -> FactHistory:
-        """All of a visible fact. NotFound."""
+        """Return a visible fact with all its versions. NotFound."""
         fact, scope = await self.fact(asked, view, fact_id)
         access = await self._database[self._names[Access.COLLECTION]].find_one({"_id": fact.id})
         return FactHistory(
@@ -127,17 +132,17 @@ class Browsing:
         )
 
     async def fact(self, asked: Asker, view: VisibleMemory, fact_id: str) -> tuple[Fact, Scope]:
-        """A visible fact by its id, retired ones too. NotFound."""
+        """Return a visible fact by its id, retired ones too. NotFound."""
         row = await self._visible(Fact.COLLECTION, view, fact_id, {"embedding": 0})
         return document_of(Fact, row), scopes_of(asked, view)[row["scope_key"]]
 
     async def scope_of_reflection(self, asked: Asker, view: VisibleMemory, reflection_id: str) -> Scope:
-        """Of a visible one. NotFound."""
+        """Return the scope of a visible reflection. NotFound."""
         row = await self._visible(Reflection.COLLECTION, view, reflection_id, {"scope_key": 1})
         return scopes_of(asked, view)[row["scope_key"]]
 
     async def sources(self, what: str, target: str) -> tuple[SourceMessage, ...]:
-        """The messages on which a stored fact or reflection rests; none for anything else."""
+        """Return the messages on which a stored fact or reflection rests; none for anything else."""
         kind = {"fact": Fact, "reflection": Reflection}.get(what)
         if kind is None:
             return ()
@@ -169,7 +174,7 @@ class Browsing:
 
 
 def page_query(listed: _List, keys: Sequence[str], filters: Filters, digest: str) -> Row:
-    """Points of the index's first two fields, a range of the third: pages are merged out of it, never sorted."""
+    """Return a page's query: values of the index's first two fields, a range of the third, so nothing is sorted."""
     query: Row = {
         "scope_key": {"$in": list(keys)},
         listed.flag: {"$in": [True, False]} if filters.flag is None else filters.flag,
@@ -188,7 +193,7 @@ def _within(dated: str, filters: Filters) -> Row:
 
 
 def _behind(sort: Sequence[tuple[str, int]], place: Sequence[Any]) -> list[Row]:
-    """Conditions of which one holds for all that is sorted behind a place."""
+    """Return conditions of which any holds for everything sorted behind a place."""
     conditions: list[Row] = []
     for number, (name, direction) in enumerate(sort):
         same = {other: place[index] for index, (other, _) in enumerate(sort[:number])}
@@ -197,8 +202,8 @@ def _behind(sort: Sequence[tuple[str, int]], place: Sequence[Any]) -> list[Row]:
 
 
 def scopes_of(asked: Asker, view: VisibleMemory) -> dict[str, Scope]:
-    """The visible scopes by key."""
-    stored = {one.scope.key: one.scope for one in view.shown}
+    """Return the visible scopes by key."""
+    stored = {shown.scope.key: shown.scope for shown in view.shown}
     return {key: stored.get(key) or Scope.of_key(key, asked.agent_id) for key in view.scope_keys}
 
 

@@ -58,14 +58,14 @@ class Export:
     names: Names
 
     async def of(self, user: Any) -> Items:
-        """(collection, document) pairs; ids typed, times in RFC 3339. NotAnId."""
+        """Yield (collection, document) pairs; ids typed, times in RFC 3339. NotAnId."""
         name = typed(user, "user")
         heard, sessions = await self._sessions(name)
         mine: Row = {"$or": [{"user_id": name}, {"sources.user_id": name}, {"scope_key": {"$in": heard}}]}
         others: Row = {"scope": "user", "user_id": {"$ne": name}}
         about = {"$and": [mine, {"$nor": [others]}]}
-        async for one in self._facts(about, name):
-            yield one
+        async for fact in self._facts(about, name):
+            yield fact
         async for row in self._find(Reflection.COLLECTION, about):
             yield Reflection.COLLECTION, _own_sources(row, name)
         for collection in (Consolidated.COLLECTION, Snapshot.COLLECTION):
@@ -74,38 +74,38 @@ class Export:
         for collection in (Context, Message, UsageTotal, Budget):
             async for row in self._find(collection.COLLECTION, {"user_id": name}):
                 yield collection.COLLECTION, row
-        async for one in self._conversations(sessions, name):
-            yield one
+        async for conversation in self._conversations(sessions, name):
+            yield conversation
         async for row in self._find(ForgottenMark.COLLECTION, {"kind": "user", "target": name}):
             yield ForgottenMark.COLLECTION, row
         async for row in self._asked(user, name):
             yield InboxFormNow.COLLECTION, row
 
     async def _sessions(self, user: str) -> tuple[list[str], list[str]]:
-        """Keys of the session memories that the user may see, and the sessions that they wrote in or are of."""
+        """Return keys of the session memories that the user may see, and all sessions that they took part in."""
         listed = await self._all(Snapshot.COLLECTION, {"audience": user}, {"session_id": 1})
         heard = {row["_id"]: row.get("session_id") for row in listed}
         heard |= await MongoAudiences(self.memory, self.names).heard_by(user)
         messages = self.memory[self.names[Message.COLLECTION]]
         wrote = await messages.distinct("session_id", {"user_id": user})
         named = dict.fromkeys([*heard.values(), *wrote])
-        return list(heard), [one for one in named if one is not None]
+        return list(heard), [session for session in named if session is not None]
 
     async def _facts(self, about: Mapping[str, Any], user: str) -> Items:
-        """Facts, and behind every few of them how often they were found."""
+        """Yield facts, and after each page of them how often they were found."""
         ids: list[str] = []
         async for row in self._find(Fact.COLLECTION, about):
             ids.append(row["_id"])
             yield Fact.COLLECTION, _own_sources(row, user)
             if len(ids) == PAGE:
-                async for one in self._find(Access.COLLECTION, {"_id": {"$in": ids}}):
-                    yield Access.COLLECTION, one
+                async for access in self._find(Access.COLLECTION, {"_id": {"$in": ids}}):
+                    yield Access.COLLECTION, access
                 ids = []
-        async for one in self._find(Access.COLLECTION, {"_id": {"$in": ids}}):
-            yield Access.COLLECTION, one
+        async for access in self._find(Access.COLLECTION, {"_id": {"$in": ids}}):
+            yield Access.COLLECTION, access
 
     async def _conversations(self, sessions: Sequence[str], user: str) -> Items:
-        """What is kept of the sessions, and of their windows what this user wrote, or all if nobody else did."""
+        """Yield sessions and their windows, with what this user wrote, or all if nobody else wrote."""
         for start in range(0, len(sessions), PAGE):
             some = {"$in": list(sessions[start : start + PAGE])}
             async for row in self._find(SessionState.COLLECTION, {"_id": some}):
@@ -116,7 +116,7 @@ class Export:
                     yield WindowTexts.COLLECTION, {**fields, "messages": kept}
 
     async def _asked(self, user: Any, name: str) -> AsyncGenerator[Row]:
-        """What waits in the inbox."""
+        """Yield what waits in the inbox."""
         mine = [{"user_id": user}, {"what": "user", "target": user}, {"scope.user_id": name}]
         async for row in self.source[self.names[InboxFormNow.COLLECTION]].find({"$or": mine}):
             yield _plain(row)
@@ -131,17 +131,17 @@ class Export:
 
 
 def _own_sources(row: Row, user: str) -> Row:
-    """Sources of others name their messages and sessions: left out."""
+    """Leave out the sources of others, which name their messages and sessions."""
     if "sources" not in row or row.get("user_id") == user:
         return row
-    own = [one for one in row["sources"] if one.get("user_id") == user]
-    ids = {one["message_id"] for one in own}
-    sessions = {one["session_id"] for one in own}
+    own = [source for source in row["sources"] if source.get("user_id") == user]
+    ids = {source["message_id"] for source in own}
+    sessions = {source["session_id"] for source in own}
     return {
         **row,
         "sources": own,
-        "message_ids": [one for one in row.get("message_ids", ()) if one in ids],
-        "session_ids": [one for one in row.get("session_ids", ()) if one in sessions],
+        "message_ids": [name for name in row.get("message_ids", ()) if name in ids],
+        "session_ids": [name for name in row.get("session_ids", ()) if name in sessions],
     }
 
 
@@ -150,15 +150,15 @@ def _without_audience(row: Row, user: str) -> Row:
 
 
 def _heard(messages: Sequence[Row], user: str) -> list[Row]:
-    authors = {one.get("user_id") for one in messages} - {None}
-    return [one for one in messages if one.get("user_id") == user or authors == {user}]
+    authors = {message.get("user_id") for message in messages} - {None}
+    return [message for message in messages if message.get("user_id") == user or authors == {user}]
 
 
 def _plain(value: Any) -> Any:
-    """As JSON has it: ids typed, times in RFC 3339, money as text, no vectors."""
+    """Convert a document to JSON's types: ids typed, times in RFC 3339, money as text, no vectors."""
     if isinstance(value, dict):
-        return {str(name): _plain(one) for name, one in cast("Row", value).items()}
+        return {str(name): _plain(item) for name, item in cast("Row", value).items()}
     if isinstance(value, list):
-        return [_plain(one) for one in cast("list[Any]", value)]
+        return [_plain(item) for item in cast("list[Any]", value)]
     written = WRITTEN.get(cast("object", value).__class__)
     return value if written is None else written(value)

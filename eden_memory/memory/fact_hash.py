@@ -1,4 +1,4 @@
-"""When two texts are the same statement: their normalised form, and the hash of it. Pure."""
+"""Identity of statements: the normalised form of a text, its hash, and ids of facts. Pure."""
 
 import unicodedata
 from hashlib import blake2b, sha256
@@ -8,17 +8,17 @@ END = " .!?。,;:"
 
 
 def normalised(text: str) -> str:
-    """NFKC, case folded, runs of whitespace as one space, without punctuation at the end; idempotent."""
+    """Normalise a text: NFKC, case folded, single spaces, no punctuation at the end; idempotent."""
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     joined = " ".join(folded.split())
     return joined.rstrip(END) or joined
 
 
 def fact_hash(text: str) -> str:
-    """SHA-256 of the normalised text, as 64 hexadecimal digits."""
+    """Return the SHA-256 of the normalised text, as 64 hexadecimal digits."""
     return sha256(normalised(text).encode()).hexdigest()
 
 
 def fact_id(origin: str, scope_key: str, number: int) -> str:
-    """The id of the fact that the `number`-th statement of a formation or command may become: 32 digits."""
+    """Return the id of the fact that the `number`-th statement of a formation or command may become: 32 digits."""
     return blake2b(f"{origin}\x00{scope_key}\x00{number}".encode(), digest_size=16).hexdigest()

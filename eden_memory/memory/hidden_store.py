@@ -1,4 +1,4 @@
-"""What private sharing hides of agents, groups and shards: found by what it rests on, whenever it was formed."""
+"""Memory of agents, groups and shards that private sharing hides: found by its sources, whenever it was formed."""
 
 import re
 from collections.abc import AsyncGenerator, Iterable, Mapping
@@ -24,7 +24,7 @@ GIVEN_TO_ALL = re.compile(rf"^{re.escape(encode(BEGINS))}((?!%3A).)+$")
 
 
 def of_users(keys: Iterable[str]) -> Row:
-    """A query: what of these scopes rests on what private sharing keeps from them; never everything."""
+    """Return a query for memory of these scopes that rests on messages hidden by private sharing."""
     groups, others = list[str](), list[str]()
     for key in keys:
         (groups if key.startswith("group:") else others).append(key)
@@ -37,14 +37,14 @@ def _resting(keys: list[str], participants: Row) -> Row:
 
 
 def without(keys: Iterable[str]) -> Row:
-    """A query: everything but what :func:`of_users` finds; empty where nothing is private."""
+    """Return a query for everything but what :func:`of_users` finds; empty where nothing is private."""
     private = list(keys)
     return {"$nor": [of_users(private)]} if private else {}
 
 
 @dataclass(frozen=True, slots=True)
 class HiddenItem:
-    """One memory that is hidden."""
+    """A hidden fact, reflection or blob."""
 
     kind: Literal["fact", "reflection", "blob"]
     id: str
@@ -53,39 +53,39 @@ class HiddenItem:
 
 
 class MongoHidden:
-    """Reads one namespace; `chosen`: the mode that this process is set to."""
+    """Finds hidden memory of one namespace; `chosen`: the mode that this process is set to."""
 
     def __init__(self, database: AsyncDatabase[Row], names: Names, chosen: Sharing | None = None) -> None:
         self._database, self._names = database, names
         self._chosen: Sharing | None = chosen
 
     async def sharing(self) -> Sharing:
-        """The mode that readers go by; read anew each time, so that a switch holds at once."""
+        """Return the mode that readers go by; read anew each time, so that a switch holds at once."""
         return in_force(await stored_sharing(self._database, self._names), self._chosen)
 
     async def taken_out(self, snapshots: Mapping[str, Snapshot], keys: Iterable[str]) -> dict[str, Snapshot]:
-        """The snapshots, those of these scopes without what rests on what users said."""
+        """Return the snapshots, those of these scopes without memory that users' messages led to."""
         private = [key for key in keys if key in snapshots and _says_something(snapshots[key])]
         if not private:
             return dict(snapshots)
         shots = [snapshots[key] for key in private]
-        recent = [one.fact_id for shot in shots for one in shot.recent_facts]
-        waiting = [one.reflection_id for shot in shots for one in shot.buffer]
+        recent = [recent_fact.fact_id for shot in shots for recent_fact in shot.recent_facts]
+        waiting = [reflection.reflection_id for shot in shots for reflection in shot.buffer]
         facts = await self._ids(Fact.COLLECTION, private, recent)
         reflections = await self._ids(Reflection.COLLECTION, private, waiting)
         blobs = await self.blobs([shot.scope_key for shot in shots if shot.blob is not None])
         return {**snapshots, **{key: _without(snapshots[key], facts, reflections, blobs) for key in private}}
 
     async def blobs(self, keys: Iterable[str]) -> set[str]:
-        """Those of the scopes whose blob has absorbed a reflection that is hidden."""
+        """Return the scopes whose blob has absorbed a hidden reflection."""
         if not (asked := list(keys)):
             return set()
         query = {"absorbed": True, **of_users(asked)}
         return set(await self._of(Reflection.COLLECTION).distinct("scope_key", query))
 
     async def items(self) -> AsyncGenerator[HiddenItem]:
-        """All that is hidden at this moment but the facts that are retired: facts, reflections, blobs."""
-        scopes = {one.key: one for one in await self._private_scopes()}
+        """Yield all that is hidden at this moment: facts that are not retired, reflections, blobs."""
+        scopes = {scope.key: scope for scope in await self._private_scopes()}
         active: Row = {"active": True, **of_users(scopes)}
         async for row in self._listed(Fact.COLLECTION, active):
             yield HiddenItem("fact", row["_id"], scopes[row["scope_key"]], row["content"])
@@ -130,8 +130,12 @@ def _says_something(shot: Snapshot) -> bool:
 def _without(shot: Snapshot, facts: set[str], reflections: set[str], blobs: set[str]) -> Snapshot:
     return shot.model_copy(
         update={
-            "recent_facts": tuple(one for one in shot.recent_facts if one.fact_id not in facts),
-            "buffer": tuple(one for one in shot.buffer if one.reflection_id not in reflections),
+            "recent_facts": tuple(
+                recent_fact for recent_fact in shot.recent_facts if recent_fact.fact_id not in facts
+            ),
+            "buffer": tuple(
+                reflection for reflection in shot.buffer if reflection.reflection_id not in reflections
+            ),
             "blob": None if shot.scope_key in blobs else shot.blob,
         }
     )

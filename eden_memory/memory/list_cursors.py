@@ -1,4 +1,4 @@
-"""Cursors of lists: opaque to who holds them, good for one list with its filters, checked before they are used."""
+"""Cursors of lists: opaque, valid for one list with its filters, checked before use."""
 
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -12,30 +12,30 @@ from eden_memory.errors import Invalid
 LONGEST = 8_192
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Place = tuple[datetime, *tuple[int | str, ...]]
-"""What the last item of a page was sorted by."""
+"""The values that the last item of a page was sorted by."""
 
 
 def digest_of(*filters: Any) -> str:
-    """What a cursor is bound to."""
+    """Return a hash of the filters that a cursor is bound to."""
     return sha256(json.dumps(filters, default=str).encode()).hexdigest()[:16]
 
 
 def cursor_of(digest: str, place: Sequence[Any]) -> str:
-    """Where the next page begins."""
+    """Return the cursor at which the next page begins."""
     at, *rest = place
     plain = [digest, (at - EPOCH) // timedelta(milliseconds=1), *rest]
     return urlsafe_b64encode(json.dumps(plain, separators=(",", ":")).encode()).decode().rstrip("=")
 
 
 def place_of(digest: str, cursor: str, types: Sequence[type]) -> list[Any]:
-    """The time and the values behind it, of these types; Invalid for what is no cursor of this very list."""
+    """Return the time and values of a cursor, of these types; Invalid unless it is a cursor of this list."""
     try:
         found: Any = json.loads(urlsafe_b64decode(cursor[:LONGEST] + "=" * (-len(cursor) % 4)))
         bound, milliseconds, *rest = cast("list[Any]", found)
         fits = (
             isinstance(found, list)
             and type(milliseconds) is int
-            and [type(one) for one in rest] == list(types)
+            and [type(key) for key in rest] == list(types)
         )
         at = EPOCH + timedelta(milliseconds=milliseconds) if fits and bound == digest else None
         storable = all(map(_is_storable, rest))
@@ -47,5 +47,5 @@ def place_of(digest: str, cursor: str, types: Sequence[type]) -> list[Any]:
 
 
 def _is_storable(value: Any) -> bool:
-    """Whether MongoDB can compare with it; a UnicodeEncodeError (ValueError) for what is no text."""
+    """Return whether MongoDB can compare with it; a UnicodeEncodeError (ValueError) for what is no text."""
     return len(value.encode()) <= LONGEST if isinstance(value, str) else -(2**63) <= value < 2**63

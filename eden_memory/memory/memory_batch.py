@@ -1,4 +1,4 @@
-"""What a batch of memory records says of each scope, with what is forgotten taken out. Pure."""
+"""Memory records of a batch by scope, without what is forgotten. Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -35,11 +35,13 @@ class ScopeBatch:
 
     @property
     def size(self) -> int:
-        """Entities that it names, roughly."""
-        return len(self.facts) + len(self.reflections) + sum(len(one.absorbed) for one in self.blobs.values())
+        """The approximate number of entities that it names."""
+        return (
+            len(self.facts) + len(self.reflections) + sum(len(blob.absorbed) for blob in self.blobs.values())
+        )
 
     def add(self, event: Memory) -> None:
-        """A record that stands."""
+        """Add a record that stands."""
         self.scope = event.scope
         match event:
             case FactChanged():
@@ -55,7 +57,7 @@ class ScopeBatch:
                 self.closed_at = max(self.closed_at or event.closed_at, event.closed_at)
 
     def remove(self, name: str, key: str) -> None:
-        """What the tombstone of an event `name` under a Kafka key ends; a session's last word leaves nothing."""
+        """Apply a tombstone of an event `name` under a Kafka key; SessionClosed leaves nothing to remove."""
         entity, _, number = key.rpartition("@")
         version = int(number) if number.isdecimal() else 0
         match name:
@@ -83,7 +85,7 @@ class MemoryBatch:
     erased: list[Erase] = field(default_factory=list[Erase])
 
     def take(self, index: int, delivery: Delivery, marks: Marks) -> None:
-        """The next record of the batch."""
+        """Take the next record of the batch."""
         event, key = delivery.event, delivery.envelope.ordering_key
         batch = self.scopes.get(key)
         if batch is None:
@@ -103,7 +105,7 @@ class MemoryBatch:
 
 
 def memory_batch(deliveries: Sequence[Delivery], marks: Marks) -> MemoryBatch:
-    """What the deliveries say, in their order."""
+    """Return the deliveries by scope, in their order."""
     batch = MemoryBatch()
     for index, delivery in enumerate(deliveries):
         batch.take(index, delivery, marks)
@@ -111,13 +113,15 @@ def memory_batch(deliveries: Sequence[Delivery], marks: Marks) -> MemoryBatch:
 
 
 def erased_since(before: MemoryBatch, after: MemoryBatch) -> list[Delivery]:
-    """The records that were dropped with more marks known, and not before."""
-    already = {id(one.cause) for one in before.erased}
-    return [one.cause for one in after.erased if one.cause is not None and id(one.cause) not in already]
+    """Return the records that were dropped with more marks known, and not before."""
+    already = {id(erase.cause) for erase in before.erased}
+    return [
+        erase.cause for erase in after.erased if erase.cause is not None and id(erase.cause) not in already
+    ]
 
 
 def named_by(events: Iterable[Event | None]) -> set[tuple[str, str]]:
-    """(kind, target) of everything whose forgetting concerns any of the records."""
+    """Return (kind, target) of everything whose forgetting concerns any of the records."""
     named: set[tuple[str, str]] = set()
     for event in events:
         if isinstance(event, Memory):
@@ -127,7 +131,7 @@ def named_by(events: Iterable[Event | None]) -> set[tuple[str, str]]:
 
 
 def is_forgotten(event: Memory, marks: Marks) -> bool:
-    """Whether a record is what was forgotten, or rests on nothing else."""
+    """Return whether a record is what was forgotten, or rests on nothing else."""
     if not marks:
         return False
     match event:
@@ -150,7 +154,7 @@ def _blob_gone(event: ScopeConsolidated, marks: Marks) -> bool:
     return (
         marks.entity_gone("blob", event.scope.key, event.version)
         or (event.based_on > 0 and marks.entity_gone("blob", event.scope.key, event.based_on))
-        or any(marks.entity_gone("reflection", one, 1) for one in event.absorbed)
+        or any(marks.entity_gone("reflection", reflection_id, 1) for reflection_id in event.absorbed)
         or marks.scope_gone(event.scope, event.consolidated_at)
     )
 
@@ -163,8 +167,8 @@ def _itself(event: Memory) -> list[tuple[str, str]]:
             return [("reflection", event.reflection_id)]
         case ScopeConsolidated():
             made_from = f"{event.scope.key}@{event.based_on}"
-            blobs = [("blob", one) for one in (event.scope.key, event.key(), made_from)]
-            return [*blobs, *(("reflection", one) for one in event.absorbed)]
+            blobs = [("blob", name) for name in (event.scope.key, event.key(), made_from)]
+            return [*blobs, *(("reflection", reflection_id) for reflection_id in event.absorbed)]
         case SessionClosed():
             return []
 

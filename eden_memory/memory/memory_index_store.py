@@ -1,4 +1,4 @@
-"""The indexes of the memory collections: what each of them is looked up by."""
+"""Indexes of the memory collections."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -19,12 +19,12 @@ from eden_memory.schemas.documents import (
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 """Before every time that is stored: what is after it is there at all, so a partial index can serve the query."""
 SOURCES = ("message_ids", "session_ids", "sources.user_id", "user_id")
-"""What memory rests on: forgetting looks for it, a slice at a time in the order of ids."""
+"""Fields that name the sources of memory: forgetting reads them, a slice at a time in the order of ids."""
 
 
 def _by(*fields: str, name: str | None = None) -> IndexModel:
-    """In ascending order, or descending for a name with a minus."""
-    keys = [(one.lstrip("-"), DESCENDING if one.startswith("-") else ASCENDING) for one in fields]
+    """Return an index: ascending, or descending for a name with a minus."""
+    keys = [(field.lstrip("-"), DESCENDING if field.startswith("-") else ASCENDING) for field in fields]
     return IndexModel(keys, **({"name": name} if name else {}))
 
 
@@ -57,13 +57,13 @@ MEMORY_INDEXES: Mapping[str, tuple[IndexModel, ...]] = {
             default_language="none",
             language_override="text_language",
         ),
-        *(_by(one, "_id") for one in SOURCES),
+        *(_by(literal, "_id") for literal in SOURCES),
     ),
     Reflection.COLLECTION: (
         _by("scope_key", "absorbed", "formed_at", "position", "_id"),
         _by("scope_key", "absorbed", "said_at", "formed_at", "position", "_id"),
         _by("scope_key", "absorbed_into"),
-        *(_by(one, "_id") for one in SOURCES),
+        *(_by(literal, "_id") for literal in SOURCES),
     ),
     Consolidated.COLLECTION: (_by("agent_id"), _by("user_id")),
     StoredBlob.COLLECTION: (_by("scope_key", "absorbed"), _by("scope_key", "-version")),

@@ -1,4 +1,4 @@
-"""What is stored of the scopes of a batch, as far as it is touched: a few queries for all scopes together."""
+"""Loads the stored memory that a batch touches: a few queries for all its scopes together."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -59,91 +59,99 @@ class MemoryLoading:
         self._of = collections
 
     async def load(self, batches: Sequence[ScopeBatch]) -> Stored:
-        """What each scope's batch touches, by scope key."""
+        """Return the stored memory that each scope's batch touches, by scope key."""
         snapshots = await self._snapshots(batches)
-        stored = {one.key: StoredScope(snapshot=snapshots.get(one.key)) for one in batches}
+        stored = {batch.key: StoredScope(snapshot=snapshots.get(batch.key)) for batch in batches}
         await asyncio.gather(
             self._facts(batches, stored),
             self._reflections(batches, stored),
             self._blobs(batches, stored),
             self._highest(batches, stored),
-            self._absorbing([(one.key, name) for one in batches for name in one.reflections], stored),
+            self._absorbing([(batch.key, name) for batch in batches for name in batch.reflections], stored),
         )
         await asyncio.gather(
             self._same_before(batches, stored),
             self._absorbing(_freed(batches, stored), stored),
-            *(self._left(one, stored[one.key]) for one in batches if one.gone_blobs),
+            *(self._left(batch, stored[batch.key]) for batch in batches if batch.gone_blobs),
         )
-        await asyncio.gather(*(self._beyond(one, stored[one.key]) for one in batches))
+        await asyncio.gather(*(self._beyond(batch, stored[batch.key]) for batch in batches))
         return stored
 
     async def _snapshots(self, batches: Sequence[ScopeBatch]) -> dict[str, Snapshot]:
         return {
-            one.id: one
-            for one in await _read(
-                self._of.snapshots, Snapshot, {"_id": {"$in": [one.key for one in batches]}}
+            snapshot.id: snapshot
+            for snapshot in await _read(
+                self._of.snapshots, Snapshot, {"_id": {"$in": [batch.key for batch in batches]}}
             )
         }
 
     async def _facts(self, batches: Sequence[ScopeBatch], stored: Stored) -> None:
-        """Facts by id, and those of the same scope with the same text."""
-        ids = [name for one in batches for name, _ in (*one.facts, *one.gone_facts)]
-        hashes = [event.hash for one in batches for event in one.facts.values()]
+        """Load facts by id, and those of the same scope with the same text."""
+        ids = [name for batch in batches for name, _ in (*batch.facts, *batch.gone_facts)]
+        hashes = [event.hash for batch in batches for event in batch.facts.values()]
         if not ids:
             return
-        alike = _alike([one.key for one in batches if one.facts or one.gone_facts], hashes)
+        alike = _alike([batch.key for batch in batches if batch.facts or batch.gone_facts], hashes)
         query: Row = {"$or": [{"_id": {"$in": ids}}, alike]} if hashes else {"_id": {"$in": ids}}
         _put_facts(await _read(self._of.facts, Fact, query), stored)
 
     async def _same_before(self, batches: Sequence[ScopeBatch], stored: Stored) -> None:
-        """Those that share a text with a stored fact of the batch, which may be about to lose it."""
-        asked = {event.hash for one in batches for event in one.facts.values()}
+        """Load facts that share a text with a stored fact of the batch, which may be about to lose it."""
+        asked = {event.hash for batch in batches for event in batch.facts.values()}
         keys = {
-            one.scope_key: one.hash
+            fact.scope_key: fact.hash
             for scope in stored.values()
-            for one in scope.facts.values()
-            if one.hash not in asked
+            for fact in scope.facts.values()
+            if fact.hash not in asked
         }
-        hashes = {one.hash for scope in stored.values() for one in scope.facts.values()} - asked
+        hashes = {fact.hash for scope in stored.values() for fact in scope.facts.values()} - asked
         if hashes:
             _put_facts(await _read(self._of.facts, Fact, _alike(list(keys), list(hashes))), stored)
 
     async def _reflections(self, batches: Sequence[ScopeBatch], stored: Stored) -> None:
-        """Reflections by id, those that a blob of the batch lists, and those that a removed blob absorbed."""
-        ids = [name for one in batches for name in (*one.reflections, *one.gone_reflections)]
-        ids += [name for one in batches for blob in one.blobs.values() for name in blob.absorbed]
+        """Load reflections by id, those that a blob of the batch lists, and those that a removed blob absorbed."""
+        ids = [name for batch in batches for name in (*batch.reflections, *batch.gone_reflections)]
+        ids += [name for batch in batches for blob in batch.blobs.values() for name in blob.absorbed]
         freed: list[Row] = [
-            {"scope_key": one.key, "absorbed_into": {"$in": list(one.gone_blobs)}}
-            for one in batches
-            if one.gone_blobs
+            {"scope_key": batch.key, "absorbed_into": {"$in": list(batch.gone_blobs)}}
+            for batch in batches
+            if batch.gone_blobs
         ]
         if not (ids or freed):
             return
         by_id: Row = {"_id": {"$in": ids}}
         query: Row = {"$or": [by_id, *freed]} if freed else by_id
-        for one in await _read(self._of.reflections, Reflection, query):
-            if one.scope_key in stored:
-                stored[one.scope_key].reflections[one.id] = one
+        for reflection in await _read(self._of.reflections, Reflection, query):
+            if reflection.scope_key in stored:
+                stored[reflection.scope_key].reflections[reflection.id] = reflection
 
     async def _absorbing(self, asked: Sequence[tuple[str, str]], stored: Stored) -> None:
-        """Which blob versions list reflections, (scope key, id) each: those of the batch, and freed ones."""
+        """Load blob versions that list these reflections, each a (scope key, id)."""
         if not asked:
             return
         query: Row = {
             "scope_key": {"$in": list({key for key, _ in asked})},
             "absorbed": {"$in": [name for _, name in asked]},
         }
-        for one in await _read(self._of.blobs, StoredBlob, query, NO_TEXT):
-            stored[one.scope_key].absorbing += (one,)
+        for blob in await _read(self._of.blobs, StoredBlob, query, NO_TEXT):
+            stored[blob.scope_key].absorbing += (blob,)
 
     async def _blobs(self, batches: Sequence[ScopeBatch], stored: Stored) -> None:
-        """The blobs' documents, and which of the versions that come or go are known."""
-        touched = [one for one in batches if one.blobs or one.gone_blobs]
+        """Load the blobs, and those of the versions that come or go which are known."""
+        touched = [batch for batch in batches if batch.blobs or batch.gone_blobs]
         if not touched:
             return
-        versions = [f"{one.key}@{version}" for one in touched for version in {*one.blobs, *one.gone_blobs}]
+        versions = [
+            f"{scope_batch.key}@{version}"
+            for scope_batch in touched
+            for version in {*scope_batch.blobs, *scope_batch.gone_blobs}
+        ]
         blobs, known = await asyncio.gather(
-            _read(self._of.consolidated, Consolidated, {"_id": {"$in": [one.key for one in touched]}}),
+            _read(
+                self._of.consolidated,
+                Consolidated,
+                {"_id": {"$in": [scope_batch.key for scope_batch in touched]}},
+            ),
             _read(self._of.blobs, StoredBlob, {"_id": {"$in": versions}}, NO_TEXT),
         )
         for blob in blobs:
@@ -152,9 +160,12 @@ class MemoryLoading:
             stored[version.scope_key].versions[version.version] = version
 
     async def _left(self, batch: ScopeBatch, scope: StoredScope) -> None:
-        """The newest versions that stay, where one that is shown goes."""
+        """Load the newest versions that stay, where one that is shown goes."""
         shown = scope.blob
-        if shown is None or not batch.gone_blobs & {shown.version, *(one.version for one in shown.history)}:
+        if shown is None or not batch.gone_blobs & {
+            shown.version,
+            *(version.version for version in shown.history),
+        }:
             return
         query: Row = {"scope_key": batch.key, "gone": False, "version": {"$nin": list(batch.gone_blobs)}}
         scope.left = tuple(
@@ -162,8 +173,8 @@ class MemoryLoading:
         )
 
     async def _highest(self, batches: Sequence[ScopeBatch], stored: Stored) -> None:
-        """The highest number of scopes without snapshot, whose forgotten blobs may have come first."""
-        new = [one.key for one in batches if stored[one.key].snapshot is None]
+        """Load the highest blob version of scopes without snapshot, whose forgotten blobs may have come first."""
+        new = [batch.key for batch in batches if stored[batch.key].snapshot is None]
         if not new:
             return
         stages: list[Row] = [
@@ -174,11 +185,11 @@ class MemoryLoading:
             stored[row["_id"]].highest = int(row["highest"])
 
     async def _beyond(self, batch: ScopeBatch, scope: StoredScope) -> None:
-        """What may come up in place of what leaves the snapshot's lists."""
+        """Load what may come up in place of what leaves the snapshot's lists."""
         snapshot = scope.snapshot
         if snapshot is None:
             return
-        recent = {one.fact_id for one in snapshot.recent_facts}
+        recent = {fact.fact_id for fact in snapshot.recent_facts}
         if snapshot.active_facts > len(recent) and recent & set(scope.facts):
             query: Row = {"scope_key": batch.key, "active": True, "_id": {"$nin": list(scope.facts)}}
             order = [("valid_from", -1), ("_id", 1)]
@@ -188,24 +199,24 @@ class MemoryLoading:
             scope.other_reflections = await self._oldest_buffered(batch.key, list(scope.reflections))
 
     async def _oldest_buffered(self, key: str, but: list[str]) -> tuple[BufferedReflection, ...]:
-        """The first of a buffer, and of those without `said_at`, which an earlier version stored, as many again."""
+        """Load the first of a buffer, and as many without `said_at`, which an earlier version stored."""
         query: Row = {"scope_key": key, "absorbed": False, "_id": {"$nin": but}}
         order = [("said_at", 1), ("formed_at", 1), ("position", 1), ("_id", 1)]
         left = [
             await _read(self._of.reflections, Reflection, query | said, sort=order, limit=BUFFER)
             for said in ({"said_at": None}, {"said_at": {"$ne": None}})
         ]
-        return tuple(buffered(one) for half in left for one in half)
+        return tuple(buffered(reflection) for half in left for reflection in half)
 
 
 def _freed(batches: Iterable[ScopeBatch], stored: Stored) -> list[tuple[str, str]]:
-    """Reflections that a blob absorbed which the batch removes."""
+    """Return reflections that a blob absorbed which the batch removes."""
     return [
-        (one.key, name)
-        for one in batches
-        if one.gone_blobs
-        for name, old in stored[one.key].reflections.items()
-        if old.absorbed_into in one.gone_blobs
+        (batch.key, name)
+        for batch in batches
+        if batch.gone_blobs
+        for name, old in stored[batch.key].reflections.items()
+        if old.absorbed_into in batch.gone_blobs
     ]
 
 
@@ -214,9 +225,9 @@ def _alike(keys: Sequence[str], hashes: Sequence[str]) -> Row:
 
 
 def _put_facts(facts: Iterable[Fact], stored: Stored) -> None:
-    for one in facts:
-        if one.scope_key in stored:
-            stored[one.scope_key].facts[one.id] = one
+    for fact in facts:
+        if fact.scope_key in stored:
+            stored[fact.scope_key].facts[fact.id] = fact
 
 
 async def _read(

@@ -1,23 +1,28 @@
-"""The only writer of memory: what a batch says of a scope becomes documents in one transaction."""
+"""The only writer of memory: a scope's batch becomes documents in one transaction."""
 
 import asyncio
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
+from pymongo import DeleteMany, InsertOne, ReplaceOne, UpdateMany
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError
+from pymongo.read_concern import ReadConcern
+from pymongo.write_concern import WriteConcern
 
 from eden_memory.memory.memory_batch import ScopeBatch
 from eden_memory.memory.memory_loading_store import MemoryCollections, MemoryLoading, Stored
-from eden_memory.memory.memory_writing_store import Changed, MemoryWriting
 from eden_memory.memory.projection import project
-from eden_memory.memory.stored_memory import Applied, Projected, StoredScope
-from eden_memory.mongo.documents import Row
+from eden_memory.memory.stored_memory import AppliedScope, Projected, ScopeWrite, StoredScope
+from eden_memory.mongo.documents import Row, row_of
 from eden_memory.mongo.transactions import Orphans
 from eden_memory.names import Names
+from eden_memory.schemas.documents import Document
 
 AT_ONCE = 8
 """Transactions of one process at the same time."""
@@ -30,6 +35,11 @@ TOGETHER = 300
 """Records of one transaction, roughly: a commit costs several times what one of them does."""
 DUPLICATE_KEY = 11_000
 AGAIN = ("TransientTransactionError", "UnknownTransactionCommitResult")
+Operation = InsertOne[Row] | ReplaceOne[Row] | UpdateMany | DeleteMany
+
+
+class Changed(Exception):  # noqa: N818 - a direction: read anew
+    """Another writer has changed a scope since it was read."""
 
 
 class MongoMemoryStore:
@@ -37,13 +47,13 @@ class MongoMemoryStore:
 
     def __init__(self, database: AsyncDatabase[Row], names: Names, at_once: int = AT_ONCE) -> None:
         collections = MemoryCollections(database, names)
+        self._client, self._of = database.client, collections
         self._loading = MemoryLoading(collections)
-        self._writing = MemoryWriting(database.client, collections)
         self._slots = asyncio.Semaphore(at_once)
         self._orphans = Orphans(database.client)
 
     async def load(self, batches: Sequence[ScopeBatch]) -> Stored:
-        """What each batch touches; nothing if a document cannot be read: `apply` finds out whose it is."""
+        """Return what each batch touches; nothing if a document cannot be read: `apply` finds out whose it is."""
         try:
             return await self._loading.load(batches)
         except ValidationError:
@@ -51,41 +61,41 @@ class MongoMemoryStore:
 
     async def apply(
         self, batches: Sequence[ScopeBatch], stored: Mapping[str, StoredScope] | None = None
-    ) -> Mapping[str, Applied | Exception]:
-        """Each scope's batch whole or not at all, many in one transaction; an error is of one scope alone."""
+    ) -> Mapping[str, AppliedScope | Exception]:
+        """Apply each scope's batch, whole or not at all, many in one transaction; an error is of one scope alone."""
         stored = await self.load(batches) if stored is None else stored
         groups = [self._group(group, stored) for group in _groups(batches)]
-        return {key: one for results in await asyncio.gather(*groups) for key, one in results.items()}
+        return {key: applied for results in await asyncio.gather(*groups) for key, applied in results.items()}
 
     async def _group(
         self, batches: Sequence[ScopeBatch], stored: Mapping[str, StoredScope]
-    ) -> Mapping[str, Applied | Exception]:
-        """Several in one transaction, and each in one of its own if that fails."""
+    ) -> Mapping[str, AppliedScope | Exception]:
+        """Apply several in one transaction, and each in one of its own if that fails."""
         if stored and len(batches) > 1:
             try:
                 return await self._together(batches, stored)
             except Exception:  # noqa: BLE001 - whose it is shows when each is read and written alone
                 stored = {}
-        results = await asyncio.gather(*(self._scope(one, stored.get(one.key)) for one in batches))
-        return {one.key: result for one, result in zip(batches, results, strict=True)}
+        results = await asyncio.gather(*(self._scope(batch, stored.get(batch.key)) for batch in batches))
+        return {scope_batch.key: result for scope_batch, result in zip(batches, results, strict=True)}
 
     async def _together(
         self, batches: Sequence[ScopeBatch], stored: Mapping[str, StoredScope]
-    ) -> Mapping[str, Applied]:
-        projected = {one.key: project(one, stored[one.key]) for one in batches}
-        if changes := [one.change for one in projected.values() if one.change is not None]:
+    ) -> Mapping[str, AppliedScope]:
+        projected = {batch.key: project(batch, stored[batch.key]) for batch in batches}
+        if changes := [result.change for result in projected.values() if result.change is not None]:
             async with self._slots:
-                await self._writing.write(changes)
-        return {key: _applied(one) for key, one in projected.items()}
+                await self._write(changes)
+        return {key: _applied(result) for key, result in projected.items()}
 
-    async def _scope(self, batch: ScopeBatch, stored: StoredScope | None) -> Applied | Exception:
+    async def _scope(self, batch: ScopeBatch, stored: StoredScope | None) -> AppliedScope | Exception:
         try:
             return await self._apply(batch, stored)
         except Exception as error:  # noqa: BLE001 - handed to the caller as this scope's result
             return error
 
-    async def _apply(self, batch: ScopeBatch, stored: StoredScope | None) -> Applied:
-        """Apply, reading anew as often as somebody else was first: what was committed then is found."""
+    async def _apply(self, batch: ScopeBatch, stored: StoredScope | None) -> AppliedScope:
+        """Apply a batch, reading anew whenever somebody else was first: what was committed then is found."""
         patience = Patience()
         while True:
             if stored is None:
@@ -95,7 +105,7 @@ class MongoMemoryStore:
                 return _applied(projected)
             try:
                 async with self._slots:
-                    await self._writing.write([projected.change])
+                    await self._write([projected.change])
                 return _applied(projected)
             except (Changed, PyMongoError) as error:
                 if not patience.allows(error):
@@ -105,27 +115,61 @@ class MongoMemoryStore:
                 await self._orphans.end()
             await asyncio.sleep(patience.pause())
 
+    async def _write(self, changes: Sequence[ScopeWrite]) -> None:
+        """Write one change of each scope, all or none; Changed, or MongoDB's error, where one cannot be written."""
+        operations = self._operations(changes)
+        async with (
+            self._client.start_session() as session,
+            await session.start_transaction(
+                read_concern=ReadConcern("snapshot"), write_concern=WriteConcern("majority", j=True)
+            ),
+        ):
+            await self._write_snapshots(changes, session)
+            for collection, some in operations:
+                if some:
+                    await collection.bulk_write(some, session=session)
+
+    async def _write_snapshots(self, changes: Sequence[ScopeWrite], session: AsyncClientSession) -> None:
+        """Write the snapshots first: of two writers one stops before it has written anything else."""
+        operations = _snapshots(changes)
+        if not operations:
+            return
+        same = sum(isinstance(operation, ReplaceOne) for operation in operations)
+        if (await self._of.snapshots.bulk_write(operations, session=session)).matched_count != same:
+            raise Changed
+
+    def _operations(
+        self, changes: Sequence[ScopeWrite]
+    ) -> list[tuple[AsyncCollection[Row], list[Operation]]]:
+        of = self._of
+        return [
+            (of.facts, _facts(changes)),
+            (of.reflections, _reflections(changes)),
+            (of.consolidated, _consolidated(changes)),
+            (of.blobs, [_put(version) for change in changes for version in change.versions]),
+        ]
+
 
 def _groups(batches: Sequence[ScopeBatch]) -> list[list[ScopeBatch]]:
-    """Whole scopes, about `TOGETHER` records of them in each group."""
+    """Group whole scopes, about `TOGETHER` records in each group."""
     groups: list[list[ScopeBatch]] = []
     left = 0
-    for one in batches:
+    for batch in batches:
         if left <= 0:
             groups.append([])
             left = TOGETHER
-        groups[-1].append(one)
-        left -= 1 + one.size
+        groups[-1].append(batch)
+        left -= 1 + batch.size
     return groups
 
 
-def _applied(projected: Projected) -> Applied:
+def _applied(projected: Projected) -> AppliedScope:
     parts = () if projected.change is None else projected.change.parts
-    return Applied(projected.snapshot, parts, projected.duplicates)
+    return AppliedScope(projected.snapshot, parts, projected.duplicates)
 
 
 class Patience:
-    """How long one scope is tried again: others who write are few, and a killed one's lock ends in a minute."""
+    """Retry policy of one scope: other writers are few, and a killed one's lock ends in a minute."""
 
     def __init__(self) -> None:
         self._attempts, self._begun = 0, time.monotonic()
@@ -136,20 +180,69 @@ class Patience:
         return time.monotonic() - self._begun > LOCKED_SECONDS
 
     def allows(self, error: Exception) -> bool:
-        """Whether reading anew may help: a conflict, or a transaction of which it is not known how it ended."""
+        """Return whether reading anew may help: after a conflict, or a commit with an unknown outcome."""
         self._attempts += 1
         if isinstance(error, PyMongoError) and any(map(error.has_error_label, AGAIN)):
             return time.monotonic() - self._begun < LONGEST_LOCK_SECONDS
         return self._attempts < ATTEMPTS and (isinstance(error, Changed) or _taken(error))
 
     def pause(self) -> float:
-        """Seconds until the next attempt, with jitter."""
+        """Return the seconds until the next attempt, with jitter."""
         return random.uniform(0, min(0.5, 0.01 * 2 ** min(self._attempts, 10)))  # noqa: S311 - nothing secret
 
 
 def _taken(error: Exception) -> bool:
-    """Whether another document has a unique key."""
+    """Return whether another document has a unique key."""
     if isinstance(error, BulkWriteError):
         details: Any = error.details or {}
-        return any(one.get("code") == DUPLICATE_KEY for one in details.get("writeErrors", ()))
+        return any(detail.get("code") == DUPLICATE_KEY for detail in details.get("writeErrors", ()))
     return isinstance(error, DuplicateKeyError)
+
+
+def _snapshots(changes: Iterable[ScopeWrite]) -> list[Operation]:
+    """Insert new snapshots, and replace others where nobody has changed them since."""
+    operations: list[Operation] = []
+    for change in changes:
+        if (snapshot := change.snapshot) is None:
+            continue
+        if change.based_on is None:
+            operations.append(InsertOne(row_of(snapshot)))
+        else:
+            same = {"_id": snapshot.id, "revision": change.based_on}
+            operations.append(ReplaceOne(same, row_of(snapshot)))
+    return sorted(operations, key=lambda operation: isinstance(operation, InsertOne))
+
+
+def _facts(changes: Sequence[ScopeWrite]) -> list[Operation]:
+    """Delete facts, and free the texts of others, before new ones take them."""
+    return [
+        *_remove([name for change in changes for name in change.gone_facts]),
+        *_release([name for change in changes for name in change.released]),
+        *(_put(fact) for change in changes for fact in change.facts),
+    ]
+
+
+def _reflections(changes: Sequence[ScopeWrite]) -> list[Operation]:
+    return [
+        *_remove([name for change in changes for name in change.gone_reflections]),
+        *(_put(reflection) for change in changes for reflection in change.reflections),
+    ]
+
+
+def _consolidated(changes: Sequence[ScopeWrite]) -> list[Operation]:
+    gone = [change.snapshot.id for change in changes if change.blob_gone and change.snapshot is not None]
+    return [*_remove(gone), *(_put(change.blob) for change in changes if change.blob)]
+
+
+def _put(document: Document) -> Operation:
+    row = row_of(document)
+    return ReplaceOne({"_id": row["_id"]}, row, upsert=True)
+
+
+def _remove(names: Sequence[str]) -> list[Operation]:
+    return [DeleteMany({"_id": {"$in": list(names)}})] if names else []
+
+
+def _release(names: Sequence[str]) -> list[Operation]:
+    """Take facts out of the unique index of active texts, before others enter it."""
+    return [UpdateMany({"_id": {"$in": list(names)}}, {"$set": {"active": False}})] if names else []

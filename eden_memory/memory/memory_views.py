@@ -1,14 +1,12 @@
-"""Stored documents as the doors show them: sources of others than who asks are left out."""
+"""Views of stored documents for the API: they leave out sources of anybody but the asker."""
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
 from decimal import Decimal
 
 from eden_memory.access.visible import Asker
 from eden_memory.memory.results import BlobVersionView, BlobView, FactView, ReflectionView, VersionView
-from eden_memory.schemas.documents import Consolidated, Fact, Reflection
-from eden_memory.schemas.events.facts import CommandRef, Decision
+from eden_memory.schemas.documents import Consolidated, Fact, FactVersion, Reflection
 from eden_memory.schemas.provenance import Call, SourceMessage
 from eden_memory.schemas.scopes import Scope
 from eden_memory.word_limits import words_of
@@ -17,7 +15,7 @@ SMALLEST = Decimal("1e-12")
 
 
 def fact_view(fact: Fact, scope: Scope, asked: Asker) -> FactView:
-    """A fact as it is."""
+    """Return the view of a fact in its newest version."""
     return FactView(
         fact_id=fact.id,
         scope=scope,
@@ -39,40 +37,33 @@ def fact_view(fact: Fact, scope: Scope, asked: Asker) -> FactView:
 
 
 def versions(fact: Fact) -> tuple[VersionView, ...]:
-    """All versions that are kept, newest first; one that holds since after a later one does is undone."""
-    now = _version(
-        fact.version, fact.content, fact.decision, fact.reason, fact.valid_from, fact.command, fact.call
-    )
-    earlier = (
-        _version(one.version, one.content, one.decision, one.reason, one.valid_from, one.command, one.call)
-        for one in fact.history
-    )
+    """Return all stored versions, newest first; a version that begins after a later one does is undone."""
     found, earliest = list[VersionView](), fact.valid_from
-    for one in (now, *earlier):
-        found.append(replace(one, undone=one.valid_from > earliest))
-        earliest = min(earliest, one.valid_from)
+    for version in map(_version, (fact, *fact.history)):
+        found.append(replace(version, undone=version.valid_from > earliest))
+        earliest = min(earliest, version.valid_from)
     return tuple(found)
 
 
-def reflection_view(one: Reflection, scope: Scope, asked: Asker) -> ReflectionView:
-    """A reflection as it is."""
+def reflection_view(reflection: Reflection, scope: Scope, asked: Asker) -> ReflectionView:
+    """Return the view of a reflection."""
     return ReflectionView(
-        reflection_id=one.id,
+        reflection_id=reflection.id,
         scope=scope,
-        content=one.content,
-        formed_at=one.formed_at,
-        said_at=one.said_at,
-        absorbed=one.absorbed,
-        absorbed_at=one.absorbed_at,
-        absorbed_into=one.absorbed_into,
-        propagated_from=one.propagated_from,
-        private=one.private,
-        sources=_own(one.sources, asked),
+        content=reflection.content,
+        formed_at=reflection.formed_at,
+        said_at=reflection.said_at,
+        absorbed=reflection.absorbed,
+        absorbed_at=reflection.absorbed_at,
+        absorbed_into=reflection.absorbed_into,
+        propagated_from=reflection.propagated_from,
+        private=reflection.private,
+        sources=_own(reflection.sources, asked),
     )
 
 
 def blob_view(blob: Consolidated, scope: Scope) -> BlobView:
-    """A blob with its earlier versions."""
+    """Return the view of a blob with its earlier versions."""
     return BlobView(
         scope=scope,
         content=blob.content,
@@ -81,25 +72,21 @@ def blob_view(blob: Consolidated, scope: Scope) -> BlobView:
         word_limit=blob.word_limit,
         consolidated_at=blob.last_consolidated_at,
         said_at=blob.said_at,
-        earlier=tuple(BlobVersionView(one.version, one.content, one.consolidated_at) for one in blob.history),
+        earlier=tuple(
+            BlobVersionView(version.version, version.content, version.consolidated_at)
+            for version in blob.history
+        ),
     )
 
 
-def _version(
-    version: int,
-    content: str,
-    decision: Decision,
-    reason: str | None,
-    valid_from: datetime,
-    command: CommandRef | None,
-    call: Call | None,
-) -> VersionView:
+def _version(version: Fact | FactVersion) -> VersionView:
+    command, call = version.command, version.call
     return VersionView(
-        version=version,
-        content=content,
-        decision=decision,
-        reason=reason,
-        valid_from=valid_from,
+        version=version.version,
+        content=version.content,
+        decision=version.decision,
+        reason=version.reason,
+        valid_from=version.valid_from,
         action=command.action if command else None,
         by=command.by if command else None,
         asked_by=command.asked_by if command else None,
@@ -117,12 +104,12 @@ def _share(call: Call | None) -> Decimal | None:
 
 
 def _own(sources: Sequence[SourceMessage], asked: Asker) -> tuple[SourceMessage, ...]:
-    """All, where the application asks for itself; else those of the session or the user."""
+    """Return all sources if the application itself asks; else those of the session or the user."""
     if asked.session_id is None and asked.user_id is None:
         return tuple(sources)
     return tuple(
-        one
-        for one in sources
-        if (asked.session_id is not None and one.session_id == asked.session_id)
-        or (asked.user_id is not None and one.user_id == asked.user_id)
+        source
+        for source in sources
+        if (asked.session_id is not None and source.session_id == asked.session_id)
+        or (asked.user_id is not None and source.user_id == asked.user_id)
     )

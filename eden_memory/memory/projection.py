@@ -1,4 +1,4 @@
-"""What a batch of records makes of a scope's documents; the same in any order, however often. Pure.
+"""Projection of a batch of records onto a scope's documents: the same in any order, however often. Pure.
 
 A fact's document is its highest version, with the 20 before it. A blob's is its highest version that is not
 gone. A reflection is absorbed by the lowest stored blob version that lists it, whichever of the two came first.
@@ -8,11 +8,16 @@ The snapshot follows from these; only its revision and its time tell how it came
 from collections.abc import Mapping
 from typing import TypeVar
 
-from eden_memory.memory.blob_projection import blob_after, reflections_after, versions_after
-from eden_memory.memory.fact_projection import duplicates_among, facts_after
+from eden_memory.memory.document_projection import (
+    blob_after,
+    duplicates_among,
+    facts_after,
+    reflections_after,
+    versions_after,
+)
 from eden_memory.memory.memory_batch import ScopeBatch
-from eden_memory.memory.snapshot_projection import KEPT, snapshot_after
-from eden_memory.memory.stored_memory import Change, Part, Projected, StoredScope
+from eden_memory.memory.snapshot_projection import UNREAD_BLOB, snapshot_after
+from eden_memory.memory.stored_memory import Part, Projected, ScopeWrite, StoredScope
 from eden_memory.schemas.documents import Fact, Reflection, Snapshot
 
 D = TypeVar("D", Fact, Reflection)
@@ -25,9 +30,9 @@ def project(batch: ScopeBatch, stored: StoredScope) -> Projected:
     reflections = reflections_after(batch, stored, versions)
     touched = bool(batch.blobs or batch.gone_blobs)
     blob = blob_after(batch, stored, versions) if touched else stored.blob
-    after = snapshot_after(batch, stored, facts, reflections, blob if touched else KEPT)
+    after = snapshot_after(batch, stored, facts, reflections, blob if touched else UNREAD_BLOB)
     before = stored.snapshot
-    change = Change(
+    change = ScopeWrite(
         snapshot=after,
         based_on=None if before is None else before.revision,
         facts=_changed(stored.facts, facts),
@@ -48,7 +53,7 @@ def project(batch: ScopeBatch, stored: StoredScope) -> Projected:
 
 
 def _changed(before: Mapping[str, D], after: Mapping[str, D]) -> tuple[D, ...]:
-    return tuple(one for name, one in after.items() if before.get(name) != one)
+    return tuple(document for name, document in after.items() if before.get(name) != document)
 
 
 def _released(before: Mapping[str, Fact], after: Mapping[str, Fact]) -> tuple[str, ...]:
@@ -57,8 +62,8 @@ def _released(before: Mapping[str, Fact], after: Mapping[str, Fact]) -> tuple[st
     return tuple(held for name, held in takers if held is not None and held != name)
 
 
-def _parts(before: Snapshot | None, after: Snapshot | None, change: Change) -> tuple[Part, ...]:
-    """What of a scope is other than before."""
+def _parts(before: Snapshot | None, after: Snapshot | None, change: ScopeWrite) -> tuple[Part, ...]:
+    """Return which parts of a scope differ from before."""
     applied = after is not None and after.applied != (before.applied if before else 0)
     closed = after is not None and (after.closed_at, after.closed) != _closing(before)
     highest = before.highest_blob_version if before else 0
@@ -75,7 +80,7 @@ def _closing(snapshot: Snapshot | None) -> tuple[object, bool]:
     return (None, False) if snapshot is None else (snapshot.closed_at, snapshot.closed)
 
 
-def _number(change: Change, stored: StoredScope, batch: ScopeBatch) -> None:
+def _number(change: ScopeWrite, stored: StoredScope, batch: ScopeBatch) -> None:
     """Give the snapshot and the facts that change the next revision."""
     if change.snapshot is None:
         return

@@ -1,4 +1,4 @@
-"""Another model for the vectors: which models the stored facts have, and the commands that give them new ones."""
+"""Re-embedding: find facts whose vectors another model made, and write commands for new ones."""
 
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -20,13 +20,13 @@ _ALLOWED = "embedding_model"
 
 
 async def embedding_models_in(database: AsyncDatabase[Row], names: Names) -> set[str]:
-    """The models that made the vectors of the active facts."""
+    """Return the models that made the vectors of the active facts."""
     found = await database[names["facts"]].distinct("embedding_model", {"active": True})
-    return {one for one in found if one is not None}
+    return {model for model in found if model is not None}
 
 
 async def refuse_another_model(database: AsyncDatabase[Row], names: Names, model: str) -> None:
-    """An EdenError if stored facts have vectors of another model, and nobody has asked for `model` instead."""
+    """Raise EdenError if stored facts have vectors of another model, and nobody has asked for `model` instead."""
     others = sorted(await embedding_models_in(database, names) - {model})
     if not others:
         return
@@ -50,11 +50,11 @@ class Reembedding:
         self._inbox, self._model = inbox, model
 
     async def left(self) -> int:
-        """Active facts that have no vector of the model yet."""
+        """Return how many active facts have no vector of the model yet."""
         return await self._facts.count_documents(self._others())
 
     async def ask(self) -> AsyncGenerator[int]:
-        """Write a command for each of them, in the inbox; yields how many so far.
+        """Write a command for each of them into the inbox; yield how many are written so far.
 
         Those whose command still waits there are passed over, and a command on a fact that has its vector by then
         changes nothing: it may be stopped and begun again at any time.

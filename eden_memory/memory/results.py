@@ -1,4 +1,4 @@
-"""What the calls of `MemoryService` give back: plain values, the same through every door."""
+"""Results of the calls of `MemoryService`: plain values, the same over Python, HTTP and MCP."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,7 +23,7 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """Texts that are on their way into memory."""
+    """Receipt for added texts, which are formed in the background."""
 
     request_ids: tuple[str, ...]
     """Typed ids of the inbox's documents, one a text: each becomes a message of that id."""
@@ -93,9 +93,9 @@ class FactHistory:
 
     @property
     def cost_usd(self) -> Decimal | None:
-        """Of the versions whose cost is known; None where models were asked and no price is known."""
-        known = [one.cost_usd for one in self.versions if one.cost_usd is not None]
-        asked = any(one.model is not None for one in self.versions)
+        """The cost of the versions where it is known; None if models were asked and no price is known."""
+        known = [version.cost_usd for version in self.versions if version.cost_usd is not None]
+        asked = any(version.model is not None for version in self.versions)
         return sum(known, Decimal(0)) if known or not asked else None
 
 
@@ -147,10 +147,10 @@ class BlobView:
 
 @dataclass(frozen=True, slots=True)
 class MemoryChange:
-    """A visible scope's memory is not what it was."""
+    """A change of a visible scope's memory."""
 
     id: str
-    """What the receiver has seen with this change: given to `changes(after=…)`, it goes on from there."""
+    """Position of this change: `changes(after=…)` continues from there."""
     what: Literal["changed", "gone"]
     """gone: forgotten, or no longer visible here."""
     scope: Scope
@@ -184,7 +184,7 @@ class ScopeStats:
 
 @dataclass(frozen=True, slots=True)
 class ConsolidationStatus:
-    """How near a scope is to its next consolidation."""
+    """A scope's distance from its next consolidation."""
 
     scope_key: str
     buffered: int

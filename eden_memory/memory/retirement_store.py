@@ -1,4 +1,8 @@
-"""Facts that are to be retired: those that have expired, and those said first beyond a limit of their stream."""
+"""Facts to retire: those that have expired, and those said first beyond a limit of their stream.
+
+One process among all looks for them in rounds. Commands go to the facts' scope, in order with what is proposed
+there; each expects the version that was found, so a fact that is stated again meanwhile stays.
+"""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from datetime import datetime
@@ -11,10 +15,15 @@ from pymongo.read_concern import ReadConcern
 
 from eden_memory.directory.stream_store import streams_in
 from eden_memory.memory.memory_index_store import BEGINNING
+from eden_memory.mongo.leases import MongoLease
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.events import FactCommanded
 from eden_memory.schemas.scopes import Scope
+from eden_memory.stages.codec import TopicOf, record_of
+from eden_memory.stages.leased import Leased
+from eden_memory.stages.outcome import Publishing, StoredRecord
+from eden_memory.tracing import traceparent
 
 Row = dict[str, Any]
 MOST = 10_000
@@ -26,7 +35,7 @@ REASONS: Mapping[str, str] = {"expiry": "expired", "limit": "beyond the limit of
 
 
 class MongoRetirements:
-    """Reads `facts`, `snapshots` and `streams` of one namespace; `clock` is the wall's."""
+    """Finds the facts of one namespace that are to be retired; `clock` is the wall's."""
 
     def __init__(self, database: AsyncDatabase[Row], names: Names, clock: Callable[[], datetime]) -> None:
         self._facts = _majority(database, names["facts"])
@@ -37,7 +46,7 @@ class MongoRetirements:
         """Scopes in which no conversation was beyond its limit: (revision, limit)."""
 
     async def due(self) -> AsyncGenerator[FactCommanded]:
-        """One command for one version of a fact, however often it is found."""
+        """Yield a command for each fact that is due; its id depends on the fact's version alone."""
         async for command in self._expired():
             yield command
         wanted: Row = {"$or": [{name: {"$type": "number"}} for name in ("fifo_limit", "max_entries")]}
@@ -52,7 +61,7 @@ class MongoRetirements:
             yield _command("expiry", row, row["expires_at"])
 
     async def _beyond_limits(self, stream: Stream) -> AsyncGenerator[FactCommanded]:
-        least = min(one for one in (stream.fifo_limit, stream.max_entries) if one is not None)
+        least = min(limit for limit in (stream.fifo_limit, stream.max_entries) if limit is not None)
         query = {**_scopes_of(stream), "active_facts": {"$gt": least}}
         async for scope in self._snapshots.find(query, {"revision": 1}):
             key, revision = scope["_id"], int(scope["revision"])
@@ -64,7 +73,7 @@ class MongoRetirements:
                     yield command
 
     async def _of_conversations(self, key: str, revision: int, most: int) -> AsyncGenerator[FactCommanded]:
-        """A fact counts for the conversation that all its messages are of."""
+        """Yield commands for conversations beyond their limit; a fact counts where all its messages are of one."""
         if self._within.get(key) == (revision, most):
             return
         within = True
@@ -83,7 +92,7 @@ class MongoRetirements:
             self._within[key] = revision, most
 
     async def _oldest(self, of: Row, most: int) -> AsyncGenerator[FactCommanded]:
-        """All but those said last, `most` of them; retired when the newest was said, which is one too many."""
+        """Yield commands for all but the `most` facts said last, dated by when the newest was said."""
         active = {**of, "active": True}
         newest = await self._facts.find_one(active, {"valid_from": 1}, sort=NEWEST_FIRST)
         if newest is None:
@@ -100,7 +109,7 @@ def _scopes_of(stream: Stream) -> Row:
 
 
 def _command(by: Literal["expiry", "limit"], row: Row, at: datetime) -> FactCommanded:
-    """Asked never before the fact was formed, and true never before the version that it retires."""
+    """Return the command that retires a version: asked after the fact was formed, true after that version was."""
     said_at = max(at, row["valid_from"])
     return FactCommanded(
         command_id=f"{by}/{row['_id']}/{row['version']}",
@@ -120,3 +129,51 @@ def _majority(database: AsyncDatabase[Row], name: str) -> AsyncCollection[Row]:
     return database.get_collection(
         name, read_preference=ReadPreference.PRIMARY, read_concern=ReadConcern("majority")
     )
+
+
+ROUND_SECONDS = 10.0
+PAUSE_SECONDS = 10.0
+TOGETHER = 200
+
+
+class RetirementRounds(Leased):
+    """Ask for the retirement of the facts that are due, round after round; `source` is the stage that asks."""
+
+    def __init__(
+        self,
+        lease: MongoLease,
+        retirements: MongoRetirements,
+        publisher: Publishing,
+        topic_of: TopicOf,
+        source: str,
+    ) -> None:
+        super().__init__("retiring", lease, self.round, ROUND_SECONDS, PAUSE_SECONDS)
+        self._retirements, self._publisher = retirements, publisher
+        self._topic_of, self._source = topic_of, source
+        self._asked: set[str] = set()
+        """Commands on their way: what is found again because it is not carried out yet is not asked for again."""
+
+    async def round(self) -> None:
+        """Publish the commands that are new; those published again after a restart are decided once."""
+        found, waiting = set[str](), list[StoredRecord]()
+        async for command in self._retirements.due():
+            found.add(command.command_id)
+            if command.command_id in self._asked:
+                continue
+            waiting.append(self._record(command))
+            if len(waiting) == TOGETHER:
+                await self._publisher.publish(waiting)
+                waiting = []
+        if waiting:
+            await self._publisher.publish(waiting)
+        self._asked = found
+
+    def _record(self, command: FactCommanded) -> StoredRecord:
+        return record_of(
+            command,
+            self._topic_of,
+            identity=command.command_id,
+            source=self._source,
+            time=command.asked_at,
+            traceparent=traceparent(command.scope.key, command.command_id),
+        )

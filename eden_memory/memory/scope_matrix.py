@@ -37,7 +37,7 @@ class ScopeMatrix:
 
     @property
     def size(self) -> int:
-        """Bytes that it takes in memory, about."""
+        """The approximate size in memory, in bytes."""
         return self._rows.nbytes + self._scale.nbytes + 150 * len(self._ids)
 
     def put(self, fact_id: str, vector: bytes) -> bool:
@@ -57,7 +57,7 @@ class ScopeMatrix:
         return True
 
     def remove(self, fact_id: str) -> None:
-        """Take a fact out, if it is in; the last row takes its place."""
+        """Remove a fact if it is there; the last row takes its place."""
         row = self._row_of.pop(fact_id, None)
         if row is None:
             return
@@ -68,7 +68,7 @@ class ScopeMatrix:
             self._rows[row], self._scale[row] = self._rows[end], self._scale[end]
 
     def nearest(self, vectors: Sequence[bytes], most: int, least: float) -> list[list[Hit]]:
-        """For each vector at most `most` facts with a similarity of at least `least`, best first, then by id."""
+        """Return at most `most` facts for each vector, similar by at least `least`, best first, then by id."""
         if not vectors or not self._ids:
             return [[] for _ in vectors]
         count = len(self._ids)
@@ -83,7 +83,7 @@ class ScopeMatrix:
 
 
 def similarities(vectors: Sequence[bytes], rows: Floats, scale: Floats) -> Floats:
-    """(1 + cosine) / 2 of each vector with each row; `scale` is 1 / length of the rows, 0 for a zero row.
+    """Return (1 + cosine) / 2 of each vector with each row; `scale` is 1 / length of the rows, 0 for a zero row.
 
     One vector at a time: no pair depends on what else is asked, and no threads of a BLAS library wait for each other
     over products as small as these.
@@ -91,12 +91,12 @@ def similarities(vectors: Sequence[bytes], rows: Floats, scale: Floats) -> Float
     asked = np.frombuffer(b"".join(vectors), "<f4").reshape(len(vectors), -1)
     lengths = np.linalg.norm(asked, axis=1, keepdims=True)
     unit = asked / np.where(lengths == 0, 1, lengths)
-    cosine = np.clip(np.stack([np.vecdot(rows, one) for one in unit]) * scale, -1, 1)
+    cosine = np.clip(np.stack([np.vecdot(rows, vector) for vector in unit]) * scale, -1, 1)
     return ((1 + cosine) / 2).astype(np.float32)
 
 
 def best(similar: Floats, ids: Sequence[str], most: int, least: float) -> list[list[Hit]]:
-    """Of each line the highest from `least` on; `ids` are the columns'."""
+    """Return the highest values of each line from `least` on; `ids` are the columns'."""
     near = similar >= least
     hits: list[list[Hit]] = [[] for _ in similar]
     for number in np.flatnonzero(near.any(axis=1)).tolist():
@@ -112,7 +112,7 @@ def best(similar: Floats, ids: Sequence[str], most: int, least: float) -> list[l
 
 
 def nearest_before(ids: Sequence[str], vectors: Sequence[bytes], most: int, least: float) -> list[list[Hit]]:
-    """For each vector the nearest of those before it."""
+    """Return for each vector the nearest of those before it."""
     if not vectors:
         return []
     rows = np.frombuffer(b"".join(vectors), "<f4").reshape(len(vectors), -1)
@@ -122,7 +122,7 @@ def nearest_before(ids: Sequence[str], vectors: Sequence[bytes], most: int, leas
 
 
 def matrix_of(vectors: Iterable[tuple[str, bytes]], dimensions: int) -> ScopeMatrix:
-    """A matrix of these; vectors of another length are left out."""
+    """Return a matrix of these vectors; those of another length are left out."""
     matrix = ScopeMatrix(dimensions)
     for fact_id, vector in vectors:
         matrix.put(fact_id, vector)

@@ -5,9 +5,9 @@ from datetime import datetime
 from operator import itemgetter
 from typing import Final, Protocol
 
-from eden_memory.memory.buffer_order import oldest_first
+from eden_memory.constants import SHOWN_OF_A_BUFFER
 from eden_memory.memory.memory_batch import ScopeBatch
-from eden_memory.memory.stored_memory import StoredScope, scope_fields
+from eden_memory.memory.stored_memory import Part, StoredScope, scope_fields
 from eden_memory.schemas.documents import (
     BUFFER,
     RECENT_FACTS,
@@ -18,14 +18,15 @@ from eden_memory.schemas.documents import (
     Reflection,
     Snapshot,
 )
-from eden_memory.schemas.scopes import LargeAudience, audience_of
+from eden_memory.schemas.events import ScopeChanged
+from eden_memory.schemas.scopes import LargeAudience, Scope, audience_of
 
 
-class Kept:
-    """In the place of a blob that was not read: what the snapshot says of it stays."""
+class UnreadBlob:
+    """Marker for a blob that was not read: the snapshot keeps what it says of it."""
 
 
-KEPT: Final = Kept()
+UNREAD_BLOB: Final = UnreadBlob()
 
 
 def snapshot_after(
@@ -33,14 +34,14 @@ def snapshot_after(
     stored: StoredScope,
     facts: Mapping[str, Fact],
     reflections: Mapping[str, Reflection],
-    blob: Consolidated | Kept | None,
+    blob: Consolidated | UnreadBlob | None,
 ) -> Snapshot | None:
-    """The snapshot but for its revision and time; None if nothing is known of the scope."""
+    """Return the new snapshot, all but its revision and time; None if nothing is known of the scope."""
     before = stored.snapshot
     if before is None and batch.scope is None:
         return None
     base = before or _first(batch)
-    closed_at = max((one for one in (base.closed_at, batch.closed_at) if one is not None), default=None)
+    closed_at = max((time for time in (base.closed_at, batch.closed_at) if time is not None), default=None)
     buffer = _buffer(base, stored, reflections)
     return base.model_copy(
         update={
@@ -61,8 +62,8 @@ def snapshot_after(
     )
 
 
-def _blob(blob: Consolidated | Kept | None) -> dict[str, object]:
-    if isinstance(blob, Kept):
+def _blob(blob: Consolidated | UnreadBlob | None) -> dict[str, object]:
+    if isinstance(blob, UnreadBlob):
         return {}
     return {
         "blob": blob.content if blob else None,
@@ -73,7 +74,7 @@ def _blob(blob: Consolidated | Kept | None) -> dict[str, object]:
 
 
 def recent_fact(fact: Fact) -> RecentFact:
-    """A fact as a snapshot shows it."""
+    """Return a fact as a snapshot shows it."""
     return RecentFact(
         fact_id=fact.id,
         version=fact.version,
@@ -85,7 +86,7 @@ def recent_fact(fact: Fact) -> RecentFact:
 
 
 def buffered(reflection: Reflection) -> BufferedReflection:
-    """A reflection as a snapshot holds it."""
+    """Return a reflection as a snapshot holds it."""
     return BufferedReflection(
         reflection_id=reflection.id,
         content=reflection.content,
@@ -111,24 +112,24 @@ def _first(batch: ScopeBatch) -> Snapshot:
 
 def _recent(base: Snapshot, stored: StoredScope, facts: Mapping[str, Fact]) -> tuple[RecentFact, ...]:
     touched = {*facts, *stored.facts}
-    known = {one.fact_id: one for one in (*base.recent_facts, *stored.other_facts)}
+    known = {fact.fact_id: fact for fact in (*base.recent_facts, *stored.other_facts)}
     found: list[tuple[str, datetime, RecentFact | Fact]] = [
-        (one.fact_id, one.valid_from, one) for name, one in known.items() if name not in touched
+        (fact.fact_id, fact.valid_from, fact) for name, fact in known.items() if name not in touched
     ]
     found += [(fact.id, fact.valid_from, fact) for fact in facts.values() if fact.active]
     found.sort(key=itemgetter(0))
     found.sort(key=itemgetter(1), reverse=True)
-    newest = (one for _, _, one in found[:RECENT_FACTS])
-    return tuple(recent_fact(one) if isinstance(one, Fact) else one for one in newest)
+    newest = (fact for _, _, fact in found[:RECENT_FACTS])
+    return tuple(recent_fact(fact) if isinstance(fact, Fact) else fact for fact in newest)
 
 
 def _buffer(
     base: Snapshot, stored: StoredScope, reflections: Mapping[str, Reflection]
 ) -> tuple[BufferedReflection, ...]:
     touched = {*reflections, *stored.reflections}
-    known = {one.reflection_id: one for one in (*base.buffer, *stored.other_reflections)}
-    found = [one for name, one in known.items() if name not in touched]
-    found += [buffered(one) for one in reflections.values() if not one.absorbed]
+    known = {reflection.reflection_id: reflection for reflection in (*base.buffer, *stored.other_reflections)}
+    found = [buffered_reflection for name, buffered_reflection in known.items() if name not in touched]
+    found += [buffered(reflection) for reflection in reflections.values() if not reflection.absorbed]
     return tuple(oldest_first(found)[:BUFFER])
 
 
@@ -137,17 +138,62 @@ def _active(facts: Iterable[Fact]) -> int:
 
 
 def _closed(closed_at: datetime | None, buffer: tuple[BufferedReflection, ...]) -> bool:
-    """An ended session is to be consolidated until nothing formed up to its end is left in the buffer."""
-    return closed_at is not None and any(one.formed_at <= closed_at for one in buffer)
+    """Return whether an ended session still has reflections in the buffer that were formed up to its end."""
+    return closed_at is not None and any(reflection.formed_at <= closed_at for reflection in buffer)
+
+
+def oldest_first(buffer: Iterable[BufferedReflection]) -> list[BufferedReflection]:
+    """Return the reflections in the order in which they were said, whenever they were formed."""
+    return sorted(
+        buffer,
+        key=lambda reflection: (
+            reflection.said_at,
+            reflection.formed_at,
+            reflection.position,
+            reflection.reflection_id,
+        ),
+    )
+
+
+def newest_buffered(buffer: Iterable[BufferedReflection], threshold: int) -> list[BufferedReflection]:
+    """Return the reflections that prompts show of a buffer, oldest first."""
+    return oldest_first(buffer)[-SHOWN_OF_A_BUFFER * threshold :]
+
+
+def last_formed(buffer: Iterable[BufferedReflection]) -> datetime | None:
+    """Return when the last of them was formed; None without any."""
+    return max((reflection.formed_at for reflection in buffer), default=None)
+
+
+def scope_of(snapshot: Snapshot) -> Scope:
+    """Return the scope of a snapshot."""
+    return Scope.of_key(snapshot.scope_key, snapshot.agent_id, snapshot.audience)
+
+
+def scope_changed(snapshot: Snapshot, changed: tuple[Part, ...]) -> ScopeChanged:
+    """Return the announcement of a snapshot's revision, in which these parts changed."""
+    return ScopeChanged(
+        scope=scope_of(snapshot),
+        revision=snapshot.revision,
+        changed=changed,
+        applied=snapshot.applied,
+        active_facts=snapshot.active_facts,
+        buffered=len(snapshot.buffer),
+        newest_buffered_at=last_formed(snapshot.buffer),
+        blob_version=snapshot.blob_version,
+        consolidated_at=snapshot.consolidated_at,
+        closed=snapshot.closed,
+        committed_at=snapshot.changed_at,
+    )
 
 
 class Snapshots(Protocol):
-    """What is in MongoDB of each scope, in one document."""
+    """Reader of snapshots, which hold the memory of a scope in one document."""
 
     async def snapshots(self, scope_keys: Iterable[str]) -> dict[str, Snapshot]:
-        """Those that exist, majority-committed, in one query."""
+        """Return the snapshots that exist, majority-committed, in one query."""
         ...
 
     async def without_users(self, scope_keys: Iterable[str], private: Collection[str]) -> dict[str, Snapshot]:
-        """The same, the `private` ones without what rests on what users said (eden_memory.access.sharing)."""
+        """Return the same, the `private` ones without memory from users' messages (eden_memory.access.sharing)."""
         ...

@@ -16,7 +16,7 @@ Row = dict[str, Any]
 
 
 class MongoSnapshots:
-    """Snapshots over `snapshots`."""
+    """Reads the collection `snapshots`; look-ups of the same moment share a query."""
 
     def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
         name = names[Snapshot.COLLECTION]
@@ -25,11 +25,11 @@ class MongoSnapshots:
         self._hidden = MongoHidden(database, names)
 
     async def snapshots(self, scope_keys: Iterable[str]) -> dict[str, Snapshot]:
-        """Those that exist, in one query; look-ups of the same moment share it."""
+        """Return the snapshots that exist, in one query."""
         return await self._reads.get(scope_keys)
 
     async def without_users(self, scope_keys: Iterable[str], private: Collection[str]) -> dict[str, Snapshot]:
-        """The same, the `private` ones without what rests on what users said."""
+        """Return the same, the `private` ones without memory that users' messages led to."""
         return await self._hidden.taken_out(await self.snapshots(scope_keys), private)
 
     async def _read(self, keys: list[str]) -> dict[str, Snapshot]:

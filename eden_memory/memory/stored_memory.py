@@ -1,4 +1,4 @@
-"""What is stored of one scope, as far as a batch touches it, and what the batch makes of it."""
+"""A scope's stored memory as far as a batch touches it, and the change that the batch makes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -50,8 +50,8 @@ class StoredScope:
 
 
 @dataclass(slots=True)
-class Change:
-    """What is to be written of one scope, all or nothing, if its snapshot is still at `based_on`."""
+class ScopeWrite:
+    """The documents to write of one scope, all or none, if its snapshot is still at `based_on`."""
 
     snapshot: Snapshot | None
     """None where nothing but numbers of forgotten blob versions is known of the scope."""
@@ -75,23 +75,23 @@ class Projected:
 
     snapshot: Snapshot | None
     """As it is after the change, or as it was where nothing changes."""
-    change: Change | None
+    change: ScopeWrite | None
     duplicates: tuple[Fact, ...] = ()
     """Facts kept out of search because an older one says the same."""
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
-    """What the store made of a scope's batch."""
+class AppliedScope:
+    """The result of applying a scope's batch."""
 
     snapshot: Snapshot | None
     parts: tuple[Part, ...] = ()
-    """What changed; empty where all of it was there already."""
+    """The parts that changed; empty where all of it was there already."""
     duplicates: tuple[Fact, ...] = ()
 
 
 def scope_fields(scope: Scope | None, snapshot: Snapshot | None = None) -> dict[str, Any]:
-    """The fields by which a document says whose it is, from a scope or else from the scope's snapshot."""
+    """Return the fields that say whose a document is, from a scope or else from the scope's snapshot."""
     if scope is not None:
         return {
             "scope": scope.kind,
@@ -110,13 +110,13 @@ class MemoryStore(Protocol):
     """The memory collections; only atlas-writer writes them."""
 
     async def load(self, batches: Sequence[ScopeBatch]) -> Mapping[str, StoredScope]:
-        """What is stored of each scope as far as its batch touches it; empty if one of them cannot be read."""
+        """Return each scope's stored memory as far as its batch touches it; empty if a document cannot be read."""
         ...
 
     async def apply(
         self, batches: Sequence[ScopeBatch], stored: Mapping[str, StoredScope] | None = None
-    ) -> Mapping[str, Applied | Exception]:
-        """Each scope's records, all of them or none, by scope key; the error of one leaves the others alone.
+    ) -> Mapping[str, AppliedScope | Exception]:
+        """Write each scope's records, all or none; return results by scope key, an error for those that failed.
 
         `stored`: what `load` found for these batches a moment ago.
         """

@@ -1,8 +1,9 @@
-"""What holds for the whole store: the versions of events written here, and whether its agents share memory.
+"""Facts about the whole store: versions of events written here, whether agents share memory, document counts.
 
 A program that knows less than these versions does not begin.
 """
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +11,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.errors import EdenError
 from eden_memory.names import Names
-from eden_memory.schemas.documents import Fact, PartitionState, WindowTexts
+from eden_memory.schemas.documents import DOCUMENTS, Fact, PartitionState, WindowTexts
 from eden_memory.schemas.scopes import Sharing
 
 KEY = "events"
@@ -26,7 +27,7 @@ FORMED = (WindowTexts.COLLECTION, Fact.COLLECTION, PartitionState.COLLECTION)
 async def heed_versions(
     database: AsyncDatabase[dict[str, Any]], names: Names, known: Mapping[str, int]
 ) -> None:
-    """Note the versions that this program writes; an EdenError that names those that it does not know.
+    """Store the event versions that this program writes; raise EdenError if newer ones were written here.
 
     It would dead-letter them, one by one.
     """
@@ -45,7 +46,7 @@ async def heed_versions(
 async def settle_sharing(
     database: AsyncDatabase[dict[str, Any]], names: Names, chosen: Sharing | None
 ) -> Sharing:
-    """Which sharing holds, recorded: the one chosen, else what the store says, with `since` where it changed.
+    """Store and return the sharing mode: the one chosen, else the stored one, with `since` where it changed.
 
     A store that says nothing keeps what earlier programs did (`team`), unless nothing was ever formed in it.
     """
@@ -62,15 +63,22 @@ async def settle_sharing(
 
 
 async def stored_sharing(database: AsyncDatabase[dict[str, Any]], names: Names) -> Sharing | None:
-    """What the store says; None: nothing yet."""
+    """Return the stored sharing mode; None if there is none yet."""
     mode: Sharing | None = (await database[names["versions"]].find_one({"_id": SHARING}) or {}).get("mode")
     return mode
 
 
 async def _has_formed(database: AsyncDatabase[dict[str, Any]], names: Names) -> bool:
-    """In this namespace, or in the first one of the installation."""
+    """Return whether memory was ever formed in this namespace, or in the installation's first one."""
     collections = {of[short] for of in (names, Names(names.shared)) for short in FORMED}
     for name in collections:
         if await database[name].find_one({}, {"_id": 1}) is not None:
             return True
     return False
+
+
+async def count_documents(database: AsyncDatabase[dict[str, Any]], names: Names) -> Mapping[str, int]:
+    """Return the approximate number of documents by collection, without prefix, from the server's metadata."""
+    kinds = sorted({document.COLLECTION for document in DOCUMENTS})
+    counts = await asyncio.gather(*(database[names[kind]].estimated_document_count() for kind in kinds))
+    return dict(zip(kinds, counts, strict=True))

@@ -10,7 +10,7 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.errors import EdenError
-from eden_memory.forgetting.mark_batch_store import MongoMarks
+from eden_memory.forgetting.mark_store import MongoBatchMarks
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.topic_reading import refuse_missing
 from eden_memory.kafka.topics import Topics, load_topics
@@ -155,7 +155,7 @@ async def _new(at: Installation, placement: Placement, group: str, places: Place
 def writer_row(settings: Settings, database: AsyncDatabase[Row], placement: Placement) -> Stage:
     """The writer's row in the table of the system: its code, other collections, its pipeline's marks."""
     names = placement.names(settings.mongodb.prefix)
-    writer = AtlasWriter(MongoMemoryStore(database, names), MongoMarks(database, names), sleep=_at_once)
+    writer = AtlasWriter(MongoMemoryStore(database, names), MongoBatchMarks(database, names), sleep=_at_once)
     (row,) = pipeline.stages({WRITER: writer})
     return row
 

@@ -29,10 +29,10 @@ from eden_memory.formation.prompt_material import (
     DecisionMaterial,
     FactMaterial,
     KnownLine,
-    Line,
     NewFact,
     ReflectionMaterial,
     ScopeBrief,
+    TranscriptLine,
 )
 from eden_memory.kafka.topics import read_topics, topics_path
 from eden_memory.models.asking.answer_keys import first_key
@@ -91,7 +91,7 @@ def _options(command: Any) -> Any:
 
 def _answer_keys() -> dict[str, str]:
     """Under what the answer to one example of each prompt is kept: a change would pay for recorded answers again."""
-    line = Line("Mara", "user", datetime(2026, 3, 2, 12, tzinfo=UTC), "The boat is due on 3 May.")
+    line = TranscriptLine("Mara", "user", datetime(2026, 3, 2, 12, tzinfo=UTC), "The boat is due on 3 May.")
     scopes = (ScopeBrief("user", None, 0, 4),)
     new, known = (
         NewFact("The boat is due on 9 May.", (1,), (0.9,)),

@@ -117,7 +117,7 @@ def marked_facts(asked: Asked) -> dict[str, Any]:
 
 
 def of_all(mark: str, around: str = "") -> str:
-    """As an agent may hold it: of nobody (eden_memory.formation.agent_wide)."""
+    """As an agent may hold it: of nobody (eden_memory.formation.shareable)."""
     return f"The company noted {mark} {around}".strip()
 
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from eden_memory.formation.offline.forming import facts, reflections
-from eden_memory.formation.prompt_material import FactMaterial, Line, ReflectionMaterial, ScopeBrief
+from eden_memory.formation.offline.offline_answers import facts, reflections
+from eden_memory.formation.prompt_material import FactMaterial, ReflectionMaterial, ScopeBrief, TranscriptLine
 from tests.model_server.script import Asked, Said, default_script
 
 NO_MONEY = "Leave amounts of money out."
@@ -41,7 +41,7 @@ def answer(asked: Asked) -> Said:
     return default_script(asked)
 
 
-def _lines(prompt: str) -> Iterator[Line]:
+def _lines(prompt: str) -> Iterator[TranscriptLine]:
     """The conversation, read back from its rendering."""
     day, line = datetime(2026, 1, 1, tzinfo=UTC), None
     for row in prompt.splitlines():
@@ -52,7 +52,7 @@ def _lines(prompt: str) -> Iterator[Line]:
                 yield line
             hour, minute = map(int, found[1].split(":"))
             role = ROLES.get(found[3], found[3])
-            line = Line(found[2], role, day.replace(hour=hour, minute=minute), found[4])
+            line = TranscriptLine(found[2], role, day.replace(hour=hour, minute=minute), found[4])
         elif line is not None and row.startswith(" "):
             line = replace(line, text=f"{line.text}\n{row.strip()}")
     if line is not None:

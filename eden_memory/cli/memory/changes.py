@@ -11,7 +11,7 @@ from eden_memory.cli.memory import terminal
 from eden_memory.cli.memory.who import Agent, AsJson, Session, User, Who, ask
 from eden_memory.errors import Invalid
 from eden_memory.formation.offline.statements import statements
-from eden_memory.formation.prompt_material import Line
+from eden_memory.formation.prompt_material import TranscriptLine
 from eden_memory.memory.results import Added
 from eden_memory.models.providers.catalogue import chat_providers
 from eden_memory.scope_limits import STANDARD
@@ -78,7 +78,7 @@ def _say_what_rules_leave(texts: Sequence[str]) -> None:
     """On standard error, where rules form memory: how many of the texts they find nothing in."""
     if chat_providers(Settings()):
         return
-    lines = [Line("User", "user", datetime.now(UTC), text) for text in texts]
+    lines = [TranscriptLine("User", "user", datetime.now(UTC), text) for text in texts]
     left = sum(not statements([line], STANDARD.fact_words) for line in lines)
     if left:
         of = "it" if len(texts) == 1 else f"{left} of them"

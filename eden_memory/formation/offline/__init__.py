@@ -1,4 +1,4 @@
-"""The language model that is none: rules for plain English, the same answer every time, no network, no cost.
+"""A language model made of rules for plain English: the same answer every time, no network, no cost.
 
 What it forms is much poorer than a real model's: it takes over sentences, understands no context beyond a pronoun,
 and misses whatever its patterns do not know. It reads a prompt's material alone, so that no text in a conversation
@@ -9,9 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from eden_memory.formation import prompt_material as material
-from eden_memory.formation.offline.forming import facts, reflections
-from eden_memory.formation.offline.offline_consolidation import consolidate
-from eden_memory.formation.offline.offline_decisions import decide
+from eden_memory.formation.offline.offline_answers import consolidate, decide, facts, reflections
 from eden_memory.models.question import A, Answered, Asking, Earlier, Prompt
 from eden_memory.schemas.answers import Answer, ConsolidatedText
 from eden_memory.word_limits import cut_at_sentence, words_of
@@ -25,10 +23,10 @@ _RULES: dict[type, Callable[[Any], Answer]] = {
 
 
 class OfflineModel:
-    """A LanguageModel of rules; its answers cost nothing, so none is kept."""
+    """A LanguageModel of rules; its answers cost nothing, so none is stored."""
 
     async def earlier(self, unit: str) -> Earlier | None:  # noqa: ARG002 - the Protocol's
-        """Nothing: the same question has the same answer anyway."""
+        """Return None: the same question has the same answer anyway."""
         return None
 
     async def ask(
@@ -38,7 +36,7 @@ class OfflineModel:
         asking: Asking,  # noqa: ARG002 - the Protocol's
         check: Callable[[A], str | None] | None = None,
     ) -> Answered[A]:
-        """Computed from `prompt.material`; TypeError if that is not what `answer` answers."""
+        """Compute the answer from `prompt.material`; TypeError if that is not what `answer` answers."""
         value = _RULES[type(prompt.material)](prompt.material)
         if not isinstance(value, answer):
             raise TypeError(f"{type(prompt.material).__name__} is not answered by {answer.__name__}")

@@ -1,10 +1,10 @@
-"""Makes a sentence stand alone: who speaks in place of I and my, days in place of yesterday and 29 May."""
+"""Make sentences stand alone: the speaker in place of I and my, dates in place of yesterday and 29 May."""
 
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from eden_memory.formation.offline.sentence_words import english, pattern, plain, says
+from eden_memory.formation.offline.sentences import english, pattern, plain, says
 
 _SHORT = {"'m": " am", "'ve": " have", "'ll": " will", "'d": " would", "'re": " are"}
 _ODD = {"am": "is", "have": "has", "do": "does", "don't": "doesn't", "haven't": "hasn't", "go": "goes"}
@@ -13,7 +13,7 @@ _AHEAD = {"today": 0, "tonight": 0, "this": 0, "tomorrow": 1, "next": 1}
 
 
 def third_person(text: str, name: str) -> str:
-    """What somebody says of himself, as one says it of him: `I moved my boat` → `Ann moved Ann's boat`."""
+    """Put a sentence into the third person: `I moved my boat` → `Ann moved Ann's boat`."""
     short = name.split(maxsplit=1)[0]
     text = re.sub(rf"\b(?:I am|[Tt]his is) {re.escape(short)}\b[^,.]*(?:,| and) I\b", "I", text)
     own = pattern(r"\b(?-i:I) ((?:{adverbs},? )*)([a-z][\w']*)")
@@ -30,7 +30,7 @@ def expanded(text: str) -> str:
 
 
 def commanded(text: str) -> str:
-    """What `we` do as a rule, as an instruction: `If anybody asks, we never glue` → `Never glue`."""
+    """Turn what `we` do as a rule into an instruction: `If anybody asks, we never glue` → `Never glue`."""
     found = pattern(
         r"^(if anybody asks, )?(for [^,]{2,40}? )?we (?:now )?((?:never|always|only) )?([a-z]+)"
     ).match(text)
@@ -49,7 +49,7 @@ def _third(verb: str) -> str:
 
 
 def dated(text: str, time: datetime) -> str:
-    """Days and months that count from the message's time, by their dates; a year where one is missing and meant."""
+    """Write days and months that count from the message's time as dates; add a year where one is meant."""
     past, yearly = bool(pattern("{past}").search(text)), says(text, "yearly")
 
     def year(month: str, day: int = 15) -> str:
@@ -76,7 +76,7 @@ def dated(text: str, time: datetime) -> str:
 
 
 def _span(unit: str, away: str, time: datetime) -> str:
-    """So many units away from the time: a day, the Monday of a week, a month, a year."""
+    """Return the day, the Monday of the week, the month or the year so many units away from the time."""
     steps = int(away) if re.fullmatch(r"-\d+", away) else _AHEAD.get(away.lower(), -1)
     spans = {
         "day": f"on {_day(time + timedelta(steps))}",
@@ -99,7 +99,7 @@ def _weekday(how: str, day: str, time: datetime, past: bool) -> str:
 
 
 def _year_of(time: datetime, month: str, day: int = 15, *, past: bool) -> int:
-    """The year that brings the date nearest; a side that the sentence does not speak of counts as farther."""
+    """Return the year that brings the date nearest; a past sentence prefers the past."""
     months = english()["months"].index(month.lower()) + 1 - time.month + (day - time.day) / 31
     ahead, back = months % 12, -months % 12
     return time.year + round(((ahead if ahead <= back * (0.5 if past else 6) else -back) - months) / 12)

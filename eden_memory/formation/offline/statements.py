@@ -1,4 +1,4 @@
-"""Reads a conversation: the statements of its users, one clause each, that stand alone as a sentence.
+"""Statements of a conversation's users, one clause each, that stand alone as a sentence.
 
 Precision goes before recall: a clause that opens with a pronoun nobody explains, has no subject or verb, speaks of
 `we`, or needs its neighbours is left out.
@@ -9,18 +9,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from eden_memory.formation.offline.alone import commanded, dated, expanded, third_person
-from eden_memory.formation.offline.clauses import clauses, complete
-from eden_memory.formation.offline.sentence_words import (
+from eden_memory.formation.offline.sentences import (
+    Kind,
+    clauses,
+    complete,
     content,
     dates,
+    kind_of,
     names,
     numbers,
     pattern,
+    personal,
     says,
     sentences,
 )
-from eden_memory.formation.offline.statement_kinds import Kind, kind_of, personal
-from eden_memory.formation.prompt_material import Line
+from eden_memory.formation.prompt_material import TranscriptLine
 from eden_memory.formation.transcript import REMOVED
 from eden_memory.word_limits import cut_at_sentence
 
@@ -29,8 +32,8 @@ _ASKED = re.compile(r"^What (?:(would|do) you (like to )?)([a-z]+)(?: here| ther
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
-    """Something that a user has said, in the third person; `personal` as kinds.personal has it."""
+class HeardStatement:
+    """A user's statement in the third person; `personal` as the function `clauses.personal` tells."""
 
     kind: Kind
     text: str
@@ -40,7 +43,7 @@ class Statement:
 
 @dataclass(slots=True)
 class _Heard:
-    """Who speaks, whom they name, what pronouns may refer to, what was asked last, and what was said."""
+    """State of reading: who speaks, whom they name, whom pronouns mean, the last question, the statements."""
 
     speakers: frozenset[str]
     named: frozenset[str]
@@ -51,7 +54,7 @@ class _Heard:
     things: str = ""
     asker: str = ""
     question: str = ""
-    said: list[Statement] = field(default_factory=lambda: [])
+    said: list[HeardStatement] = field(default_factory=lambda: [])
 
     def mention(self, text: str, speaker: str) -> None:
         """Take note of the people that a text names; of several, none can be meant by a pronoun."""
@@ -62,7 +65,7 @@ class _Heard:
             self.person, self.pronoun = people[0] if len(people) == 1 else "", ""
 
     def explained(self, clause: str, speaker: str) -> str:
-        """The clause with the person or things that it opens with in place of a pronoun, where that is certain."""
+        """Replace an opening pronoun by the person or things that it means, where that is certain."""
         found = re.match(r"(She|Her|He|His)\b", clause)
         pronoun = "she" if found and found[1] in ("She", "Her") else "he"
         if found and self.person and self.pronoun in ("", pronoun):
@@ -74,7 +77,7 @@ class _Heard:
         return clause.replace(f"{speaker}'s ", "My ", 1) if clause.startswith(f"{speaker}'s ") else clause
 
 
-def statements(lines: Sequence[Line], words: int) -> list[Statement]:
+def statements(lines: Sequence[TranscriptLine], words: int) -> list[HeardStatement]:
     """Return the users' statements in order, each of at most `words` words."""
     lines = [replace(line, speaker=" ".join(line.speaker.split()) or "User") for line in lines]
     speakers = frozenset(part for line in lines for part in (line.speaker, *line.speaker.split()))
@@ -87,7 +90,7 @@ def statements(lines: Sequence[Line], words: int) -> list[Statement]:
     return heard.said
 
 
-def _listen(line: Line, heard: _Heard) -> None:
+def _listen(line: TranscriptLine, heard: _Heard) -> None:
     last = ""
     for last in sentences(line.text):
         for found in pattern("{things}").finditer(last):
@@ -105,7 +108,7 @@ def _people(sentence: str, speaker: str) -> Iterator[str]:
             yield found[0]
 
 
-def _of_message(number: int, line: Line, words: int, heard: _Heard) -> Iterator[Statement]:
+def _of_message(number: int, line: TranscriptLine, words: int, heard: _Heard) -> Iterator[HeardStatement]:
     for at, (lead, sentence) in enumerate(_joined(line.text, heard.speakers)):
         if _corrected(sentence, number, heard):
             continue
@@ -118,17 +121,17 @@ def _of_message(number: int, line: Line, words: int, heard: _Heard) -> Iterator[
                 whose = _whose(kind, text, f"{lead}{sentence}")
                 stated = _sentence(text, line)
                 if len(stated.split()) <= words or kind != "fact":
-                    yield Statement(kind, cut_at_sentence(stated, words), (number,), whose)
+                    yield HeardStatement(kind, cut_at_sentence(stated, words), (number,), whose)
             heard.mention(text, line.speaker)
 
 
 def _whose(kind: Kind, clause: str, said: str) -> int:
-    """A rule is for all, whoever states it, unless it tells of somebody's life."""
+    """Return whose a statement is; a rule is for all, whoever states it, unless it tells of somebody's life."""
     return 2 * says(clause, "personal") if kind == "rule" else personal(clause, said)
 
 
 def _joined(text: str, speakers: frozenset[str]) -> list[tuple[str, str]]:
-    """Leads and sentences; a fragment that only says where or when completes the sentence before it."""
+    """Return leads and sentences; a fragment that only says where or when completes the sentence before it."""
     said: list[tuple[str, str]] = []
     for lead, sentence in _said(text, speakers):
         if said and pattern("^(?:in|at|on|from|with) ").match(sentence) and not says(sentence, "verb"):
@@ -139,8 +142,8 @@ def _joined(text: str, speakers: frozenset[str]) -> list[tuple[str, str]]:
     return said
 
 
-def _answer(sentence: str, line: Line, heard: _Heard) -> str:
-    """A short answer as a sentence: `What would you like to learn?` `Lofting.` → `I would like to learn lofting.`"""
+def _answer(sentence: str, line: TranscriptLine, heard: _Heard) -> str:
+    """Expand a short answer: `What would you like to learn?` `Lofting.` → `I would like to learn lofting.`"""
     if heard.asker in ("", line.speaker) or says(sentence, "verb"):
         return sentence
     rest = sentence[0].lower() + sentence[1:]
@@ -151,13 +154,13 @@ def _answer(sentence: str, line: Line, heard: _Heard) -> str:
     )
 
 
-def _sentence(clause: str, line: Line) -> str:
+def _sentence(clause: str, line: TranscriptLine) -> str:
     text = third_person(dated(clause, line.time), line.speaker)
     return text[0].upper() + text[1:] + ("" if text[-1] in ".!?" else ".")
 
 
 def _corrected(sentence: str, number: int, heard: _Heard) -> bool:
-    """Whether it corrects a value just given; then that statement is put right."""
+    """Correct the last statement if this sentence corrects its value; return whether it does."""
     found = _INSTEAD.search(sentence)
     if not found or not heard.said or number - heard.said[-1].messages[-1] not in (1, 2):
         return False
@@ -172,7 +175,7 @@ def _corrected(sentence: str, number: int, heard: _Heard) -> bool:
 
 
 def _said(text: str, speakers: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """Lead and sentence, without fillers, asides and the name of who is spoken to."""
+    """Yield leads and sentences, without fillers, asides and the name of who is spoken to."""
     filler = pattern("^(?:{filler}(?:,? (?-i:[A-Z])[a-z]+)?[,.!]+ *|{linking},? )+")
     short = {name[:length] for name in speakers for length in range(3, len(name) + 1)}
     for sentence in sentences(text):

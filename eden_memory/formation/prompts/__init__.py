@@ -1,10 +1,15 @@
 """Prompts, each in its current version: a material in, a prompt out. Same material and fence, same prompt.
 
-`fence` is the token of the decision (eden_memory.formation.fence.Fence.around). The texts are the files in
+`fence` is the token of the decision (eden_memory.formation.prompts.Fence.around). The texts are the files in
 `templates`: `<name>.v<N>.system.j2` holds instructions, `<name>.v<N>.user.j2` the data inside the fence.
 """
 
+import hmac
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +21,30 @@ from eden_memory.formation.prompt_material import (
     FactMaterial,
     Material,
     ReflectionMaterial,
+    TranscriptLine,
     longest_answer,
 )
-from eden_memory.formation.prompts import shown
 from eden_memory.models.question import Prompt
+
+
+class Fence:
+    """Makes fences, tokens around data: unguessable to whoever writes content, the same at every attempt.
+
+    `secret` is the installation's, so that a prompt reads the same in each of its namespaces.
+    """
+
+    def __init__(self, secret: bytes) -> None:
+        if len(secret) < 16:
+            raise ValueError("a secret of fewer than 16 bytes can be guessed")
+        self._secret = secret
+
+    def around(self, decision: str) -> str:
+        """Return the token of a decision, `<<` 20 hexadecimal digits `>>`: a line above and below the data.
+
+        `decision` names what is decided (`fact-extraction/<formation>`), never an attempt or a namespace.
+        """
+        return f"<<{hmac.new(self._secret, decision.encode(), sha256).hexdigest()[:20]}>>"
+
 
 FACT_EXTRACTION = "fact-extraction/1"
 FACT_DECISIONS = "fact-decisions/2"
@@ -30,12 +55,12 @@ PARTS = ("system", "user")
 
 
 def fact_extraction(material: FactMaterial, fence: str) -> Prompt:
-    """Asks for the facts of a conversation; answered by `ExtractedFacts`."""
+    """Ask for the facts of a conversation; answered by `ExtractedFacts`."""
     return _prompt(FACT_EXTRACTION, material, fence)
 
 
 def fact_decisions(material: DecisionMaterial, fence: str) -> Prompt:
-    """Asks what new facts mean for what is known; answered by `FactDecisions`.
+    """Ask what new facts mean for what is known; answered by `FactDecisions`.
 
     Known facts are numbered from 1, and new facts go on behind them as candidates of later new ones:
     `existing` above the number of known facts means new fact number `existing - known`.
@@ -44,12 +69,12 @@ def fact_decisions(material: DecisionMaterial, fence: str) -> Prompt:
 
 
 def reflection_extraction(material: ReflectionMaterial, fence: str) -> Prompt:
-    """Asks for reflections of a conversation in all scopes at once; answered by `StatedReflections`."""
+    """Ask for reflections of a conversation in all scopes at once; answered by `StatedReflections`."""
     return _prompt(REFLECTION_EXTRACTION, material, fence)
 
 
 def consolidation(material: ConsolidationMaterial, fence: str) -> Prompt:
-    """Asks for a scope's blob with its buffer merged in; answered by `ConsolidatedText`."""
+    """Ask for a scope's blob with its buffer merged in; answered by `ConsolidatedText`."""
     return _prompt(CONSOLIDATION, material, fence)
 
 
@@ -61,7 +86,7 @@ def prepare() -> None:
 
 
 def _prompt(name: str, material: Material, fence: str) -> Prompt:
-    values = {one: getattr(material, one) for one in material.__slots__} | {"fence": fence}
+    values = {slot: getattr(material, slot) for slot in material.__slots__} | {"fence": fence}
     return Prompt(
         name=name,
         system=_template(name, "system").render(values).strip(),
@@ -87,6 +112,73 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     filters: dict[str, Any] = environment.filters
-    for one in (shown.messages, shown.moment, shown.indented, shown.one_line, shown.plain):
-        filters[one.__name__] = one
+    for function in (messages, moment, indented, one_line, plain):
+        filters[function.__name__] = function
     return environment
+
+
+NAME_CHARACTERS = 40
+_WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MARKS = {"assistant": " (agent)", "tool": " (tool)", "system": " (system)", "other": " (other)"}
+_UNSEEN = re.compile(
+    "[\u0000-\u0008\u000e-\u001b\u007f-\u0084\u0086-\u009f"  # control characters, but for those that end a line
+    "\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff"  # direction marks, and what has no width
+    "\U000e0000-\U000e007f]"  # tags
+)
+"""Characters that a reader of the text would not see."""
+_NOT_IN_NAMES = re.compile(r"[^\w .,'’&/+-]+")  # noqa: RUF001 - names hold it
+
+
+@lru_cache(maxsize=4_096)
+def name(text: str) -> str:
+    """Return a name in one line of at most 40 characters, without brackets and colons, which mark a line."""
+    return (
+        " ".join(_NOT_IN_NAMES.sub(" ", _UNSEEN.sub("", text)).split())[:NAME_CHARACTERS].strip() or "Someone"
+    )
+
+
+def one_line(text: str) -> str:
+    """Return a text in one line."""
+    return " ".join(_UNSEEN.sub("", text).split())
+
+
+def plain(text: str, fence: str) -> str:
+    """Return content in one line, without the fence."""
+    return one_line(one_line(text).replace(fence, " "))
+
+
+def moment(time: datetime) -> str:
+    """Return a time as `2026-03-02 14:05` (UTC), to the minute."""
+    return f"{time.astimezone(UTC):%Y-%m-%d %H:%M}"
+
+
+def indented(text: str, fence: str) -> str:
+    """Indent all lines of a text, so that none of them can pass for a line of the prompt."""
+    return "\n".join(f"  {line}" for line in _lines(text, fence) or [""])
+
+
+def messages(lines: tuple[TranscriptLine, ...], fence: str) -> str:
+    """Return messages as `[number] HH:MM Name: text` (UTC), with the date before the first of each day."""
+    return "\n".join(_numbered(lines, fence))
+
+
+def _numbered(lines: tuple[TranscriptLine, ...], fence: str) -> Iterator[str]:
+    day = None
+    for number, line in enumerate(lines, 1):
+        if (date := line.time.date()) != day:
+            day = date
+            yield _day(line.time)
+        first, *rest = _lines(line.text, fence) or [""]
+        yield f"[{number}] {line.time:%H:%M} {name(line.speaker)}{_MARKS.get(line.role, '')}: {first}"
+        for continued in rest:
+            yield f"  {continued}"
+
+
+def _day(time: datetime) -> str:
+    return f"{time:%Y-%m-%d} {_WEEKDAYS[time.weekday()]}"
+
+
+def _lines(text: str, fence: str) -> list[str]:
+    """Return the lines that are not blank, whatever separates them (also U+2028 and the like), without the fence."""
+    seen = _UNSEEN.sub("", text).replace(fence, " ")
+    return [" ".join(line.split()) for line in seen.splitlines() if line.strip()]

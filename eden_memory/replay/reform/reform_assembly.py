@@ -16,8 +16,7 @@ from eden_memory.assembly.mongo_setup import dimensions_of, set_up
 from eden_memory.directory.audience_store import MongoAudiences
 from eden_memory.directory.directory_store import MongoDirectory
 from eden_memory.directory.stream_store import MongoStreams, Streams, streams_in
-from eden_memory.formation.consolidation_wakeups import Waking
-from eden_memory.formation.decided_blob_store import scopes_due
+from eden_memory.formation.due_scope_store import DueScopeAnnouncer, scopes_due
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.offsets import commit, places_in
 from eden_memory.kafka.topic_admin import apply_topics
@@ -212,7 +211,7 @@ async def reforming(
         due = partial(
             scopes_due, database, own.names, MongoStreams(database, own.names), own.limits.formation()
         )
-        waking = Waking(due, keeping, topics.topic_of, pipeline.CONSOLIDATION)
+        waking = DueScopeAnnouncer(due, keeping, topics.topic_of, pipeline.CONSOLIDATION)
         windows = MongoReformWindows(database, own.names)
         run = Reforming(
             feeding,

@@ -13,8 +13,7 @@ from typing import Any, TypeGuard
 import orjson
 from aiokafka import TopicPartition
 
-from eden_memory.formation.fact_proposals import proposals_of
-from eden_memory.formation.replacement_results import session_closed
+from eden_memory.formation.extraction_results import proposals_of, session_closed
 from eden_memory.kafka.record import Record
 from eden_memory.kafka.topic_reading import reading
 from eden_memory.kafka.topics import Topics

@@ -21,7 +21,7 @@ from eden_memory.context.ready_context_store import MongoContexts
 from eden_memory.context.ready_contexts import Ready
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.processors import context_cache
-from eden_memory.processors.context_cache import AT_ONCE, TOGETHER, ContextCache
+from eden_memory.processors.context_cache import AT_ONCE, TOGETHER, ContextCacheStage
 from eden_memory.schemas.documents import Context
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import ScopeChanged
@@ -59,7 +59,7 @@ class Stage:
         streams = MongoStreams(kit.database, prefix)
         self.source = MongoContextSource(kit.database, kit.database, kit.settings, streams)
         self.contexts = MongoContexts(kit.database, prefix)
-        self.cache = ContextCache(self.source, self.contexts, Showing(), HOUR, now, 0.05, 0.0)
+        self.cache = ContextCacheStage(self.source, self.contexts, Showing(), HOUR, now, 0.05, 0.0)
 
     async def says(self, session: str, user: str | None) -> Any:
         """A chat message, as the application writes it; its id."""
@@ -189,7 +189,7 @@ async def test_a_session_of_many_users_is_built_in_rounds_a_part_at_a_time(stage
     await stage.kit.session("one", users)
     await stage.kit.put(many, blob="plans a trip")
     source = Counting(stage.source)
-    cache = ContextCache(source, stage.contexts, Showing(), HOUR, now, 3_600.0, 0.0)
+    cache = ContextCacheStage(source, stage.contexts, Showing(), HOUR, now, 3_600.0, 0.0)
     await cache([changed(many)])
     assert source.asked == [], "nothing is built in the unit"
     rows = await stage.rows()
@@ -216,7 +216,7 @@ async def test_a_session_of_too_many_users_has_no_ready_contexts_and_costs_its_u
     users = [f"u{number:02}" for number in range(20)]
     crowd = Scope.of_session("s.a", "s.one", tuple(f"s.{one}" for one in users))
     source = Counting(stage.source)
-    cache = ContextCache(source, stage.contexts, Showing(), HOUR, now, 3_600.0, 0.0)
+    cache = ContextCacheStage(source, stage.contexts, Showing(), HOUR, now, 3_600.0, 0.0)
     await stage.kit.session("one", users)
     await stage.kit.put(crowd, blob="plans a trip")
     await cache([changed(crowd)])
@@ -293,9 +293,11 @@ class Late:
 async def test_builders_that_overlap_never_leave_an_older_state_behind(stage: Stage) -> None:
     dice = random.Random(5)
     await opened(stage, "one")
-    caches = [ContextCache(Late(stage.source, dice), stage.contexts, Showing(), HOUR, now) for _ in range(3)]
+    caches = [
+        ContextCacheStage(Late(stage.source, dice), stage.contexts, Showing(), HOUR, now) for _ in range(3)
+    ]
 
-    async def writer(scope: Scope, cache: ContextCache) -> None:
+    async def writer(scope: Scope, cache: ContextCacheStage) -> None:
         for number in range(15):
             await stage.kit.put(scope, blob=f"{scope.kind} {number};")
             await cache([changed(scope)])

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from eden_memory.forgotten import Marks
 from eden_memory.memory.memory_batch import memory_batch
-from eden_memory.memory.stored_memory import Applied
+from eden_memory.memory.stored_memory import AppliedScope
 from eden_memory.mongo.documents import document_of
 from eden_memory.schemas.documents import BUFFER, RECENT_FACTS, Fact
 from eden_memory.schemas.provenance import Call
@@ -213,7 +213,7 @@ async def test_a_scope_that_cannot_be_read_fails_alone(database: Database) -> No
     both = memory_batch([delivered(fact("g", text="g")), delivered(fact("h", scope=OTHER))], Marks())
     results = await store.apply(list(both.scopes.values()))
     assert isinstance(results[USER.key], ValidationError)
-    assert isinstance(results[OTHER.key], Applied)
+    assert isinstance(results[OTHER.key], AppliedScope)
     assert set(await fact_rows(database)) == {"f", "h"}
 
 

@@ -9,7 +9,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from eden_memory.forgotten import Marks
 from eden_memory.memory.memory_batch import memory_batch
 from eden_memory.memory.memory_store import MongoMemoryStore
-from eden_memory.memory.stored_memory import Applied
+from eden_memory.memory.stored_memory import AppliedScope
 from eden_memory.mongo.documents import document_of
 from eden_memory.schemas.documents import Consolidated, Document, Fact, Reflection, Snapshot, StoredBlob
 from eden_memory.stages.stage import Delivery
@@ -25,11 +25,11 @@ def store_of(database: Database) -> MongoMemoryStore:
     return MongoMemoryStore(database, NAMES)
 
 
-async def apply(store: MongoMemoryStore, deliveries: Sequence[Delivery]) -> dict[str, Applied]:
+async def apply(store: MongoMemoryStore, deliveries: Sequence[Delivery]) -> dict[str, AppliedScope]:
     """Apply a batch; what a scope raised is raised."""
     batch = memory_batch(deliveries, Marks())
     results = await store.apply(list(batch.scopes.values()))
-    written: dict[str, Applied] = {}
+    written: dict[str, AppliedScope] = {}
     for key, one in results.items():
         if isinstance(one, Exception):
             raise one

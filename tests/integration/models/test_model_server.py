@@ -11,9 +11,9 @@ from eden_memory.formation.prompt_material import (
     ConsolidationMaterial,
     DatedText,
     FactMaterial,
-    Line,
     ReflectionMaterial,
     ScopeBrief,
+    TranscriptLine,
 )
 from eden_memory.models.calls import ChatProvider, Turn
 from eden_memory.schemas.answers import ConsolidatedText, ExtractedFacts, StatedReflections
@@ -22,9 +22,9 @@ from tests.model_server.serving import Serving, model_server_process, serving, u
 
 AT = datetime(2025, 1, 1, 10, tzinfo=UTC)
 LINES = (
-    Line("Ann", "user", AT, "MARK-1 is my dog\n[7] MARK-99 is not a message"),
-    Line("bot", "assistant", AT, "noted"),
-    Line("Ann", "user", AT, "MARK-2 is my cat"),
+    TranscriptLine("Ann", "user", AT, "MARK-1 is my dog\n[7] MARK-99 is not a message"),
+    TranscriptLine("bot", "assistant", AT, "noted"),
+    TranscriptLine("Ann", "user", AT, "MARK-2 is my cat"),
 )
 SCOPES = (ScopeBrief("agent"), ScopeBrief("user"), ScopeBrief("session"), ScopeBrief("shard:my garden"))
 TWO = tuple(DatedText(AT, text) for text in ("second of all", "third of all"))

@@ -8,9 +8,9 @@ from typing import Any
 from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.forgetting.mark_store import MongoForgetting
-from eden_memory.formation.decided_fact_store import MongoDecided
-from eden_memory.formation.fence import Fence
+from eden_memory.formation.decided_store import MongoDecided
 from eden_memory.formation.near_fact_store import MongoFactSearch
+from eden_memory.formation.prompts import Fence
 from eden_memory.kafka.connection import admin_config
 from eden_memory.kafka.topic_admin import apply_topics
 from eden_memory.kafka.topics import Topics, load_topics

@@ -8,7 +8,7 @@ import pytest
 
 from eden_memory.forgetting.forgetting_store import MongoForgettingStore
 from eden_memory.forgetting.mark_store import MongoForgetting
-from eden_memory.processors.forgetting import Forgetting
+from eden_memory.processors.forgetting import ForgettingStage
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import Forgotten
 from eden_memory.schemas.events.forgetting import Forgettable
@@ -103,7 +103,7 @@ def slices(decision: Decision) -> Iterator[Forgotten]:
 async def forget(kit: OnServers, kind: Forgettable) -> int:
     """Forget all of it; in how many decisions."""
     store, marked = MongoForgettingStore(kit.database, NAMES), MongoForgetting(kit.database, NAMES)
-    handler = Forgetting(store, marked, SLICE)
+    handler = ForgettingStage(store, marked, SLICE)
     target = SESSION if kind == "session" else USER
     asked = Forgotten(
         kind=kind, id=target, reach="for_ever", because="asked", asked_by=None, forgotten_at=NOON

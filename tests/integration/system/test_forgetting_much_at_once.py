@@ -10,7 +10,7 @@ import pytest
 from eden_memory.forgetting.forgetting_store import MongoForgettingStore
 from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.processors import pipeline
-from eden_memory.processors.forgetting import SLICE, Forgetting
+from eden_memory.processors.forgetting import SLICE, ForgettingStage
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import Forgotten
 from eden_memory.settings import Settings
@@ -45,7 +45,7 @@ class Counted:
 
     def __init__(self, kit: OnServers) -> None:
         store, forgotten = MongoForgettingStore(kit.database, NAMES), MongoForgetting(kit.database, NAMES)
-        self._handler = Forgetting(store, forgotten)
+        self._handler = ForgettingStage(store, forgotten)
         self.asked, self.events, self.most = 0, 0, 0
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Result:

@@ -5,15 +5,15 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 import pytest
 
 from eden_memory.assembly.mongo_setup import set_up
-from eden_memory.forgetting.forgetting_rules import Blobs, BlobVersion
+from eden_memory.forgetting.forgetting_rules import BlobRef, Blobs
 from eden_memory.forgetting.forgetting_store import MongoForgettingStore
 from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.memory.memory_batch import ScopeBatch
 from eden_memory.memory.memory_store import MongoMemoryStore
-from eden_memory.memory.stored_memory import Applied, StoredScope
+from eden_memory.memory.stored_memory import AppliedScope, StoredScope
 from eden_memory.mongo.client import connect
 from eden_memory.processors.atlas_writer import AtlasWriter
-from eden_memory.processors.forgetting import Forgetting
+from eden_memory.processors.forgetting import ForgettingStage
 from eden_memory.schemas.events import Event, Forgotten
 from eden_memory.settings import Settings
 from eden_memory.stages.stage import Decision, Delivery, Emit, Erase
@@ -49,8 +49,8 @@ def forgotten(kind: str = "message", name: str = MESSAGE, because: str = "asked"
     return delivered(event)
 
 
-def forgetting(database: Database) -> Forgetting:
-    return Forgetting(MongoForgettingStore(database, NAMES), MongoForgetting(database, NAMES))
+def forgetting(database: Database) -> ForgettingStage:
+    return ForgettingStage(MongoForgettingStore(database, NAMES), MongoForgetting(database, NAMES))
 
 
 class ForgetsBeforeTheCommit(MongoMemoryStore):
@@ -63,7 +63,7 @@ class ForgetsBeforeTheCommit(MongoMemoryStore):
 
     async def apply(
         self, batches: Sequence[ScopeBatch], stored: Mapping[str, StoredScope] | None = None
-    ) -> Mapping[str, Applied | Exception]:
+    ) -> Mapping[str, AppliedScope | Exception]:
         if not self.decided:
             self.decided.append(await forgetting(self._database)([forgotten()]))
         return await super().apply(batches, stored)
@@ -133,7 +133,7 @@ class WritesMeanwhile(MongoForgettingStore):
         self._writer = AtlasWriter(MongoMemoryStore(database, NAMES), MongoForgetting(database, NAMES))
         self._wrote = False
 
-    async def versions_from(self, blobs: Blobs) -> Sequence[BlobVersion]:
+    async def versions_from(self, blobs: Blobs) -> Sequence[BlobRef]:
         found = await super().versions_from(blobs)
         if not self._wrote:
             self._wrote = True
@@ -145,7 +145,7 @@ async def test_a_version_made_from_a_forgotten_one_meanwhile_is_withdrawn_too(da
     writer = AtlasWriter(MongoMemoryStore(database, NAMES), MongoForgetting(database, NAMES))
     await writer([delivered(reflection("r", sources=[source(1)])), delivered(blob(1, ["r"]))])
     marks = MongoForgetting(database, NAMES)
-    decision = await Forgetting(WritesMeanwhile(database), marks)([forgotten()])
+    decision = await ForgettingStage(WritesMeanwhile(database), marks)([forgotten()])
     assert erased(decision) == {"r", f"{USER.key}@1", f"{USER.key}@2"}
     later = await writer([delivered(blob(3, ["t"]))])
     assert erased(later) == {f"{USER.key}@3"}, "it was made from version 2"

@@ -11,7 +11,7 @@ import pytest
 
 from eden_memory.assembly import tailer as source_tailing
 from eden_memory.assembly.handlers import Handlers
-from eden_memory.forgetting.mark_batch_store import MongoMarks
+from eden_memory.forgetting.mark_store import MongoBatchMarks
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.processors import pipeline
 from eden_memory.settings import Settings
@@ -256,7 +256,7 @@ async def test_forgetting_between_the_triggers_read_and_its_write(
     chat: Chat, what: str, moment: str, formed: bool
 ) -> None:
     store = Interrupted(chat, what, moment)
-    stage = trigger(store, Sessions(), CollectedMetrics(), MongoMarks(chat.database, NAMES))
+    stage = trigger(store, Sessions(), CollectedMetrics(), MongoBatchMarks(chat.database, NAMES))
     async with chat.going(stage) as gate:
         gate.open.clear()
         await chat.write("m2")

@@ -8,7 +8,7 @@ from eden_memory.forgotten import Marks
 from eden_memory.memory.memory_batch import ScopeBatch, memory_batch
 from eden_memory.memory.projection import project
 from eden_memory.memory.snapshot_projection import recent_fact
-from eden_memory.memory.stored_memory import Applied, Change, StoredScope
+from eden_memory.memory.stored_memory import AppliedScope, ScopeWrite, StoredScope
 from eden_memory.schemas.documents import Consolidated, Document, Fact, Reflection, Snapshot, StoredBlob
 from eden_memory.stages.stage import Delivery
 from tests.unit.memory.memory_histories import compared
@@ -24,14 +24,14 @@ class Mind:
     blob: Consolidated | None = None
     blobs: dict[int, StoredBlob] = field(default_factory=dict[int, StoredBlob])
 
-    def take(self, deliveries: Sequence[Delivery], marks: Marks | None = None) -> Applied:
+    def take(self, deliveries: Sequence[Delivery], marks: Marks | None = None) -> AppliedScope:
         """Apply a batch of one scope."""
         (batch,) = memory_batch(deliveries, marks or Marks()).scopes.values()
         projected = project(batch, self.load(batch))
         if projected.change is not None:
             self._write(projected.change)
         parts = projected.change.parts if projected.change else ()
-        return Applied(projected.snapshot, parts, projected.duplicates)
+        return AppliedScope(projected.snapshot, parts, projected.duplicates)
 
     def load(self, batch: ScopeBatch) -> StoredScope:
         """All of it but what is listed as not touched: more than a store needs to load."""
@@ -73,7 +73,7 @@ class Mind:
         found = [*self.facts.values(), *self.reflections.values(), *self.blobs.values()]
         return [*found, *(one for one in (self.snapshot, self.blob) if one is not None)]
 
-    def _write(self, change: Change) -> None:
+    def _write(self, change: ScopeWrite) -> None:
         self.snapshot = change.snapshot or self.snapshot
         self.facts |= {one.id: one for one in change.facts}
         self.reflections |= {one.id: one for one in change.reflections}

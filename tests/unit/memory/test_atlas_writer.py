@@ -8,7 +8,7 @@ import pytest
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.memory.memory_batch import ScopeBatch
 from eden_memory.memory.projection import project
-from eden_memory.memory.stored_memory import Applied, StoredScope
+from eden_memory.memory.stored_memory import AppliedScope, StoredScope
 from eden_memory.processors.atlas_writer import ANNOUNCED_EVERY, AtlasWriter
 from eden_memory.schemas.events import Event, FactCommanded, Forgotten, ScopeChanged
 from eden_memory.schemas.scopes import Scope
@@ -43,15 +43,15 @@ class Store:
 
     async def apply(
         self, batches: Sequence[ScopeBatch], stored: Mapping[str, StoredScope] | None = None
-    ) -> Mapping[str, Applied | Exception]:
+    ) -> Mapping[str, AppliedScope | Exception]:
         self.batches += batches
         self.given.append(None if stored is None else list(stored))
         return {one.key: self.failing.get(one.key) or self._applied(one) for one in batches}
 
-    def _applied(self, batch: ScopeBatch) -> Applied:
+    def _applied(self, batch: ScopeBatch) -> AppliedScope:
         projected = project(batch, StoredScope())
         parts = projected.change.parts if projected.change else ()
-        return Applied(projected.snapshot, parts, projected.duplicates)
+        return AppliedScope(projected.snapshot, parts, projected.duplicates)
 
 
 class Marked:

@@ -14,10 +14,10 @@ from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.failures import PermanentError, ProviderError
 from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.formation.consolidation_rules import change_of
-from eden_memory.formation.consolidation_wakeups import announce
-from eden_memory.formation.decided_blob_store import MongoBlobsDecided, scopes_due
-from eden_memory.formation.fence import Fence
+from eden_memory.formation.decided_store import MongoDecided
+from eden_memory.formation.due_scope_store import announce, scopes_due
 from eden_memory.formation.prompt_material import ConsolidationMaterial
+from eden_memory.formation.prompts import Fence
 from eden_memory.memory.memory_store import MongoMemoryStore
 from eden_memory.memory.snapshot_store import MongoSnapshots
 from eden_memory.metrics import ConsolidationMetrics
@@ -106,7 +106,7 @@ class Kit(OnServers):
         forgetting = MongoForgetting(self.database, NAMES)
         consolidation = Consolidation(
             MongoSnapshots(self.database, NAMES),
-            MongoBlobsDecided(self.database, NAMES),
+            MongoDecided(self.database, NAMES),
             self.streams,
             self.model,
             forgetting,
@@ -170,7 +170,7 @@ async def test_a_version_that_the_writer_has_not_applied_is_not_paid_for_twice(k
     change = change_of(snapshots[user(1).key])
     async with kit.running(pipeline.CONSOLIDATION):
         await kit.put([_again(change, 0)])  # the writer may have been stopped before it had announced it
-        await kit.holds(lambda: MongoBlobsDecided(kit.database, NAMES).blob_decided(user(1).key, 1))
+        await kit.holds(lambda: MongoDecided(kit.database, NAMES).blob_decided(user(1).key, 1))
         for number in range(1, 5):
             await kit.put([_again(change, number)])
         await _consumed(kit)
@@ -255,7 +255,7 @@ async def test_scopes_over_their_threshold_are_found_at_the_start_without_an_eve
     for _ in range(2):  # two processes start
         assert await announce(changes(), kit.publisher, kit.topics.topic_of, "consolidation") == 4
     async with kit.running(*BOTH):
-        decided = MongoBlobsDecided(kit.database, NAMES)
+        decided = MongoDecided(kit.database, NAMES)
         versions = {key: 3 if key == user(3).key else 1 for key in wanted}
         for key, version in versions.items():
             await kit.holds(lambda key=key, version=version: decided.blob_decided(key, version))

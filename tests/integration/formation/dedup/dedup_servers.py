@@ -13,11 +13,12 @@ from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.forgotten import Mark, Marks
-from eden_memory.formation.decided_fact_store import MongoDecided
-from eden_memory.formation.fence import Fence
+from eden_memory.formation.decided_store import MongoDecided
 from eden_memory.formation.near_fact_store import MongoFactSearch
+from eden_memory.formation.prompts import Fence
 from eden_memory.memory.memory_batch import memory_batch
 from eden_memory.memory.memory_store import MongoMemoryStore
+from eden_memory.metrics import DedupMetrics
 from eden_memory.models.model_protocols import LanguageModel
 from eden_memory.processors import pipeline
 from eden_memory.processors.atlas_writer import AtlasWriter
@@ -35,7 +36,7 @@ Database = AsyncDatabase[dict[str, Any]]
 
 
 @dataclass
-class Counts:
+class Counts(DedupMetrics):
     """What the handler counted."""
 
     of: dict[str, int] = field(default_factory=dict[str, int])

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from eden_memory.forgotten import Mark
-from eden_memory.formation.decided_fact_store import MongoDecided
+from eden_memory.formation.decided_store import MongoDecided
 from eden_memory.schemas.events import FactChanged
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.codec import Encoder

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from pymongo import AsyncMongoClient, monitoring
 
-from eden_memory.formation.decided_blob_store import MongoBlobsDecided
-from eden_memory.formation.decided_fact_store import MongoDecided
+from eden_memory.formation.decided_store import MongoDecided
 from eden_memory.formation.near_fact_store import MongoFactSearch
 from eden_memory.schemas.events import FactChanged
 from eden_memory.schemas.scopes import Scope
@@ -78,5 +77,5 @@ async def test_scopes_of_the_same_moment_share_queries_and_each_finds_its_own(
         assert [list(one) for one in named] == [
             [] if number % 2 else [one.fact_id] for number, one in enumerate(made)
         ]
-        blobs = MongoBlobsDecided(again, NAMES)
+        blobs = MongoDecided(again, NAMES)
         assert await together(lambda scope, _: blobs.blob_decided(scope.key, 1)) == [False] * 8

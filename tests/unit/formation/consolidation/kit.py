@@ -7,15 +7,16 @@ from typing import Any, cast
 
 from eden_memory.failures import PermanentError, QuestionSpent
 from eden_memory.forgotten import Mark, Marks
-from eden_memory.formation.consolidation_rules import Because, change_of
-from eden_memory.formation.fence import Fence
+from eden_memory.formation.consolidation_rules import change_of
+from eden_memory.formation.prompts import Fence
+from eden_memory.metrics import ConsolidationMetrics
 from eden_memory.models.question import A, Answered, Asking, Earlier, Prompt
 from eden_memory.processors.consolidation import Consolidation
 from eden_memory.schemas.answers import ConsolidatedText
 from eden_memory.schemas.documents import BufferedReflection, Snapshot, Stream
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import ScopeChanged
-from eden_memory.schemas.scopes import Scope, ScopeKind
+from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.stage import Delivery
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -60,11 +61,11 @@ def delivery(change: ScopeChanged, identity: str = "d1", times: int = 0) -> Deli
     return Delivery(envelope, change, "memory.changes", change.key(), sent_again=times)
 
 
-class Watch:
+class Counted(ConsolidationMetrics):
     def __init__(self) -> None:
-        self.seen: list[tuple[ScopeKind, Because, bool]] = []
+        self.seen: list[tuple[str, str, bool]] = []
 
-    def consolidated(self, kind: ScopeKind, because: Because, *, cut: bool) -> None:
+    def consolidated(self, kind: str, because: str, *, cut: bool) -> None:
         self.seen.append((kind, because, cut))
 
 
@@ -120,7 +121,7 @@ class Around:
     marks: list[Mark] = field(default_factory=list[Mark])
     decided: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
     streams: dict[str, Stream] = field(default_factory=dict[str, Stream])
-    watch: Watch = field(default_factory=Watch)
+    counted: Counted = field(default_factory=Counted)
     tiers: dict[str, int] = field(default_factory=dict[str, int])
 
     async def snapshots(self, scope_keys: Iterable[str]) -> dict[str, Snapshot]:
@@ -146,7 +147,7 @@ class Around:
 
     async def run(self, *deliveries: Delivery) -> Any:
         stage = Consolidation(
-            self, self, self, self.model, self, Fence(b"0" * 16), "v1", self.watch, self.tier_of
+            self, self, self, self.model, self, Fence(b"0" * 16), "v1", self.counted, self.tier_of
         )
         return await stage(deliveries or [delivery(change_of(self.snapshot))])
 

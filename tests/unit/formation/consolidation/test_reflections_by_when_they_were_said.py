@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from eden_memory.formation.consolidation_rules import change_of
 from eden_memory.formation.prompt_material import ConsolidationMaterial
-from eden_memory.memory.buffer_order import newest
+from eden_memory.memory.snapshot_projection import newest_buffered
 from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.events import ReflectionFormed, ScopeConsolidated
 from eden_memory.scope_limits import DEFAULTS
@@ -117,7 +117,9 @@ async def test_any_order_of_arrival_shows_and_dates_alike(chance: Random) -> Non
             mind.take([delivered(one)])
             await lived.take(one)
         assert mind.snapshot is not None
-        shown.add(tuple(one.content for one in newest(mind.snapshot.buffer, DEFAULTS["session"].threshold)))
+        shown.add(
+            tuple(one.content for one in newest_buffered(mind.snapshot.buffer, DEFAULTS["session"].threshold))
+        )
         await lived.take(closed(30))
         assert {name for one in lived.versions for name in one.absorbed} == set(said)
         assert lived.versions[-1].said_at == max(said.values())

@@ -10,11 +10,12 @@ from typing import Any
 
 from eden_memory.failures import PermanentError
 from eden_memory.forgotten import Mark, Marks
-from eden_memory.formation.fence import Fence
 from eden_memory.formation.known_facts import KnownFact, Near
 from eden_memory.formation.prompt_material import DecisionMaterial
+from eden_memory.formation.prompts import Fence
 from eden_memory.memory.fact_hash import normalised
 from eden_memory.memory.scope_matrix import matrix_of
+from eden_memory.metrics import DedupMetrics
 from eden_memory.models.question import A, Answered, Asking, Earlier, Prompt
 from eden_memory.processors.fact_dedup import FactDedup, Stores
 from eden_memory.schemas.answers import FactDecision, FactDecisions
@@ -271,7 +272,7 @@ class Memory:
 
 
 @dataclass
-class Bench:
+class Bench(DedupMetrics):
     """The handler with everything around it."""
 
     memory: Memory = field(default_factory=Memory)

@@ -1,6 +1,6 @@
 """What becomes of facts whose contradiction is forgotten: found by forgetting, carried out by fact-dedup."""
 
-from eden_memory.forgetting.contradicted import Contradicted, taken_up_again
+from eden_memory.forgetting.forgetting_rules import Contradicted, taken_up_again
 from eden_memory.schemas.events import FactCommanded, Forgotten
 from tests.unit.formation.dedup.dedup_kit import ANA, at
 

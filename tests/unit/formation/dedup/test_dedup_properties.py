@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eden_memory.formation.decision_plan import Plan, Shown
+from eden_memory.formation.decision_plan import DecisionPlan, NumberedFact
 from eden_memory.formation.prompt_material import DecisionMaterial
 from eden_memory.memory.fact_hash import fact_hash, fact_id
 from eden_memory.schemas.answers import FactDecision
@@ -128,7 +128,7 @@ def stated_as(change: FactChanged) -> str:
 
 def reach_of(shown: Sequence[str]) -> dict[str, set[str]]:
     """What each new fact was compared with, also by way of an earlier new one that became a part of a known one."""
-    plan = Plan.of(shown)
+    plan = DecisionPlan.of(shown)
     assert plan is not None
     names = [name for name, _ in plan.known] + [one.fact_id for one in plan.new]
     reach: dict[str, set[str]] = {}
@@ -141,8 +141,10 @@ def reach_of(shown: Sequence[str]) -> dict[str, set[str]]:
 IDS = st.text("abcdef0123456789", min_size=1, max_size=32)
 
 
-def shown_as(name: str, pairs: list[tuple[int, float]]) -> Shown:
-    return Shown(name, tuple(number for number, _ in pairs), tuple(similarity for _, similarity in pairs))
+def shown_as(name: str, pairs: list[tuple[int, float]]) -> NumberedFact:
+    return NumberedFact(
+        name, tuple(number for number, _ in pairs), tuple(similarity for _, similarity in pairs)
+    )
 
 
 SHOWN = st.builds(shown_as, IDS, st.lists(st.tuples(st.integers(1, 99), st.floats(0, 1)), max_size=5))
@@ -154,12 +156,12 @@ SHOWN = st.builds(shown_as, IDS, st.lists(st.tuples(st.integers(1, 99), st.float
     st.lists(SHOWN, max_size=5).map(tuple),
 )
 def test_what_was_shown_is_read_back_as_it_was(
-    members: tuple[str, ...], known: tuple[tuple[str, int], ...], new: tuple[Shown, ...]
+    members: tuple[str, ...], known: tuple[tuple[str, int], ...], new: tuple[NumberedFact, ...]
 ) -> None:
-    plan = Plan(members, known, new)
-    assert Plan.of(plan.shown()) == plan
+    plan = DecisionPlan(members, known, new)
+    assert DecisionPlan.of(plan.shown()) == plan
 
 
 def test_what_is_no_plan_is_not_read_as_one() -> None:
-    assert Plan.of(["known abc"]) is None
-    assert Plan.of(["nonsense"]) is None
+    assert DecisionPlan.of(["known abc"]) is None
+    assert DecisionPlan.of(["nonsense"]) is None

@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eden_memory.forgetting.contradicted import Contradicted, taken_up_again
+from eden_memory.forgetting.forgetting_rules import Contradicted, taken_up_again
 from eden_memory.forgotten import Mark
 from eden_memory.formation.known_facts import KnownFact
 from eden_memory.memory.memory_views import versions

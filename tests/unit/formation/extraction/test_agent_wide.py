@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.formation.agent_wide import is_agent_wide
+from eden_memory.formation.shareable import is_agent_wide
 from eden_memory.schemas.scopes import Scope, SharedSessions
 from tests.unit.formation.extraction.for_whom import FOR_ALL, MISSED, PRIVATE
 from tests.unit.formation.extraction.windows import (

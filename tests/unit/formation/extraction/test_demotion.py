@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.formation.demotion import is_personal, names_one_of
+from eden_memory.formation.shareable import is_personal, names_one_of
 
 PERSONAL = (
     "Mara's e-mail is mara.lindqvist@slipway.example.",

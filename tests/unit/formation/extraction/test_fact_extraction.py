@@ -4,7 +4,7 @@ import pytest
 
 from eden_memory.failures import PermanentError
 from eden_memory.forgotten import Mark
-from eden_memory.formation.fact_proposals import proposals_of
+from eden_memory.formation.extraction_results import proposals_of
 from eden_memory.formation.prompt_material import FactMaterial
 from eden_memory.schemas.answers import ExtractedFacts
 from eden_memory.schemas.documents import Stream

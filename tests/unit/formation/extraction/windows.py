@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from eden_memory.forgotten import Mark, Marks
-from eden_memory.formation.fence import Fence
+from eden_memory.formation.prompts import Fence
+from eden_memory.metrics import ExtractionMetrics
 from eden_memory.models.question import A, Answered, Asking, Earlier, Prompt
 from eden_memory.processors.fact_extraction import FactExtraction
 from eden_memory.processors.reflection_extraction import ReflectionExtraction
@@ -200,7 +201,7 @@ class Kept:
 
 
 @dataclass
-class Counted:
+class Counted(ExtractionMetrics):
     """What was counted."""
 
     left: dict[str, int] = field(default_factory=dict[str, int])

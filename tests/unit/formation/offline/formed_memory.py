@@ -15,11 +15,11 @@ from eden_memory.formation.prompt_material import (
     DecisionMaterial,
     FactMaterial,
     KnownLine,
-    Line,
     Material,
     NewFact,
     ReflectionMaterial,
     ScopeBrief,
+    TranscriptLine,
 )
 from eden_memory.models.model_protocols import Embedder
 from eden_memory.models.question import Asking, Prompt
@@ -47,9 +47,11 @@ async def answered(material: Material, answer: type[A]) -> A:
     return (await OfflineModel().ask(prompt, answer, ASKING)).value
 
 
-def lines(*said: tuple[str, str], time: datetime = NOON) -> tuple[Line, ...]:
+def lines(*said: tuple[str, str], time: datetime = NOON) -> tuple[TranscriptLine, ...]:
     """Messages of users, by (speaker, text); who is called Juniper is the assistant."""
-    return tuple(Line(who, "assistant" if who == "Juniper" else "user", time, text) for who, text in said)
+    return tuple(
+        TranscriptLine(who, "assistant" if who == "Juniper" else "user", time, text) for who, text in said
+    )
 
 
 def dated(*texts: str) -> tuple[DatedText, ...]:
@@ -85,7 +87,7 @@ class Memory:
     facts: dict[str, list[tuple[str, Sequence[float]]]] = field(default_factory=lambda: defaultdict(list))
     reflections: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
-    async def form(self, told: Sequence[Line], scopes: Mapping[str, str]) -> None:
+    async def form(self, told: Sequence[TranscriptLine], scopes: Mapping[str, str]) -> None:
         """One window; `scopes` are keys by label."""
         briefs = tuple(ScopeBrief(label) for label in scopes if label != "session")
         found = await answered(
@@ -158,9 +160,9 @@ def _after_changes(told: Conversation) -> list[Message]:
     return [one.model_copy(update={"content": changed.get(one.id, one.content)}) for one in kept]
 
 
-def _line(message: Message, names: Mapping[str, str]) -> Line:
+def _line(message: Message, names: Mapping[str, str]) -> TranscriptLine:
     speaker = names[message.user] if message.user else "Juniper"
-    return Line(speaker, message.role, message.created_at, plain_text(message.content))
+    return TranscriptLine(speaker, message.role, message.created_at, plain_text(message.content))
 
 
 def _scopes(session: Mapping[str, object]) -> dict[str, str]:

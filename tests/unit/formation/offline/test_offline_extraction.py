@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eden_memory.formation.prompt_material import FactMaterial, Line, ReflectionMaterial, ScopeBrief
+from eden_memory.formation.prompt_material import FactMaterial, ReflectionMaterial, ScopeBrief, TranscriptLine
 from eden_memory.formation.transcript import REMOVED
 from eden_memory.schemas.answers import ExtractedFacts, StatedReflections
 from tests.unit.formation.offline.formed_memory import answered, dated, facts_of, lines, reflections_of
@@ -303,7 +303,7 @@ WORDS = st.sampled_from(
 TEXTS = st.one_of(st.text(max_size=80), st.lists(WORDS, max_size=25).map(" ".join))
 LINES = st.lists(
     st.builds(
-        Line,
+        TranscriptLine,
         speaker=st.sampled_from(["Ann Berg", "Bo", "User", "O'Hara (x)", "a\\1b", " ", "K."]),
         role=st.sampled_from(["user", "user", "assistant", "system", "tool", "other"]),
         time=st.datetimes(datetime(1970, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC)),
@@ -317,7 +317,7 @@ LABELS = st.lists(st.sampled_from(["agent", "group", "user", "session", "shard:x
 @settings(max_examples=300, deadline=None)
 @given(said=LINES, labels=LABELS, words=st.integers(1, 35), most=st.integers(0, 5))
 async def test_whatever_is_said_only_what_was_shown_is_named_and_limits_are_kept(
-    said: list[Line], labels: list[str], words: int, most: int
+    said: list[TranscriptLine], labels: list[str], words: int, most: int
 ) -> None:
     scopes = tuple(ScopeBrief(label, most=most) for label in labels)
     facts = (await answered(FactMaterial(tuple(said), scopes, 3, words), ExtractedFacts)).facts

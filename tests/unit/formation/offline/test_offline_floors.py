@@ -8,7 +8,7 @@ import pytest
 
 from eden_memory.demo.judgement import judged, read_expectations
 from eden_memory.errors import EdenError
-from eden_memory.formation.prompt_material import FactMaterial, Line, ScopeBrief
+from eden_memory.formation.prompt_material import FactMaterial, ScopeBrief, TranscriptLine
 from eden_memory.models.embeddings.local_embedder import LocalEmbedder
 from eden_memory.schemas.answers import ExtractedFacts
 from tests.unit.formation.offline.formed_memory import answered, demo_memory
@@ -49,7 +49,7 @@ async def test_of_strangers_conversations_what_is_kept_bears_answers_more_often_
         evidence = {turn for question in told["questions"] for turn in question["evidence"]}
         for session in told["sessions"]:
             time = datetime.strptime(session["date_time"], "%I:%M %p on %d %B, %Y").astimezone()
-            said = [Line(turn["speaker"], "user", time, turn["text"]) for turn in session["turns"]]
+            said = [TranscriptLine(turn["speaker"], "user", time, turn["text"]) for turn in session["turns"]]
             ids = [turn["id"] for turn in session["turns"]]
             material = FactMaterial(tuple(said), (ScopeBrief("agent"), ScopeBrief("user")), 30, 30)
             facts = (await answered(material, ExtractedFacts)).facts

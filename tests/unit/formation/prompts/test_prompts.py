@@ -11,18 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.formation import prompts
-from eden_memory.formation.fence import Fence
 from eden_memory.formation.prompt_material import (
     ConsolidationMaterial,
     DatedText,
     DecisionMaterial,
     FactMaterial,
     KnownLine,
-    Line,
     NewFact,
     ReflectionMaterial,
     ScopeBrief,
+    TranscriptLine,
 )
+from eden_memory.formation.prompts import Fence
 from eden_memory.models.question import Prompt
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -39,8 +39,10 @@ anything = st.text(max_size=120) | st.sampled_from(
 )
 
 
-def lines_of(*texts: str, speaker: str = "Mara", role: str = "user") -> tuple[Line, ...]:
-    return tuple(Line(speaker, role, NOON + timedelta(minutes=n), text) for n, text in enumerate(texts))
+def lines_of(*texts: str, speaker: str = "Mara", role: str = "user") -> tuple[TranscriptLine, ...]:
+    return tuple(
+        TranscriptLine(speaker, role, NOON + timedelta(minutes=n), text) for n, text in enumerate(texts)
+    )
 
 
 def facts(*texts: str, speaker: str = "Mara", scopes: tuple[ScopeBrief, ...] = (USER,)) -> Prompt:
@@ -155,7 +157,7 @@ def test_names_in_any_script_are_shown_and_cut_when_they_are_long() -> None:
 
 
 def test_a_date_stands_before_the_first_message_of_each_day() -> None:
-    lines = [Line("Mara", "user", NOON + timedelta(hours=hour), "x") for hour in (0, 1, 12, 40)]
+    lines = [TranscriptLine("Mara", "user", NOON + timedelta(hours=hour), "x") for hour in (0, 1, 12, 40)]
     prompt = prompts.fact_extraction(FactMaterial(tuple(lines), (USER,), 30, 30), FENCE)
     assert [line[:14] for line in own_lines(prompt)] == [
         "2026-03-02 Mon",
@@ -261,7 +263,9 @@ def test_what_surrounds_the_conversation_is_a_small_part_of_the_prompt() -> None
     """A window of 45 messages of 28 words: what is added to their text, in each of the two extractions."""
     text = "somewhat " * 14 + "short " * 14
     lines = tuple(
-        Line("Mara Lindqvist" if n % 2 else "Juniper", "user" if n % 2 else "assistant", NOON, text.strip())
+        TranscriptLine(
+            "Mara Lindqvist" if n % 2 else "Juniper", "user" if n % 2 else "assistant", NOON, text.strip()
+        )
         for n in range(45)
     )
     told = sum(len(line.text) for line in lines)

@@ -1,4 +1,4 @@
-"""What fact-dedup has decided and the writer may not have applied: stored outcomes, by their number in the scope."""
+"""Decisions that the writer may not have applied yet: stored outcomes, by their number or their `writes`."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ MOST_KEPT = 5_000
 
 
 class MongoDecided:
-    """Decided over `outcomes` and the mark in `snapshots`; scopes that ask at the same moment share a query."""
+    """Decided facts and blob versions, read from `outcomes`; look-ups of the same moment share a query."""
 
     def __init__(self, database: AsyncDatabase[Row], names: Names, decode: Decode = decode) -> None:
         majority = ReadConcern("majority")
@@ -34,12 +34,12 @@ class MongoDecided:
         self._kept: OrderedDict[str, Outcomes] = OrderedDict()
 
     async def applied(self, scope_key: str) -> int:
-        """The writer's mark; 0 before its first commit."""
+        """Return the writer's mark; 0 before its first commit."""
         return (await self._marks.get([scope_key])).get(scope_key, 0)
 
     async def beyond(self, scope_key: str, applied: int) -> Sequence[FactChanged]:
-        """The facts of the scope's decisions numbered above `applied`, up to the first number not given."""
-        kept = {number: one for number, one in self._kept.pop(scope_key, {}).items() if number > applied}
+        """Return the facts of decisions numbered above `applied`, up to the first number not given."""
+        kept = {number: facts for number, facts in self._kept.pop(scope_key, {}).items() if number > applied}
         following, page = applied + 1, PAGE
         while following in kept:
             following += 1
@@ -56,14 +56,18 @@ class MongoDecided:
         return [event for number in sorted(kept) if number < following for event in kept[number]]
 
     async def given(self, known: Mapping[str, int]) -> Mapping[str, int]:
-        """The highest version ever given, of facts of which that is not the newest known: writes stay for ever."""
+        """Return the highest version ever given to facts where it is above the known one: writes stay for ever."""
         asked, found = dict(known), dict[str, int]()
         while asked:
             names = {f"fact:{fact_id}@{version + 1}": fact_id for fact_id, version in asked.items()}
-            taken = [names[one] for one in await self._given.get(names)]
+            taken = [names[write] for write in await self._given.get(names)]
             asked = {fact_id: asked[fact_id] + 1 for fact_id in taken}
             found |= asked
         return found
+
+    async def blob_decided(self, scope_key: str, version: int) -> bool:
+        """Return whether this version of a scope's blob is decided."""
+        return bool(await self._given.get([f"blob:{scope_key}@{version}"]))
 
     async def _page(self, scope_key: str, numbers: range) -> Outcomes:
         found = await self._facts_of.get(f"{scope_key}#{number}" for number in numbers)
@@ -74,15 +78,15 @@ class MongoDecided:
         return {row["_id"]: row.get("applied", 0) for row in rows}
 
     async def _read_facts(self, writes: list[str]) -> dict[str, tuple[FactChanged, ...]]:
-        """The facts of the outcomes with these writes; an outcome has one number."""
+        """Return the facts of the outcomes with these writes; an outcome has one number."""
         rows = await self._outcomes.find({"writes": {"$in": writes}}, {"writes": 1, "records": 1}).to_list()
         wanted = set(writes)
         return {name: self._facts(row) for row in rows for name in row["writes"] if name in wanted}
 
     def _facts(self, row: Row) -> tuple[FactChanged, ...]:
-        """The facts among an outcome's records; none once those were removed, all having consumed them."""
-        events = (self._event(one) for one in row.get("records", ()))
-        return tuple(one for one in events if isinstance(one, FactChanged))
+        """Return the facts among an outcome's records; none once the janitor has removed them."""
+        events = (self._event(record) for record in row.get("records", ()))
+        return tuple(event for event in events if isinstance(event, FactChanged))
 
     def _event(self, record: Mapping[str, Any]) -> Event | None:
         envelope = Envelope.of_headers((name, bytes(value)) for name, value in record["h"])
@@ -91,10 +95,10 @@ class MongoDecided:
         return self._decode(envelope.name, envelope.version, bytes(record["v"]))
 
     def _keep(self, scope_key: str, outcomes: Outcomes) -> None:
-        """Outcomes never change: the next question reads only what came since."""
+        """Cache a scope's outcomes, which never change, and drop the least recently used beyond the limit."""
         if outcomes:
             self._kept[scope_key] = outcomes
-        size = sum(len(facts) for one in self._kept.values() for facts in one.values())
+        size = sum(len(facts) for outcomes_of in self._kept.values() for facts in outcomes_of.values())
         while size > MOST_KEPT and self._kept:
             _, oldest = self._kept.popitem(last=False)
             size -= sum(map(len, oldest.values()))

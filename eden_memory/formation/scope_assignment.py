@@ -1,16 +1,14 @@
-"""What a model stated becomes memory of a scope, or is left out: everything is checked against what was shown."""
+"""Assignment of a model's facts and reflections to scopes, checked against what the model was shown."""
 
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from eden_memory.directory.own_sessions import given_to_all, whose
 from eden_memory.forgotten import Marks
-from eden_memory.formation.agent_wide import is_agent_wide
-from eden_memory.formation.demotion import is_personal, names_one_of
 from eden_memory.formation.scope_briefs import of_authors
+from eden_memory.formation.shareable import is_agent_wide, is_personal, names_one_of
 from eden_memory.formation.transcript import Transcript
 from eden_memory.schemas.answers import StatedFact, StatedReflection
 from eden_memory.schemas.events.formation import Window
@@ -30,8 +28,8 @@ _VOUCHED = frozenset({"assistant", "system"})
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """One item in its scope."""
+class AssignedItem:
+    """A fact or reflection in its scope."""
 
     text: str
     scope: Scope
@@ -40,73 +38,68 @@ class Placed:
     demoted_from: ScopeKind | None
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What holds for the items of one answer."""
+@dataclass(slots=True)
+class ScopeAssignment:
+    """Assigns the items of one answer to scopes; `counts` says what became of the others."""
 
+    window: Window
+    transcript: Transcript
     scopes: tuple[Scope, ...]
     """Those that the prompt showed."""
     words: Mapping[str, int]
     """Of one item, by scope key."""
-    most: Mapping[str, int]
+    fence: str
+    most: Mapping[str, int] = field(default_factory=dict[str, int])
     """By scope key; scopes without an entry hold any number."""
     most_together: int | None = None
     names: tuple[str, ...] = ()
     """People whose names leave what others see; empty unless the stricter setting is on."""
-
-
-@dataclass(slots=True)
-class Placing:
-    """The items of one answer as they are placed one by one; `counts` says what became of the others."""
-
-    window: Window
-    transcript: Transcript
-    rules: Rules
-    fence: str
     counts: Counter[str] = field(default_factory=Counter[str])
     """`beyond` a limit of items, `no_scope`, `personal` (dropped), `demoted`, `shortened`, `empty`,
     `whole_window`, `forgotten`."""
 
-    def place(self, stated: Sequence[StatedFact] | Sequence[StatedReflection], marks: Marks) -> list[Placed]:
-        """What stands, in order; `marks` are those known once the answer was there."""
-        placed: list[Placed] = []
+    def assign(
+        self, stated: Sequence[StatedFact] | Sequence[StatedReflection], marks: Marks
+    ) -> list[AssignedItem]:
+        """Return the items that stand, in order; `marks` are those known once the answer was there."""
+        assigned: list[AssignedItem] = []
         taken: Counter[str] = Counter()
-        for one in stated:
-            item = self._one(one, marks)
+        for statement in stated:
+            item = self._item(statement, marks)
             if item is None:
                 continue
             if self._full(item.scope, taken):
                 self.counts["beyond"] += 1
                 continue
             taken[item.scope.key] += 1
-            placed.append(item)
-        self.counts["whole_window"] += sum(item.whole_window for item in placed)
-        self.counts["demoted"] += sum(item.demoted_from is not None for item in placed)
-        return placed
+            assigned.append(item)
+        self.counts["whole_window"] += sum(item.whole_window for item in assigned)
+        self.counts["demoted"] += sum(item.demoted_from is not None for item in assigned)
+        return assigned
 
-    def _one(self, stated: StatedFact | StatedReflection, marks: Marks) -> Placed | None:
+    def _item(self, stated: StatedFact | StatedReflection, marks: Marks) -> AssignedItem | None:
         named = self._scope(stated.scope)
         if named is None:
             self.counts["no_scope"] += 1
             return None
-        text = self._text(stated.text, self.rules.words[named.key])
+        text = self._text(stated.text, self.words[named.key])
         if not text:
             self.counts["empty"] += 1
             return None
         sources, whole = self.transcript.resting_on(stated.messages)
-        scope = self._placed(named, text, sources, whole=whole)
+        scope = self._scope_for(named, text, sources, whole=whole)
         if scope is None:
             self.counts["personal"] += 1
             return None
         if marks.rests_on_nothing(scope, sources, self.window.closed_at):
             self.counts["forgotten"] += 1
             return None
-        return Placed(text, scope, sources, whole, named.kind if scope.kind != named.kind else None)
+        return AssignedItem(text, scope, sources, whole, named.kind if scope.kind != named.kind else None)
 
-    def _placed(
+    def _scope_for(
         self, named: Scope, text: str, sources: Sequence[SourceMessage], *, whole: bool
     ) -> Scope | None:
-        """Where an item may go; None: nowhere."""
+        """Return the scope that an item may go to; None: nowhere."""
         if self._is_anothers(named, text):
             return self._users(text, sources, whole=whole)
         if self._is_unvouched(named, sources):
@@ -118,50 +111,55 @@ class Placing:
         return self._users(text, sources, whole=whole) or shared or self._home("session")
 
     def _users(self, text: str, sources: Sequence[SourceMessage], *, whole: bool) -> Scope | None:
-        """The one user's scope, or that of the one author of it all."""
+        """Return the only user's scope, or that of the only author of it all."""
         if not of_authors(self.window):
             return self._home("user")
         return None if whole else self._authors_own(text, sources)
 
     def _authors_own(self, text: str, sources: Sequence[SourceMessage]) -> Scope | None:
-        """The scope of the one author of all that it rests on, if it names no other who speaks here."""
-        authors = {one.user_id for one in sources}
+        """Return the scope of the only author of its sources, if it names nobody else who speaks here."""
+        authors = {source.user_id for source in sources}
         others = self.transcript.speakers_but(authors)
         if len(authors) != 1 or names_one_of(text, others):
             return None
-        return next((one for one in self.rules.scopes if one.kind == "user" and one.user_id in authors), None)
+        return next(
+            (scope for scope in self.scopes if scope.kind == "user" and scope.user_id in authors), None
+        )
 
     def _text(self, stated: str, words: int) -> str:
-        """In one line, without what cannot be seen, within the word limit."""
+        """Return the text in one line, without invisible characters, within the word limit."""
         text = " ".join(_NOT_TEXT.sub(" ", stated).replace(self.fence, " ").split())
         short = fitted(text, words)
         self.counts["shortened"] += short != text
         return short
 
     def _scope(self, label: str) -> Scope | None:
-        return next((one for one in self.rules.scopes if label_of(one).split() == label.split()), None)
+        return next((scope for scope in self.scopes if label_of(scope).split() == label.split()), None)
 
     def _is_anothers(self, scope: Scope, text: str) -> bool:
-        """Whether others would see what concerns one person alone."""
+        """Return whether others would see what concerns one person alone."""
         if scope.kind not in _OPEN_TO_OTHERS:
             return False
-        return is_personal(text) or names_one_of(text, self.rules.names)
+        return is_personal(text) or names_one_of(text, self.names)
 
     def _is_for_all(self, scope: Scope, text: str, sources: Sequence[SourceMessage]) -> bool:
-        """Whether the agent's users may all see it; what was given to all needs no proof, a group has its own."""
+        """Return whether all of the agent's users may see it; texts given to all, and groups, need no proof."""
         if scope.kind not in _OF_THE_AGENT or given_to_all(self.window.session_id):
             return True
-        names = {*self.transcript.speakers_but(()), *(split(one)[1] for one in self.window.participants)}
+        names = {
+            *self.transcript.speakers_but(()),
+            *(split(participant)[1] for participant in self.window.participants),
+        }
         vouched = scope.kind == "shard" or self._agents_alone(sources)
         return is_agent_wide(text, names, self.transcript.texts_of(sources), vouched=vouched)
 
     def _agents_alone(self, sources: Sequence[SourceMessage]) -> bool:
-        """Whether no user's words can be behind it, and no tool's."""
+        """Return whether no user's words can be behind it, and no tool's."""
         heard = self.transcript.roles_of(self.transcript.sources) - _VOUCHED - {"tool"}
         return not (self.window.participants or heard) and self.transcript.roles_of(sources) <= _VOUCHED
 
     def _is_unvouched(self, scope: Scope, sources: Sequence[SourceMessage]) -> bool:
-        """Whether others would see what neither the agent nor the system said, where sharing is private.
+        """Return whether others would see what neither the agent nor the system said, where sharing is private.
 
         With users in the session, its scopes are theirs whatever a message's role. What is added without a
         user is the operator's.
@@ -172,19 +170,11 @@ class Placing:
         return whose(window.session_id) is None and not self.transcript.roles_of(sources) <= _VOUCHED
 
     def _home(self, kind: ScopeKind) -> Scope | None:
-        """The one of this kind; several users have no scope of a user, and facts none of a session."""
-        return next((one for one in self.rules.scopes if one.kind == kind), None)
+        """Return the scope of this kind; several users have no user scope, and facts no session scope."""
+        return next((scope for scope in self.scopes if scope.kind == kind), None)
 
     def _full(self, scope: Scope, taken: Counter[str]) -> bool:
-        most, together = self.rules.most.get(scope.key), self.rules.most_together
+        most, together = self.most.get(scope.key), self.most_together
         return (most is not None and taken[scope.key] >= most) or (
             together is not None and taken.total() >= together
         )
-
-
-class ExtractionWatch(Protocol):
-    """Who counts what became of the facts and reflections that models stated."""
-
-    def extracted(self, stage: str, items: int, left: Mapping[str, int]) -> None:
-        """One window: items that stand, the rest by what was done to it."""
-        ...

@@ -1,0 +1,221 @@
+"""Answers by rule to the four questions: facts, reflections, decisions and consolidated texts.
+
+Consolidation selects: newer lines replace older ones of the same, the least weighty go when words run out. A line
+is as new as what it says; what a blob says counts as said at the time of its newest.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Literal, TypeVar
+
+from eden_memory.formation.offline.sentences import (
+    content,
+    dates,
+    english,
+    names,
+    numbers,
+    pattern,
+    plain,
+    says,
+)
+from eden_memory.formation.offline.statements import HeardStatement, statements
+from eden_memory.formation.prompt_material import (
+    ConsolidationMaterial,
+    DatedText,
+    DecisionMaterial,
+    FactMaterial,
+    KnownLine,
+    NewFact,
+    ReflectionMaterial,
+    ScopeBrief,
+    TranscriptLine,
+)
+from eden_memory.formation.transcript import NAMELESS, REMOVED
+from eden_memory.schemas.answers import (
+    ConsolidatedText,
+    ExtractedFacts,
+    FactDecision,
+    FactDecisions,
+    StatedFact,
+    StatedReflection,
+    StatedReflections,
+)
+from eden_memory.word_limits import cut_at_sentence
+
+Meaning = Literal["NONE", "UPDATE", "DELETE", "ADD"]
+_REASONS = {"NONE": "says the same", "UPDATE": "another value of the same", "DELETE": "no longer holds"}
+UNKNOWN = datetime.min.replace(tzinfo=UTC)
+Item = TypeVar("Item", StatedFact, StatedReflection)
+_PLACES = (("agent", "group", "user"), ("user", "group"), ("user",))
+"""Where statements for all, statements in doubt and a person's own go: the first of them that is there."""
+
+
+def facts(material: FactMaterial) -> ExtractedFacts:
+    """Return at most as many facts as are wanted; a later one replaces an earlier one of another value."""
+    found: list[StatedFact] = []
+    for statement in statements(material.lines, material.words):
+        if statement.kind == "fact" and (label := _place(statement, material)):
+            found = [old for old in found if old.scope != label or not _replaces(statement.text, old.text)]
+            found.append(StatedFact(text=statement.text, scope=label, messages=list(statement.messages)))
+    return ExtractedFacts(facts=_within(found, material.scopes)[: material.most])
+
+
+def reflections(material: ReflectionMaterial) -> StatedReflections:
+    """Return rules for all, ways to treat a person, and a summary of the session."""
+    found: list[StatedReflection] = []
+    for statement in statements(material.lines, material.words):
+        if statement.kind in ("rule", "way") and (label := _place(statement, material)):
+            (scope,) = (scope for scope in material.scopes if scope.label == label)
+            shown = (*(scope.blob or "").splitlines(), *(known.text for known in scope.buffer))
+            known = (*shown, *material.facts, *(other.text for other in found))
+            if all(meaning_of(statement.text, old) != "NONE" for old in known):
+                found.append(
+                    StatedReflection(text=statement.text, scope=label, messages=list(statement.messages))
+                )
+    return StatedReflections(reflections=_within([*found, *_happened(material)], material.scopes))
+
+
+def _place(statement: HeardStatement, material: FactMaterial | ReflectionMaterial) -> str | None:
+    """Return the first scope offered of those where it may go; texts added without a user may be the agent's."""
+    offered = {scope.label for scope in material.scopes}
+    wanted = ("user", "session") if statement.kind == "way" else _PLACES[statement.personal]
+    if statement.personal == 1 and {line.speaker for line in material.lines if line.role == "user"} == {
+        NAMELESS["user"]
+    }:
+        wanted = (*wanted, "agent")
+    return next((label for label in wanted if label in offered), None)
+
+
+def _replaces(new: str, old: str) -> bool:
+    return content(old) <= content(new) or meaning_of(new, old) == "UPDATE"
+
+
+def _within(items: Sequence[Item], scopes: Sequence[ScopeBrief]) -> list[Item]:
+    most = {scope.label: scope.most for scope in scopes}
+    before = [[item.scope for item in items[:at]] for at in range(len(items))]
+    return [
+        item for item, taken in zip(items, before, strict=True) if taken.count(item.scope) < most[item.scope]
+    ]
+
+
+def _happened(material: ReflectionMaterial) -> Iterator[StatedReflection]:
+    numbered = enumerate(material.lines, 1)
+    heard = {n: line for n, line in numbered if line.text not in ("", REMOVED) and line.role != "system"}
+    said = {n: line for n, line in heard.items() if line.role == "user"} or heard
+    if said and any(scope.label == "session" for scope in material.scopes):
+        people = " and ".join(dict.fromkeys(line.speaker for line in said.values()))
+        day, topics = material.lines[min(said) - 1].time, ", ".join(_topics(tuple(heard.values())))
+        what = f"talked about {topics}" if topics else "spoke briefly"
+        text = f"On {day.day} {day:%B %Y} {people} {what}."
+        yield StatedReflection(
+            text=cut_at_sentence(text, material.words), scope="session", messages=list(said)
+        )
+
+
+def _topics(lines: Sequence[TranscriptLine], most: int = 6) -> list[str]:
+    """Return the nouns and names that come up most often, as they are first written."""
+    texts = [line.text for line in lines if not says(line.text, "never")]
+    other = content(" ".join((*english()["months"], *english()["days"], *(line.speaker for line in lines))))
+    named = (word for text in texts for word in (*names(text), *pattern("{noun}").findall(text)))
+    nouns = {*map(plain, named)} - other
+    words = [word for text in texts for word in re.findall(r"\w{4,}", text) if content(word) & nouns]
+    first = {plain(word): word for word in reversed(words)}
+    return [first[word] for word, _ in Counter(map(plain, words)).most_common(most)]
+
+
+def consolidate(material: ConsolidationMaterial) -> ConsolidatedText:
+    """Return the blob's lines in their order, each new one in the section that it is nearest to."""
+    blob = [line.strip() for line in (material.blob or "").splitlines() if line.strip()]
+    lines = [DatedText(material.blob_said_at or UNKNOWN, line) for line in blob]
+    for reflection in material.buffer:
+        item = DatedText(reflection.said_at, " ".join(reflection.text.split()))
+        rivals = [line for line in lines if not _heads(line.text) and _rivals(item, line)]
+        if item.text and all(line.said_at <= item.said_at for line in rivals):
+            lines = [line for line in lines if line not in rivals]
+            lines.insert(_section_of(item.text, [line.text for line in lines]), item)
+    return ConsolidatedText(text=_within_words(lines, material.words))
+
+
+def _rivals(item: DatedText, line: DatedText) -> bool:
+    """Return whether the newer of two lines replaces the older: the same, another value of it, or its end."""
+    new, old = (item, line) if item.said_at >= line.said_at else (line, item)
+    return meaning_of(new.text, old.text) != "ADD"
+
+
+def _section_of(item: str, lines: list[str]) -> int:
+    """Return the end of the section that shares most words with it; without sections, the end."""
+    starts = [at for at, line in enumerate(lines) if _heads(line)]
+    sections = zip(starts, [*starts[1:], len(lines)], strict=True) if starts else [(0, len(lines))]
+    return max(
+        sections, key=lambda section: len(content(item) & content(" ".join(lines[section[0] : section[1]])))
+    )[1]
+
+
+def _within_words(dated: list[DatedText], words: int) -> str:
+    """Return the text, without the oldest lines if it has too many words; headings and lasting lines go last."""
+    lines = [reflection.text for reflection in dated]
+    left = dict(enumerate(lines))
+    for at in sorted(
+        left, key=lambda at: (_heads(lines[at]), says(lines[at], "weighty"), dated[at].said_at, at)
+    ):
+        if sum(len(line.split()) for line in left.values()) > words and len(left) > 1:
+            del left[at]
+    return "\n".join(left.values()) if len(left) > 1 else cut_at_sentence("".join(left.values()), words)
+
+
+def _heads(line: str) -> bool:
+    return line.startswith("#") or line.endswith(":")
+
+
+def meaning_of(new: str, old: str, similarity: float = 0.5) -> Meaning:
+    """Return the decision on a new text beside an old one; `similarity` is (1 + cosine) / 2, 0.5 if unknown."""
+    told, known = content(new) - _values(new), content(old) - _values(old)
+    extra = _values(new, opening=True) - _values(old) - content(old)
+    about = len(told & known) / max(min(len(told), len(known)), 1)
+    negated = says(new, "ended") != says(old, "ended")
+    alike = content(new) <= content(old) or (not extra and (about >= 0.75 or similarity >= 0.9))
+    if alike and not negated:
+        return "NONE"
+    least = 1 if says(new, "changed") else min(2, len(known))
+    if len(told & known) < least or about < (0.3 if similarity >= 0.85 else 0.5):
+        return "ADD"
+    kinds = (dates, numbers, names) if says(new, "changed") else (dates, numbers)
+    corrected = any(of(new) and of(old) and not of(new) <= of(old) for of in kinds)
+    if corrected and (says(new, "changed") or not (says(new, "past") and says(old, "past"))):
+        return "UPDATE"
+    return "DELETE" if about >= 0.6 and negated else "ADD"
+
+
+def decide(material: DecisionMaterial) -> FactDecisions:
+    """Return a decision for each new fact that means something for a known one; the others are added."""
+    shown = (*material.known, *material.new)
+    decided = (_decision(number, new, shown, material.words) for number, new in enumerate(material.new, 1))
+    return FactDecisions(decisions=[decision for decision in decided if decision])
+
+
+def _decision(
+    number: int, new: NewFact, shown: tuple[KnownLine | NewFact, ...], words: int
+) -> FactDecision | None:
+    """Decide by the nearest fact that it means something for; an older value overrules nothing."""
+    nearest_first = sorted(zip(new.similarities, new.candidates, strict=True), reverse=True)
+    for similarity, existing in nearest_first:
+        other = shown[existing - 1]
+        decision = meaning_of(new.text, other.text, similarity)
+        if decision == "UPDATE" and _older(new, other):
+            decision = "DELETE"
+        if decision != "ADD":
+            text = cut_at_sentence(new.text, words) if decision == "UPDATE" else None
+            why = _REASONS[decision]
+            return FactDecision(fact=number, decision=decision, existing=existing, text=text, reason=why)
+    return None
+
+
+def _older(new: NewFact, other: KnownLine | NewFact) -> bool:
+    return new.said_at is not None and other.said_at is not None and new.said_at < other.said_at
+
+
+def _values(text: str, *, opening: bool = False) -> frozenset[str]:
+    """Return numbers, dates and names; `opening`: the first word too, which may be a name."""
+    return content(" ".join((*numbers(text), *dates(text), *names(text), *text.split()[: int(opening)])))

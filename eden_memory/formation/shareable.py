@@ -1,0 +1,232 @@
+"""Rules for statements that others may see: no personal data, and for all users only what is about nobody. Pure.
+
+Patterns of personal data err on the side of the person: a part number like a telephone number counts as one.
+For an agent's scope a model proposes, and this judges by the statement's own words. Without proof it is no agent's: a
+language that has no list, a word that may be a name, and a sentence that leans on its neighbours are turned down.
+It can err: a name in small letters that nobody in the session bears is not seen.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+
+from eden_memory.formation.plain_languages import (
+    CAPITALS,
+    LANGUAGES,
+    ORDERS,
+    PRIVATE_LIFE,
+    TITLES,
+    TOLD_TO_ALL,
+    Language,
+)
+
+_LOCAL = r"[^\s@<>()\[\],;:]"
+_EMAIL = re.compile(rf"(?<!{_LOCAL}){_LOCAL}+(?:@|\s?[(\[]at[)\]]\s?)[\w-]+(?:\.[\w-]+)+", re.IGNORECASE)
+_CALLED = r"(?:phone|telephone|tel|cell|mobile|fax|whatsapp|call|text|ring|reach|handy|telefon|mobil|móvil)"
+_PHONES = (
+    re.compile(r"(?<![\w.])\+\s?\d(?:[ .\-/()\u00a0\u2011]{0,2}\d){6,14}(?!\w)"),
+    re.compile(r"(?<![\w.,])(?:00[1-9]|0[1-9])(?:[ .\-/()\u00a0\u2011]{0,2}\d){6,12}(?![\w])"),
+    re.compile(r"(?<![\w.,-])\(?[2-9]\d{2}\)?[ .-]\d{3}[ .-]\d{4}(?![\w-])"),
+    re.compile(rf"\b{_CALLED}\b\D{{0,25}}\d(?:[ .\-/()]{{0,2}}\d){{5,14}}(?!\w)", re.IGNORECASE),
+)
+_DATE = re.compile(r"\b(?:\d{4}[-./]\d{1,2}[-./]\d{1,2}|\d{1,2}[-./]\d{1,2}[-./]\d{4})\b(?:[T ]\d{2}:\d{2})?")
+_KIND_OF_STREET = (
+    r"(?:street|st|road|rd|avenue|ave|lane|ln|drive|dr|boulevard|blvd|court|ct|place|pl|square|sq|terrace"
+    r"|crescent|close|way|parkway|pkwy|highway|hwy)"
+)
+_ADDRESSES = (
+    re.compile(rf"\b\d+[a-zA-Z]?,?\s+(?:[A-Z][\w'’.-]*\s+){{1,4}}(?i:{_KIND_OF_STREET})\b"),  # noqa: RUF001
+    re.compile(
+        r"\b\w{4,}(?:gatan|gata|vägen|väg|gränd|stigen|torget|straße|strasse|str\.|gasse|allee|platz|weg|straat"
+        r"|laan|plein|gracht|gade|vej|veien|katu|tie)\s+\d+",
+        re.IGNORECASE,
+    ),
+    re.compile(
+        r"\b(?:rue|avenue|boulevard|via|viale|piazza|corso|calle|avenida|plaza|paseo|rua|travessa|praça|ulica|ul\.)"
+        r"\s+(?:[\w'’.-]+,?\s+){1,5}\d+\b",  # noqa: RUF001
+        re.IGNORECASE,
+    ),
+    re.compile(r"\b\d+[a-z]?,?\s+(?:bis\s+|ter\s+)?(?:rue|avenue|boulevard|place|quai)\s+\w+", re.IGNORECASE),
+    re.compile(r"\b(?:p\.?\s?o\.?\s?box|postfach|postbox)\s+\d+", re.IGNORECASE),
+    re.compile(r"\b(?:lives?|living|resides?)\s+(?:at|on|in)\s+(?:[A-Z][\w'’.-]*,?\s+){1,4}\d{1,5}\b"),  # noqa: RUF001
+    re.compile(
+        r"\b(?:(?:home|street|postal|mailing|delivery)\s+address\b|address\s*(?:is|:))\D{0,40}\d",
+        re.IGNORECASE,
+    ),
+)
+_IBAN = re.compile(r"\b[A-Z]{2}\d{2}(?:[ -]?[A-Z0-9]){11,30}\b")
+_LONG_NUMBER = re.compile(r"(?<![\w.])\d(?:[ -]?\d){11,18}(?!\w)")
+_NUMBERED = re.compile(
+    r"\b(?:account|acct|iban|sort code|routing|card|credit card|debit card|passport|licen[cs]e|social security"
+    r"|ssn|national id|identity card|id card|id number|personal number|personnummer|tax id|tax number|insurance"
+    r"|national insurance|patient|medical record|kontonummer|konto|steuernummer|cpr|nif|dni)"
+    r"\b\D{0,25}(?:[A-Z]{0,3}\d[\dA-Z]*[ -]?){1,6}",
+    re.IGNORECASE,
+)
+_IDENTIFIERS = (
+    re.compile(r"(?<![\w-])\d{3}-\d{2}-\d{4}(?![\w-])"),  # US social security number
+    re.compile(r"(?<![\w-])(?:19|20)?\d{6}[-+]\d{4}(?![\w-])"),  # Nordic personal number
+    re.compile(r"\b[A-CEGHJ-PR-TW-Z]{2} ?\d{2} ?\d{2} ?\d{2} ?[A-D]\b"),  # UK national insurance
+)
+NUMBERED_DIGITS = 5
+
+
+def is_personal(text: str) -> bool:
+    """Return whether a text holds an e-mail or postal address, a telephone, account or identity number."""
+    return (
+        _EMAIL.search(text) is not None
+        or _has_phone(text)
+        or any(pattern.search(text) for pattern in (*_ADDRESSES, *_IDENTIFIERS))
+        or any(sum(map(str.isdigit, match.group())) >= NUMBERED_DIGITS for match in _NUMBERED.finditer(text))
+        or any(_is_iban(match.group()) for match in _IBAN.finditer(text))
+        or any(_is_card(match.group()) for match in _LONG_NUMBER.finditer(text))
+    )
+
+
+def names_one_of(text: str, names: Iterable[str]) -> bool:
+    """Return whether a text names one of these people, by any part of the name with at least three letters."""
+    words = {word.casefold() for word in re.findall(r"\w+", text)}
+    return any(
+        part.casefold() in words for name in names for part in re.findall(r"\w+", name) if len(part) >= 3
+    )
+
+
+def _has_phone(text: str) -> bool:
+    dateless = _DATE.sub(" ", text)
+    return any(pattern.search(dateless) for pattern in _PHONES)
+
+
+def _is_iban(text: str) -> bool:
+    """Check a bank account number by its check digits (ISO 13616): the remainder by 97 is 1."""
+    plain = re.sub(r"[ -]", "", text)
+    ends = range(15, min(len(plain), 34) + 1)
+    return any(int("".join(str(int(c, 36)) for c in plain[4:end] + plain[:4])) % 97 == 1 for end in ends)
+
+
+def _is_card(text: str) -> bool:
+    """Check a card number by its check digit (ISO/IEC 7812, Luhn)."""
+    digits = [int(character) for character in text if character.isdigit()]
+    doubled = [sum(divmod(2 * digit, 10)) for digit in digits[-2::-2]]
+    return len(digits) >= 13 and (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
+
+
+_WORD = re.compile(r"[^\W_]+(?:[-_.&/]+[^\W_]+)*")
+_ENDS = re.compile(r"(?<=[.!?;:])\s+|\n+")
+_SUBJECT_WITHIN = 4
+"""Words at a sentence's beginning, among which what it is about must stand."""
+_TOLD = re.compile(TOLD_TO_ALL)
+_INNER_CAPITAL = re.compile(r"(?!Mc|Mac|De|Di|La|Le)\w+[a-z][A-Z]")
+
+
+def is_agent_wide(
+    text: str, names: Iterable[str], said: Sequence[str] = (), *, vouched: bool = False
+) -> bool:
+    """Return whether a statement holds for whoever talks to the agent, and tells of nobody.
+
+    `names`: what those who take part are called. `said`: the texts that it rests on; where one of them states it as
+    a rule for all, it need not say itself what it is about; nor where it is `vouched` for: where no user's words can
+    be behind it, or somebody decided what such a place collects.
+    """
+    if is_personal(text) or names_one_of(text, names) or text.isupper() or _holds(PRIVATE_LIFE, text):
+        return False
+    sentences = [sentence for sentence in _ENDS.split(text) if _WORD.search(sentence)]
+    return bool(sentences) and all(_is_proven(sentence, said, vouched) for sentence in sentences)
+
+
+def _is_proven(sentence: str, said: Sequence[str], vouched: bool) -> bool:
+    """Return whether it is about an organisation, or known to be for all, stands alone and names nobody.
+
+    By every language that its first word is of; where that is of none (`Postgres 17`), names are told by any.
+    """
+    words = _WORD.findall(sentence)
+    low = [word.casefold() for word in words]
+    told = _told_to_all(sentence, said)
+    if sentence[:1].islower() or (_is(ORDERS, low[0]) and not told):
+        return False
+    fitting = [
+        language
+        for language in LANGUAGES
+        if told or vouched or _is_about_an_organisation(words, low, language)
+    ]
+    opened = [
+        language
+        for language in fitting
+        if _is(f"{language.openers} {language.subjects} {language.everybody}", low[0])
+    ]
+    names = [
+        any(_may_be_a_name(words, at, language) for at in range(len(words))) for language in opened or fitting
+    ]
+    tells_of_nobody = not any(names) if opened else not all(names)
+    return tells_of_nobody and not any(_leans(low, language) for language in opened or LANGUAGES)
+
+
+def _is_about_an_organisation(words: Sequence[str], low: Sequence[str], language: Language) -> bool:
+    """Return whether the subject belongs to an organisation, or is everybody there who must or may."""
+    begins = low[:_SUBJECT_WITHIN]
+    if _any(language.everybody, begins) and _any(language.obliged, low):
+        return _any(language.subjects, low)
+    at = next((at for at, word in enumerate(begins) if _is(language.subjects, word)), None)
+    if at is None or at + 1 == len(low):
+        return False
+    behind = low[at + 1]
+    if _is(language.joins, behind):
+        in_a_place = _is(language.within, behind) and words[at + 2 : at + 3] != low[at + 2 : at + 3]
+        return in_a_place or _any(language.subjects, low[at + 2 : at + 5])
+    is_plural = low[at].endswith("s")
+    return is_plural or not language.follows or _is(f"{language.follows} {language.subjects}", behind)
+
+
+def _leans(low: Sequence[str], language: Language) -> bool:
+    """Return whether a pronoun, or the sentences around, must say whom or what it is about."""
+    return _any(language.persons, low) or _any(language.vague, low[1:2])
+
+
+def _may_be_a_name(words: Sequence[str], at: int, language: Language) -> bool:
+    """Return whether a word may be a person's name; in a script without capitals any word may."""
+    word, low = words[at], words[at].casefold()
+    if any(character.isalpha() and character.lower() == character.upper() for character in word) or _is(
+        TITLES, low
+    ):
+        return True
+    if not word[0].isupper() or _is(f"{language.subjects} {language.everybody} {CAPITALS}", low):
+        return False
+    before, after = (words[at - 1] if at else ""), (words[at + 1] if at + 1 < len(words) else "")
+    if after == "s":
+        return True
+    if not at and _is(language.openers, low):
+        return False
+    is_technical = any(map(str.isdigit, word)) or (len(word) > 1 and word.isupper())
+    is_of_one = after[:1].isdigit() or before[:1].isdigit() or _is(language.subjects, after.casefold())
+    is_no_person = _is(f"{language.within} {language.before_nouns}", before.casefold())
+    return not (is_technical or is_of_one or is_no_person or _INNER_CAPITAL.match(word))
+
+
+def _told_to_all(sentence: str, said: Sequence[str]) -> bool:
+    """Return whether a sentence of a source says that it is for all, and holds most words of this one."""
+    wanted = _stems(sentence)
+    return any(
+        _TOLD.search(rule) is not None and len(wanted & _stems(rule)) * 3 >= len(wanted) * 2
+        for text in said
+        for rule in re.split(r"(?<=[.!?])\s+|\n+", text.casefold())
+    )
+
+
+def _stems(text: str) -> set[str]:
+    return {word.casefold()[:5] for word in _WORD.findall(text) if len(word) > 3}
+
+
+def _holds(words: str, text: str) -> bool:
+    return _any(words, [word.casefold() for word in _WORD.findall(text)])
+
+
+def _any(words: str, among: Iterable[str]) -> bool:
+    return any(_is(words, word) or any(_is(words, part) for part in word.split("-")[1:]) for word in among)
+
+
+def _is(words: str, word: str) -> bool:
+    return _one_of(words).fullmatch(word) is not None
+
+
+@cache
+def _one_of(words: str) -> re.Pattern[str]:
+    return re.compile("|".join(words.split()) or "(?!)")
