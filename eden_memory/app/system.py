@@ -1,8 +1,7 @@
 """The one place where things are wired together: settings in, running parts out."""
 
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
@@ -11,15 +10,12 @@ from typing import Any
 from pymongo import AsyncMongoClient
 
 from eden_memory import metrics
-from eden_memory.assembly.handlers import stage_handlers
 from eden_memory.assembly.mongo_setup import check
+from eden_memory.assembly.stage_parts import stage_parts
 from eden_memory.assembly.supervisor import Placed
 from eden_memory.assembly.tailer import tailing
-from eden_memory.context.context_feed import ContextWatch
-from eden_memory.context.context_refreshing import ContextKeeping
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.errors import EdenError
-from eden_memory.formation.consolidation_wakeups import Waking
 from eden_memory.formation.decided_blob_store import scopes_due
 from eden_memory.housekeeping.consumption import Consumption
 from eden_memory.housekeeping.consumption_store import MongoMarks
@@ -31,30 +27,19 @@ from eden_memory.kafka.preflight import topics_exist
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.memory.census_store import count_documents
-from eden_memory.memory.retirement_store import MongoRetirements
-from eden_memory.memory.retiring import Retiring
 from eden_memory.memory.version_store import heed_versions
 from eden_memory.mongo.client import connect, hosts
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.observability.lag_export import Census, LagExport
 from eden_memory.processors import pipeline
-from eden_memory.processors.context_cache import ContextCache
-from eden_memory.replay.installation import surroundings
 from eden_memory.replay.namespaces.live_store import MongoLive
-from eden_memory.replay.namespaces.standby_stages import shadowing
+from eden_memory.replay.namespaces.standby_writers import standby_writers
 from eden_memory.schemas.events import REGISTRY
 from eden_memory.settings import Settings
 from eden_memory.stages.health_server import HealthServer
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.patience import until_there
 from eden_memory.stages.process import Part, Process, Signals
-from eden_memory.stages.publishing import Publisher, new_producer
-from eden_memory.stages.stage import Handler
-from eden_memory.stages.worker import Bounds, Surroundings, Worker
-from eden_memory.usage.budget_metrics import BudgetMetrics
-from eden_memory.usage.budget_store import MongoBudgets
-from eden_memory.usage.formation_cost_store import MongoFormations
-from eden_memory.usage.reservation_release import BudgetKeeping
 from eden_memory.usage.spent_store import spent
 from eden_memory.windows.window_text_store import MongoWindowTexts
 from eden_memory.windows.window_texts import WindowTexts
@@ -66,7 +51,6 @@ DRAINED_SECONDS, CLOSED_SECONDS = 3.0, 9.0
 WRITER, UNTIL_CONSUMED = "atlas-writer", "until consumed"
 JANITOR_LEASE_SECONDS = 60.0
 LAG_LEASE_SECONDS = 6.0
-RETIRING, RETIRING_LEASE_SECONDS = "retiring", 15.0
 MONGODB_HINT = "Check EDEN_MONGODB_URI, or start the local servers with `eden up`."
 SERVERS_HINT = "Check EDEN_MONGODB_URI and EDEN_KAFKA_BOOTSTRAP, or start the local servers with `eden up`."
 
@@ -79,10 +63,10 @@ async def run(
     settings: Settings, names: Sequence[str], signals: Signals, *, new_source: bool = False
 ) -> None:
     """Run the parts named (none: all) until a signal."""
-    async with following(settings, names, new_source=new_source) as placed:
-        http = _http(settings, lambda: (placed, *placed.parts))
+    async with following(settings, names, new_source=new_source) as live:
+        http = _http(settings, lambda: (live, *live.parts))
         seconds = settings.run.drain_seconds + DRAINED_SECONDS + CLOSED_SECONDS
-        await Process([placed, *http], signals, seconds).run()
+        await Process([live, *http], signals, seconds).run()
 
 
 @asynccontextmanager
@@ -150,15 +134,17 @@ async def _entered(
         parts.append(await stack.enter_async_context(lag_export(settings)))
     if set(wanted) & set(pipeline.NAMES):
         await until_there(lambda: _collections_ready(settings), _mongodb(settings), patience, MONGODB_HINT)
-        stages = partial(_stages, settings, wanted, stack)
-        parts.extend(await until_there(stages, _servers(settings), patience, SERVERS_HINT))
+        parts.extend(
+            await until_there(
+                lambda: stack.enter_async_context(stage_parts(settings, wanted)),
+                _servers(settings),
+                patience,
+                SERVERS_HINT,
+            )
+        )
     if WRITER in wanted:
-        parts.append(await stack.enter_async_context(shadowing(settings, stage_parts)))
+        parts.append(await stack.enter_async_context(standby_writers(settings)))
     return parts
-
-
-async def _stages(settings: Settings, names: Collection[str], stack: AsyncExitStack) -> list[Part]:
-    return await stack.enter_async_context(stage_parts(settings, names))
 
 
 def _mongodb(settings: Settings) -> str:
@@ -183,70 +169,6 @@ def _wanted(names: Sequence[str]) -> set[str]:
     if unknown:
         raise EdenError(f"there is no {', '.join(unknown)} to run", f"There are: {', '.join(PARTS)}.")
     return set(names or PARTS)
-
-
-@asynccontextmanager
-async def stage_parts(
-    settings: Settings, names: Collection[str], *, group_of: Callable[[str], str] | None = None
-) -> AsyncGenerator[list[Part]]:
-    """The stages named, ready to run; what they share is closed at the end. `group_of`: other consumer groups."""
-    servers = endpoints(settings)
-    async with connect(settings.mongodb, servers.mongodb) as client:
-        kafka = client_kwargs(settings.kafka, servers.kafka)
-        publisher = Publisher(partial(new_producer, kafka))
-        await publisher.start()
-        try:
-            database = client[settings.mongodb.database]
-            await MongoLedger(database, settings.names).prepare()
-            run = settings.run
-            bounds = Bounds(
-                stop_seconds=run.drain_seconds, dead_share=run.dead_share, retry_cap=run.retry_seconds
-            )
-            around = surroundings(settings, database, kafka, publisher, bounds)
-            around = around if group_of is None else replace(around, group_of=group_of)
-            async with stage_handlers(settings, client, publisher, around.topic_of, names) as handlers:
-                workers: list[Part] = [Worker(stage, around) for stage in pipeline.stages(handlers)]
-                yield [*workers, *_beside(settings, client, around, handlers)]
-        finally:
-            await publisher.stop()
-
-
-def _beside(
-    settings: Settings, client: MongoClient, around: Surroundings, handlers: Mapping[str, Handler]
-) -> list[Part]:
-    """What some stages need besides their records."""
-    parts: list[Part] = []
-    if isinstance(cache := handlers.get(pipeline.CONTEXT_CACHE), ContextCache):
-        parts.append(
-            ContextKeeping(
-                cache, lambda heard, live: ContextWatch(client, settings, heard, live, authors=True)
-            )
-        )
-    if pipeline.CONSOLIDATION in handlers:
-        database, names = client[settings.mongodb.database], settings.names
-        due = partial(scopes_due, database, names, MongoStreams(database, names), settings.limits.formation())
-        memory = settings.placement.revisions
-        parts.append(Waking(due, around.publisher, around.topic_of, pipeline.CONSOLIDATION, memory))
-    if pipeline.FACT_DEDUP in handlers:
-        parts.append(_retiring(settings, client, around))
-    if pipeline.FORMATION_TRIGGER in handlers:
-        parts.append(budget_keeping(settings, client))
-    return parts
-
-
-def _retiring(settings: Settings, client: MongoClient, around: Surroundings) -> Retiring:
-    """Asks for the retirement of expired facts, and of the oldest beyond a limit."""
-    database, names = client[settings.mongodb.database], settings.names
-    lease = MongoLease(database[names["leases"]], RETIRING, RETIRING_LEASE_SECONDS)
-    due = MongoRetirements(database, names, _now).due
-    return Retiring(lease, due, around.publisher, around.topic_of, pipeline.FACT_DEDUP)
-
-
-def budget_keeping(settings: Settings, client: MongoClient) -> BudgetKeeping:
-    """Lets go of what was reserved for windows that are formed."""
-    database, names = client[settings.mongodb.database], settings.names
-    budgets, formations = MongoBudgets(database, names), MongoFormations(database, names)
-    return BudgetKeeping(budgets, formations, MongoLedger(database, names), BudgetMetrics())
 
 
 @asynccontextmanager

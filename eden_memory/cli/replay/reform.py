@@ -34,7 +34,6 @@ from eden_memory.placement import Placement
 from eden_memory.processors.pipeline import ATLAS_WRITER
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.dropping import clear
-from eden_memory.replay.namespaces.live_store import MongoLive
 from eden_memory.replay.namespaces.namespace_names import checked, prefix_of
 from eden_memory.replay.namespaces.namespace_store import MongoNamespaces
 from eden_memory.replay.namespaces.switching import switch
@@ -131,7 +130,7 @@ def run(
     eden reform trial --switch
     """
     if accept and not switch:
-        raise EdenError("--accept is said to --switch alone", f"eden reform {name} --switch --accept")
+        raise EdenError("--accept requires --switch", f"eden reform {name} --switch --accept")
     given = Given(
         agent,
         user,
@@ -321,8 +320,7 @@ class _Command:
             raise EdenError(f"the cap was {before.cap_usd} USD", "It can only be raised.")
 
     def _installation(self) -> Installation:
-        live = MongoLive(self._database, self._settings.mongodb.prefix)
-        return Installation(self._live, self._database, self._namespaces, live)
+        return Installation(self._live, self._database)
 
     def _namespace(self, own: Settings) -> Namespace:
         prefix = self._settings.mongodb.prefix

@@ -10,10 +10,10 @@ from eden_memory.errors import EdenError
 from eden_memory.kafka.topics import Topics
 from eden_memory.names import FORMING, MEMORY
 from eden_memory.placement import ORIGINAL, SHARED_PROGRAMS, WRITING, Placement
-from eden_memory.replay.installation import Installation, forget_group
+from eden_memory.replay.group_progress import remove_group
+from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_names import WRITER, checked, placement_of, sweeping_of, unknown
 from eden_memory.replay.namespaces.switching import keep_original
-from eden_memory.replay.rebuild.memory_topics import remove_group
 from eden_memory.replay.reform.exclusive_store import alone
 from eden_memory.replay.reform.own_streams import STREAMS, OwnStreams
 from eden_memory.replay.reform.reform_store import MongoReforms
@@ -50,7 +50,7 @@ async def _drop(at: Installation, placement: Placement, found: Namespace | None)
         await asyncio.sleep(NOTICE_SECONDS)
     last = placement.pipeline not in await _pipelines(at, placement)
     for group in _groups(at.topics(placement), last=last):
-        await _left(at, placement, group)
+        await _left(at, group)
     if last:
         await asyncio.to_thread(_remove_topics, at.admin, _own(at.topics(placement)))
     names = placement.names(at.settings.mongodb.prefix)
@@ -72,7 +72,7 @@ async def clear(at: Installation, placement: Placement) -> None:
     topics = at.topics(placement)
     if names := await asyncio.to_thread(_there, at.admin, _own(topics)):
         for group in _groups(topics, last=True):
-            await forget_group(at, placement, group)
+            await at.forget_group(group)
         await asyncio.to_thread(_remove_topics, at.admin, names)
     for short in sorted({*MEMORY, *FORMING}):
         await at.database.drop_collection(placement.names(at.settings.mongodb.prefix)[short])
@@ -115,13 +115,13 @@ def _groups(topics: Topics, *, last: bool) -> list[str]:
     return [sweeping_of(topics.group(WRITER)), *(topics.group(one) for one in own)]
 
 
-async def _left(at: Installation, of: Placement, group: str) -> None:
+async def _left(at: Installation, group: str) -> None:
     """Remove a group, once all have left it."""
     clock = asyncio.get_running_loop().time
     until = clock() + LEAVE_SECONDS
     while True:
         try:
-            await forget_group(at, of, group)
+            await at.forget_group(group)
         except EdenError:
             if clock() > until:
                 raise

@@ -45,7 +45,7 @@ class Sums:
 
 
 @dataclass(slots=True)
-class Compared:
+class ComparedMemories:
     """What a pass over both found. Scopes that are equal leave nothing behind: there may be any number of them."""
 
     sums: dict[str, Sums] = field(default_factory=dict[str, Sums])
@@ -88,15 +88,15 @@ class Compared:
             self.differing[collection, name] = scope, pair
 
 
-class MongoComparing:
+class MemoryComparison:
     """Compares the collections under two prefixes of one database."""
 
     def __init__(self, database: AsyncDatabase[Row], live: str, rebuilt: str) -> None:
         self._database, self._prefixes = database, (live, rebuilt)
 
-    async def whole(self) -> Compared:
+    async def whole(self) -> ComparedMemories:
         """One pass over everything."""
-        compared = Compared()
+        compared = ComparedMemories()
         for kind in KINDS:
             async for name, live, rebuilt in self._pairs(kind.COLLECTION):
                 row = live if live is not None else rebuilt
@@ -106,14 +106,14 @@ class MongoComparing:
             compared.scopes[kind.COLLECTION] = await self._scopes(kind.COLLECTION, compared)
         return compared
 
-    async def _scopes(self, collection: str, compared: Compared) -> int:
+    async def _scopes(self, collection: str, compared: ComparedMemories) -> int:
         if collection in ONE_A_SCOPE:
             return compared.of(collection).live.count
         steps: list[Row] = [{"$group": {"_id": "$scope_key"}}, {"$count": "scopes"}]
         found = await self._of(self._prefixes[0] + collection).aggregate(steps, allowDiskUse=True)
         return sum([row["scopes"] async for row in found])
 
-    async def again(self, compared: Compared) -> bool:
+    async def again(self, compared: ComparedMemories) -> bool:
         """Read once more what differs; whether anything of it has changed since."""
         before = dict(compared.differing)
         for collection, names in _by_collection(before).items():
@@ -125,7 +125,7 @@ class MongoComparing:
                     compared.again(collection, name, pair)
         return compared.differing != before
 
-    async def named(self, compared: Compared, most: int) -> list[Difference]:
+    async def named(self, compared: ComparedMemories, most: int) -> list[Difference]:
         """The first `most` differences, field by field."""
         found: list[Difference] = []
         for collection, name in sorted(compared.differing)[:most]:
@@ -135,7 +135,7 @@ class MongoComparing:
             found += [one] if one is not None else []
         return found
 
-    async def scopes(self, compared: Compared, most: int) -> list[tuple[str, str, Sums]]:
+    async def scopes(self, compared: ComparedMemories, most: int) -> list[tuple[str, str, Sums]]:
         """Collection, scope key and sums of the first `most` scopes in which something differs."""
         keys = sorted({(collection, scope) for (collection, _), (scope, _) in compared.differing.items()})
         return [

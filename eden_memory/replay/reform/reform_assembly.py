@@ -11,12 +11,11 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.assembly.handlers import Account, MongoClient, models_of, stage_handlers, window_limits
+from eden_memory.assembly.handlers import Account, MongoClient, models_of, window_limits
 from eden_memory.assembly.mongo_setup import dimensions_of, set_up
+from eden_memory.assembly.stage_parts import consolidation_wakeups, stage_workers
 from eden_memory.directory.directory_store import MongoDirectory
-from eden_memory.directory.stream_store import MongoStreams, Streams, streams_in
-from eden_memory.formation.consolidation_wakeups import Waking
-from eden_memory.formation.decided_blob_store import scopes_due
+from eden_memory.directory.stream_store import Streams, streams_in
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.group_offsets import commit, places_in
 from eden_memory.kafka.topic_admin import apply_topics
@@ -27,12 +26,11 @@ from eden_memory.models.asking.capped import Capped
 from eden_memory.models.asking.reused import CountedReuse
 from eden_memory.placement import Placement
 from eden_memory.processors import pipeline
-from eden_memory.replay.installation import surroundings
+from eden_memory.replay.group_progress import GroupProgress
 from eden_memory.replay.reform.feeding import Feeding
 from eden_memory.replay.reform.intercepting_publisher import KeepingBack
 from eden_memory.replay.reform.own_streams import STREAMS, OwnStreams
 from eden_memory.replay.reform.own_topics import own_topics
-from eden_memory.replay.reform.quiet import Quiet
 from eden_memory.replay.reform.reform_budget import Money
 from eden_memory.replay.reform.reform_plan import Plan
 from eden_memory.replay.reform.reform_store import MongoReforms
@@ -49,10 +47,9 @@ from eden_memory.replay.user_edits.reapplying import apply_own_changes
 from eden_memory.schemas.documents import Reform
 from eden_memory.schemas.events import FormationRequested, MessageRecorded
 from eden_memory.settings import Settings
-from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.publishing import Publisher, new_producer
 from eden_memory.stages.slots import Slots
-from eden_memory.stages.worker import Bounds, Worker
+from eden_memory.stages.worker import Bounds
 from eden_memory.task_ending import end
 from eden_memory.usage.totals_store import MongoTotals
 from eden_memory.usage.usage_store import MongoUsage
@@ -173,22 +170,20 @@ async def reforming(
         stack.push_async_callback(publisher.stop)
         work: Work
         keeping = await _keeping(database, own, reform.id, publisher, topics)
-        await MongoLedger(database, own.names).prepare()
-        around = surroundings(own, database, kafka, keeping, BOUNDS)
         answers: list[CountedReuse] = []
         money = Money(plan.expecting, lambda: keeping.spent, reform.cap_usd)
         keeping.counted = money.counted
         account = Account(reform.id, partial(_counted, answers, f"{reform.id}/", money))
-        handlers = await stack.enter_async_context(
-            stage_handlers(own, client, keeping, topics.topic_of, STAGES, account)
+        made = await stack.enter_async_context(
+            stage_workers(own, client, keeping, STAGES, bounds=BOUNDS, account=account)
         )
-        workers = [Worker(stage, around) for stage in pipeline.stages(handlers)]
-        stages = [one.name for one in workers if one.name != pipeline.FORMATION_TRIGGER]
+        around, (trigger, *others) = made.around, made.workers
+        stages = [worker.name for worker in others]
         formed = await stack.enter_async_context(
-            Quiet(kafka, {topics.group(one): topics.read_by(one) for one in stages})
+            GroupProgress(kafka, {topics.group(one): topics.read_by(one) for one in stages})
         )
         cut, forgotten = [
-            await stack.enter_async_context(Quiet(kafka, {topics.group(one): topics.read_by(one)}))
+            await stack.enter_async_context(GroupProgress(kafka, {topics.group(one): topics.read_by(one)}))
             for one in (pipeline.FORMATION_TRIGGER, pipeline.FORGETTING)
         ]
         giving_way = await _giving_way(stack, kafka, live, own, around.slots, reform.at_once)
@@ -206,11 +201,7 @@ async def reforming(
         keeping.offer = feeding.offer
         if reform.asked.streams is not None:
             feeding.written = partial(with_streams, streams=await _streams(database, own))
-        trigger, *others = workers
-        due = partial(
-            scopes_due, database, own.names, MongoStreams(database, own.names), own.limits.formation()
-        )
-        waking = Waking(due, keeping, topics.topic_of, pipeline.CONSOLIDATION)
+        waking = consolidation_wakeups(own, client, around)
         windows = MongoReformWindows(database, own.names)
         run = Reforming(
             feeding,
@@ -231,7 +222,7 @@ async def _giving_way(
 ) -> GivingWay:
     """To live formation, from now on until the stack is left."""
     theirs = load_topics(live.kafka, live.placement)
-    groups = Quiet(kafka, {theirs.group(one): theirs.read_by(one) for one in LIVE})
+    groups = GroupProgress(kafka, {theirs.group(one): theirs.read_by(one) for one in LIVE})
     look = await stack.enter_async_context(groups)
     giving_way = GivingWay(look.standing, slots, at_once, own.run.reform_beside)
     looking = asyncio.create_task(giving_way.run(), name="giving way")

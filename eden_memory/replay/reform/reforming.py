@@ -6,8 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from eden_memory.errors import EdenError
+from eden_memory.replay.group_progress import GroupProgress
 from eden_memory.replay.reform.feeding import Feeding
-from eden_memory.replay.reform.quiet import Quiet
 from eden_memory.stages.patience import until_done
 from eden_memory.stages.process import Part
 from eden_memory.task_ending import end
@@ -24,9 +24,9 @@ class Reforming:
     feeding: Feeding
     trigger: Part
     stages: Sequence[Part]
-    cut: Quiet
+    cut: GroupProgress
     """Of the trigger's group."""
-    forgotten: Quiet
+    forgotten: GroupProgress
     """Of forgetting's group: its marks are the reform's own, and stand before anything is formed."""
     know: Callable[[], Awaitable[None]]
     """Tells `feeding` of all windows there are."""

@@ -8,8 +8,8 @@ import pytest
 
 from eden_memory.assembly.supervisor import Placed
 from eden_memory.placement import Placement
-from eden_memory.replay.namespaces import standby_writers as shadows
-from eden_memory.replay.namespaces.standby_writers import Made, Shadows
+from eden_memory.replay.namespaces import standby_writers
+from eden_memory.replay.namespaces.standby_writers import Made, StandbyWriters
 from eden_memory.stages.process import State
 from eden_memory.stages.together import Together
 
@@ -116,16 +116,18 @@ async def test_parts_that_do_not_end_in_time_are_cancelled() -> None:
     assert diary == ["deaf runs"]
 
 
-async def test_shadows_come_and_go_and_one_that_fails_is_begun_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shadows, "LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(shadows, "AGAIN_SECONDS", 0.0)
+async def test_standby_writers_come_and_go_and_one_that_fails_is_begun_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(standby_writers, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(standby_writers, "AGAIN_SECONDS", 0.0)
     world = World()
     wanted: dict[str, Made] = {"may": lambda: world.made(MAY)}
 
     async def asked() -> Mapping[str, Made]:
         return dict(wanted)
 
-    part = Shadows(asked, 5)
+    part = StandbyWriters(asked, 5)
     running = asyncio.create_task(part.run())
     await world.until("may runs")
     world.fails.add("june")

@@ -36,7 +36,7 @@ def test_what_cannot_be_meant_is_refused(said: str, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("command", [rebuild.rebuild, reform.run])
 def test_accepting_without_switching_is_refused(command: Callable[..., object]) -> None:
-    with pytest.raises(EdenError, match="--accept is said to --switch alone"):
+    with pytest.raises(EdenError, match="--accept requires --switch"):
         command("may", accept=True)
 
 
