@@ -9,9 +9,8 @@ import typer
 
 from eden_memory.cli.confirming import confirm
 from eden_memory.cli.memory.terminal import show_table
-from eden_memory.cli.replay.carrying import carry
 from eden_memory.cli.replay.reform_report import report
-from eden_memory.cli.replay.reform_shown import formed, own_changes, selected
+from eden_memory.cli.replay.reform_shown import formed, user_edits
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
 from eden_memory.logs import warnings_only
@@ -23,6 +22,8 @@ from eden_memory.replay.namespaces.namespace_names import placement_of
 from eden_memory.replay.namespaces.switching import original_of, refuse_behind, switch
 from eden_memory.replay.namespaces.switching import rollback as back
 from eden_memory.replay.reform.reform_store import MongoReforms
+from eden_memory.replay.reform.selection import selected
+from eden_memory.replay.user_edits.reapplying import carry
 from eden_memory.schemas.documents import Namespace
 from eden_memory.settings import Settings
 
@@ -179,7 +180,7 @@ async def carried(settings: Settings, name: str) -> None:
 async def _carry(at: Installation, of: Placement, to: Placement, since: datetime) -> None:
     with warnings_only():
         found = await carry(at, of, to, since)
-    for line in own_changes(found) or [f"people changed nothing in {of.memory} meanwhile"]:
+    for line in user_edits(found) or [f"people changed nothing in {of.memory} meanwhile"]:
         typer.echo(line)
 
 

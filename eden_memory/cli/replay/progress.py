@@ -26,14 +26,18 @@ class BarOrLines(AbstractContextManager[Any]):
         self._first: int | None = None
 
     def __enter__(self) -> Self:
-        """Show."""
-        self._bar.start()
-        self._task = self._bar.add_task("", total=None, **self._fields)
+        """Return itself; the bar appears with the first figures."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Show no more."""
-        self._bar.stop()
+        """Stop showing."""
+        self.close()
+
+    def close(self) -> None:
+        """Stop a bar that is shown; measure time from now on."""
+        self._begun = time.monotonic()
+        if self._task is not None:
+            self._bar.stop()
 
     def since(self, done: int) -> tuple[int, float]:
         """How much was done when it was first told, and the seconds since it was made."""
@@ -42,6 +46,9 @@ class BarOrLines(AbstractContextManager[Any]):
 
     def show(self, done: int, whole: int, **fields: Any) -> None:
         """Move the bar."""
+        if self._task is None:
+            self._bar.start()
+            self._task = self._bar.add_task("", total=None, **self._fields)
         self._bar.update(self._task, total=whole, completed=done, **fields)
 
     def say(self, text: str) -> None:

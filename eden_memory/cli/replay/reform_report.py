@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 
 from eden_memory.cli.memory.terminal import console
-from eden_memory.cli.replay.compared import Wanted, compared
 from eden_memory.cli.replay.report_view import show
 from eden_memory.local.servers import endpoints
 from eden_memory.logs import warnings_only
 from eden_memory.mongo.client import connect
+from eden_memory.replay.comparing.memory_report import Wanted, compared
 from eden_memory.replay.comparing.report import Report
 from eden_memory.settings import Settings
 

@@ -11,17 +11,12 @@ from eden_memory.cli.memory.terminal import line, plain
 from eden_memory.cli.replay.progress import BarOrLines
 from eden_memory.replay.reform.expected_cost import total
 from eden_memory.replay.reform.reform_plan import Plan
+from eden_memory.replay.reform.reform_run import ReformProgress
+from eden_memory.replay.reform.selection import selected
 from eden_memory.replay.user_edits.applied_edits import Applied, Settled
 from eden_memory.schemas.documents import Reform, ReformAsked, ReformCalls
 
 MOST_LISTED = 20
-
-
-def selected(asked: ReformAsked) -> str:
-    """Whose windows."""
-    named = {"agent": asked.agent_id, "user": asked.user_id, "session": asked.session_id}
-    said = ", ".join(f"{what} {name}" for what, name in named.items() if name is not None)
-    return said or "everything"
 
 
 def estimated(name: str, asked: ReformAsked, plan: Plan, cap: Decimal | None) -> list[str | Table]:
@@ -67,27 +62,27 @@ def money(usd: Decimal | None) -> str:
     return f"{usd:.2f}" if usd >= 100 else f"{usd:.4f}"
 
 
-class Shown(BarOrLines):
-    """Told of progress in windows."""
+class ReformBar(BarOrLines):
+    """Shows the progress of a reform, in windows."""
 
     def __init__(self, console: Console, name: str) -> None:
         super().__init__(console, name, TextColumn("windows, {task.fields[said]}", markup=False), said="")
 
     def reading(self, read: int, whole: int) -> None:
-        """While formation-trigger's state is made."""
+        """Show how many records are read while formation-trigger's state is restored."""
         self.show(read, whole, said="reading chat and windows")
 
-    def __call__(
-        self, formed: int, whole: int, spent: Decimal, paid: int, reused: int, held: str = ""
-    ) -> None:
-        """The newest figures; `held`: what keeps it from going on."""
+    def progress(self, progress: ReformProgress) -> None:
+        """Show the newest figures."""
+        formed, whole = progress.formed, progress.whole
         first, seconds = self.since(formed)
         rate = (formed - first) / seconds if seconds else 0.0
         left = f", {(whole - formed) / rate:,.0f} s left" if rate and whole > formed else ""
         said = (
-            f"{rate * 60:,.1f}/min{left}, {money(spent)} USD, {paid:,} calls paid, {reused:,} answers reused"
+            f"{rate * 60:,.1f}/min{left}, {money(progress.spent)} USD, {progress.paid:,} calls paid, "
+            f"{progress.reused:,} answers reused"
         )
-        said += f" [{held}]" if held else ""
+        said += f" [{progress.waits_for}]" if progress.waits_for else ""
         self.show(formed, whole, said=said)
         self.say(f"{formed:,} of {whole:,} windows, {said}")
 
@@ -105,8 +100,8 @@ def formed(reform: Reform, missing: int = 0, dead: int = 0) -> list[str]:
     return [*lines, *([f"{dead:,} steps were given up: dead letters of its topics"] if dead else [])]
 
 
-def own_changes(found: Applied) -> list[str]:
-    """What became of people's own changes."""
+def user_edits(found: Applied) -> list[str]:
+    """Return what became of people's edits, for people."""
     if not (found.applied or found.already or found.unmatched or found.outdated):
         return []
     head = (

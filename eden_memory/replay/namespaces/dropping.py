@@ -15,7 +15,7 @@ from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_names import WRITER, checked, placement_of, sweeping_of, unknown
 from eden_memory.replay.namespaces.switching import keep_original
 from eden_memory.replay.reform.exclusive_store import alone
-from eden_memory.replay.reform.own_streams import STREAMS, OwnStreams
+from eden_memory.replay.reform.own_parts import STREAMS, OwnStreams, own_topics
 from eden_memory.replay.reform.reform_store import MongoReforms
 from eden_memory.replay.restore.restored_store import MongoRestored
 from eden_memory.schemas.documents import Namespace
@@ -52,7 +52,7 @@ async def _drop(at: Installation, placement: Placement, found: Namespace | None)
     for group in _groups(at.topics(placement), last=last):
         await _left(at, group)
     if last:
-        await asyncio.to_thread(_remove_topics, at.admin, _own(at.topics(placement)))
+        await asyncio.to_thread(_remove_topics, at.admin, _own(at, placement))
     names = placement.names(at.settings.mongodb.prefix)
     for short in sorted({*MEMORY, *(FORMING if last else ())}):
         await at.database.drop_collection(names[short])
@@ -70,7 +70,7 @@ async def clear(at: Installation, placement: Placement) -> None:
     EdenError while somebody reads in one of its groups.
     """
     topics = at.topics(placement)
-    if names := await asyncio.to_thread(_there, at.admin, _own(topics)):
+    if names := await asyncio.to_thread(_there, at.admin, _own(at, placement)):
         for group in _groups(topics, last=True):
             await at.forget_group(group)
         await asyncio.to_thread(_remove_topics, at.admin, names)
@@ -130,10 +130,8 @@ async def _left(at: Installation, group: str) -> None:
             return
 
 
-def _own(topics: Topics) -> list[str]:
-    """The topics that no other pipeline has, with their dead letters."""
-    shared = {topics.name(short) for short, one in topics.file.topics.items() if one.shared}
-    return [one.name for one in topics if one.name not in shared and one.dead_of not in shared]
+def _own(at: Installation, placement: Placement) -> list[str]:
+    return [topic.name for topic in own_topics(at.settings.kafka, placement)]
 
 
 def _there(config: dict[str, Any], names: list[str]) -> list[str]:

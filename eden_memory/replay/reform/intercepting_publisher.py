@@ -20,7 +20,7 @@ class Counting(Protocol):
         ...
 
 
-class KeepingBack:
+class InterceptingPublisher:
     """In the place of the publisher.
 
     `offer` is told of each window that formation-trigger would ask for, `counted` of each call that stands in the

@@ -1,6 +1,6 @@
 """`<prefix>reforms`: what was asked, what it was expected to cost, how far it is; money as Decimal128."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, cast
@@ -11,9 +11,11 @@ from pymongo.errors import DuplicateKeyError
 from pymongo.write_concern import WriteConcern
 
 from eden_memory.errors import EdenError
+from eden_memory.names import Names
 from eden_memory.placement import Placement
 from eden_memory.replay.restore.restored_store import NOTES, note_of
-from eden_memory.schemas.documents import Namespace, Reform
+from eden_memory.schemas.documents import Namespace, Reform, WindowTexts
+from eden_memory.schemas.events import FormationRequested
 
 Row = dict[str, Any]
 
@@ -77,6 +79,13 @@ class MongoReforms:
     async def caught_up(self, name: str, at: datetime) -> None:
         """All there is is formed; the namespace says so by itself."""
         await self.note(name, state="caught_up", caught_up_at=at)
+
+
+async def requested_windows(database: AsyncDatabase[Row], names: Names) -> AsyncGenerator[FormationRequested]:
+    """Yield the windows of a reform whose request is written, in no order."""
+    windows = database[names[WindowTexts.COLLECTION]]
+    async for row in windows.find({"requested": {"$ne": None}}, {"requested": 1}):
+        yield FormationRequested.model_validate_json(row["requested"], extra="ignore")
 
 
 def _written(value: Any) -> Any:

@@ -74,3 +74,10 @@ def in_order(windows: Iterable[PlannedWindow]) -> list[PlannedWindow]:
         latest[one.session_id] = at
         placed.append((at, one.session_id, one.seq, one))
     return [one for *_, one in sorted(placed, key=lambda row: row[:3])]
+
+
+def selected(asked: ReformAsked) -> str:
+    """Return, for people, whose windows a reform forms."""
+    named = {"agent": asked.agent_id, "user": asked.user_id, "session": asked.session_id}
+    said = ", ".join(f"{what} {name}" for what, name in named.items() if name is not None)
+    return said or "everything"

@@ -2,12 +2,23 @@
 
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
 
+from pymongo.asynchronous.database import AsyncDatabase
+
+from eden_memory.assembly.handlers import LIVE, Account, models_of
 from eden_memory.formation.known_facts import KnownFact, Near
+from eden_memory.kafka.topics import load_topics
 from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.models.model_protocols import Embedder
+from eden_memory.names import Names
+from eden_memory.placement import Placement
 from eden_memory.replay.comparing.likeness import related, same, same_figures
+from eden_memory.replay.installation import Installation
 from eden_memory.replay.user_edits.applied_edits import Applied, Settled
+from eden_memory.replay.user_edits.edited_fact_store import side
 from eden_memory.replay.user_edits.reapplying_rules import (
     Likely,
     Settling,
@@ -20,17 +31,64 @@ from eden_memory.replay.user_edits.reapplying_rules import (
 from eden_memory.replay.user_edits.user_edits import OwnChange, Side
 from eden_memory.schemas.events import FactCommanded, ModelCalled
 from eden_memory.schemas.scopes import Scope
+from eden_memory.settings import Settings
 from eden_memory.stages.call_records import UsageLog
 from eden_memory.stages.codec import TopicOf, record_of
 from eden_memory.stages.model_calls import CALLS
 from eden_memory.stages.outcome import StoredRecord
+from eden_memory.stages.publishing import Publisher, new_producer
 from eden_memory.stages.stage_tools import Publishing
 from eden_memory.tracing import traceparent
 
 SOURCE = "reform"
+BEFORE = timedelta(minutes=5)
+"""A command that was given just before a switch may have been carried out after it."""
 TOGETHER = 500
 """Changes of one scope that are settled at a time."""
 MOST_NEAR, MOST_TEXTS = 5, 4
+
+
+async def carry(at: Installation, of: Placement, to: Placement, since: datetime) -> Applied:
+    """Give the namespace `to` the commands that people gave to `of` since then; repeating it does no harm.
+
+    `eden run` carries them out. EdenError if no texts can be embedded.
+    """
+
+    def given_there(change: OwnChange) -> bool:
+        """Tell whether people gave it there, and it was not reapplied from elsewhere."""
+        return change.at >= since - BEFORE and change_of(change.command.command_id) is None
+
+    publisher = Publisher(partial(new_producer, at.client))
+    try:
+        await publisher.start()
+        settings = at.settings.placed(to)
+        return await reapply(
+            at.database, of.names(settings.mongodb.prefix), settings, publisher, theirs=given_there
+        )
+    finally:
+        await publisher.stop()
+
+
+async def reapply(
+    database: AsyncDatabase[dict[str, Any]],
+    source: Names,
+    settings: Settings,
+    publisher: Publishing | None,
+    *,
+    account: Account = LIVE,
+    wanted: Callable[[Scope], bool] = lambda _: True,
+    theirs: Callable[[OwnChange], bool] = lambda _: True,
+) -> Applied:
+    """Reapply people's edits of the memory `source` in that of `settings`, as :func:`apply_own_changes` says."""
+    models = await models_of(settings, database.client, account)
+    try:
+        embedder, topics = models.embedder, load_topics(settings.kafka, settings.placement)
+        sides = [side(database, names, embedder.model) for names in (source, settings.names)]
+        return await apply_own_changes(
+            sides[0], sides[1], embedder, publisher, topics.topic_of, wanted=wanted, theirs=theirs
+        )
+    finally:
+        await models.close()
 
 
 async def apply_own_changes(

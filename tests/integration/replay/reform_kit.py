@@ -10,12 +10,13 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 from rich.console import Console
 
-from eden_memory.cli.replay.reform import Ended, Given, reformed
+from eden_memory.cli.replay.reform import Ended, reformed
 from eden_memory.kafka.topics import load_topics
 from eden_memory.models.calls import Tokens
 from eden_memory.placement import Placement
 from eden_memory.processors import pipeline
 from eden_memory.replay.group_progress import GroupProgress
+from eden_memory.replay.reform.namespace_reform import ReformRequest
 from eden_memory.settings import Settings
 from tests.integration.system.obedient_model import obey
 from tests.integration.system.running_system import System
@@ -73,7 +74,7 @@ async def reform(settings: Settings, name: str, **given: Any) -> tuple[Ended, st
     """What `eden reform` does and says."""
     said = io.StringIO()
     console = Console(file=said, width=200, highlight=False)
-    ended = await reformed(settings, name, Given(yes=True, **given), console)
+    ended = await reformed(settings, name, ReformRequest(**given), console, yes=True)
     return ended, said.getvalue()
 
 

@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 import pytest
 
-from eden_memory.cli.replay.compared import Wanted, compared
 from eden_memory.errors import EdenError
 from eden_memory.mongo.client import connect
 from eden_memory.placement import Placement
+from eden_memory.replay.comparing.memory_report import Wanted, compared
 from eden_memory.replay.installation import installation
 from eden_memory.replay.namespaces.dropping import drop
 from eden_memory.replay.namespaces.live_store import MongoLive

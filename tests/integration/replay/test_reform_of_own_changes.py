@@ -8,8 +8,8 @@ import pytest
 
 from eden_memory.assembly import handlers
 from eden_memory.assembly import tailer as source_tailing
-from eden_memory.cli.replay.compared import Wanted, compared
 from eden_memory.replay.comparing.differing import Counts
+from eden_memory.replay.comparing.memory_report import Wanted, compared
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from eden_memory.source.inbox_request_store import ask

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from eden_memory.cli.replay.compared import Wanted, compared
 from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.mongo.documents import vector_of
 from eden_memory.replay.comparing.differing import Counts
+from eden_memory.replay.comparing.memory_report import Wanted, compared
 from eden_memory.replay.comparing.report import Report
 from tests.integration.replay.replay_kit import NAME, ReplayKit
 from tests.integration.stages_on_servers import PREFIX

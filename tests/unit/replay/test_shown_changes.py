@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from eden_memory.cli.replay.reform_shown import own_changes
+from eden_memory.cli.replay.reform_shown import user_edits
 from eden_memory.replay.user_edits.applied_edits import Applied, Settled
 from eden_memory.replay.user_edits.user_edits import OwnChange
 from eden_memory.schemas.events import CommandRef
@@ -21,7 +21,7 @@ def test_a_text_that_a_terminal_would_obey_is_made_harmless() -> None:
         command=CommandRef(command_id="c-1", action="edit", by="person"),
         at=datetime(2026, 1, 1, tzinfo=UTC),
     )
-    shown = own_changes(Applied(unmatched=(Settled(change, "unmatched"),)))
+    shown = user_edits(Applied(unmatched=(Settled(change, "unmatched"),)))
     assert len(shown) == 2
     assert all(one.isprintable() for one in shown), shown
     assert "second line" in shown[1]

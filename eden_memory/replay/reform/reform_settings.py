@@ -1,6 +1,7 @@
 """Settings that a reform has of its own: `--set memory.similar=0.8`, `--settings FILE.toml`, `--streams FILE`."""
 
 import json
+import shlex
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
@@ -11,7 +12,8 @@ from pydantic import ValidationError
 
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
-from eden_memory.schemas.documents import Override, Stream
+from eden_memory.replay.reform.own_parts import STREAMS
+from eden_memory.schemas.documents import Override, ReformAsked, Stream
 from eden_memory.schemas.reasons import reasons
 from eden_memory.settings import Group, Settings
 
@@ -23,6 +25,7 @@ HINT = (
 )
 NOT_FORMING = frozenset({"models.api_key_env", "models.at_once", "models.log_prompts"})
 UNSET = ("", "null", "none")
+COPY = "db.{own}.find().forEach(one => db.{shared}.replaceOne({{_id: one._id}}, one, {{upsert: true}}))"
 
 
 def overrides_of(given: Sequence[str], file: Path | None) -> tuple[Override, ...]:
@@ -122,3 +125,23 @@ def _group(name: str, group: Group, fields: Mapping[str, Any]) -> Group:
 
 def _why(error: Exception) -> str:
     return reasons(error) if isinstance(error, ValidationError) else describe(error)
+
+
+def to_be_set(settings: Settings, own: Settings, asked: ReformAsked) -> list[str]:
+    """Return, as lines, what to set so that later chat is formed as in the reform; `own`: its settings."""
+    others = [override for override in asked.overrides if overridden(settings, [override]) != settings]
+    lines = [f"  {_variable(override)}" for override in others]
+    if asked.streams is not None:
+        shared = settings.names[Stream.COLLECTION]
+        lines.append(f"  its streams, in mongosh: {COPY.format(own=own.names[STREAMS], shared=shared)}")
+    if not lines:
+        return []
+    return ["chat that comes after a switch is formed by `eden run` as it is set; as here, with:", *lines]
+
+
+def _variable(override: Override) -> str:
+    """`EDEN_MEMORY_SIMILAR=0.8`; `unset …` for a setting without a value."""
+    name, value = f"EDEN_{override.name.upper().replace('.', '_')}", json.loads(override.value)
+    if value is None or (isinstance(value, str) and value.lower() in UNSET):
+        return f"unset {name}"
+    return f"{name}={shlex.quote(value if isinstance(value, str) else json.dumps(value))}"

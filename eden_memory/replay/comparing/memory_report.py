@@ -6,24 +6,22 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.assembly.handlers import Account, models_of
-from eden_memory.cli.replay.live import settings_of
-from eden_memory.cli.replay.reform_settings import overridden
+from eden_memory.assembly.handlers import Account
 from eden_memory.errors import EdenError
-from eden_memory.kafka.topics import load_topics
 from eden_memory.placement import ORIGINAL, Placement
 from eden_memory.processors import pipeline
 from eden_memory.replay.comparing.compared_text_store import MongoTelling
 from eden_memory.replay.comparing.comparing import Comparing
 from eden_memory.replay.comparing.report import Report, Spent
 from eden_memory.replay.comparing.session_call_store import MongoSessionCalls
+from eden_memory.replay.installation import settings_of
 from eden_memory.replay.namespaces.live_store import MongoLive, placed
 from eden_memory.replay.namespaces.namespace_store import MongoNamespaces
+from eden_memory.replay.reform.reform_settings import overridden
 from eden_memory.replay.reform.reform_store import MongoReforms
 from eden_memory.replay.reform.selection import formed_by
 from eden_memory.replay.user_edits.applied_edits import Applied
-from eden_memory.replay.user_edits.edited_fact_store import side
-from eden_memory.replay.user_edits.reapplying import apply_own_changes
+from eden_memory.replay.user_edits.reapplying import reapply
 from eden_memory.schemas.documents import Reform, ReformAsked
 from eden_memory.settings import Settings
 from eden_memory.usage.totals_store import Asked, MongoTotals
@@ -119,17 +117,9 @@ async def _spent(
 async def _own(
     settings: Settings, database: Database, live: Placement, shadow: Placement, reform: Reform
 ) -> Applied:
-    """What of people's own changes a switch would apply."""
-    theirs = overridden(settings, reform.asked.overrides).placed(shadow)
-    topics = load_topics(theirs.kafka, shadow)
-    models = await models_of(theirs, database.client, Account(reform.id))
-    try:
-        sides = [
-            side(database, one.names(settings.mongodb.prefix), models.embedder.model)
-            for one in (live, shadow)
-        ]
-        return await apply_own_changes(
-            sides[0], sides[1], models.embedder, None, topics.topic_of, wanted=formed_by(reform.asked)
-        )
-    finally:
-        await models.close()
+    """Return which of people's edits a switch would reapply."""
+    settings = overridden(settings, reform.asked.overrides).placed(shadow)
+    source = live.names(settings.mongodb.prefix)
+    return await reapply(
+        database, source, settings, None, account=Account(reform.id), wanted=formed_by(reform.asked)
+    )
