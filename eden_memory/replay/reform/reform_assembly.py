@@ -34,9 +34,9 @@ from eden_memory.replay.reform.reform_run import ReformProgress, ReformRun
 from eden_memory.replay.reform.selection import takes
 from eden_memory.replay.reform.throttling import Throttling
 from eden_memory.replay.restore.restored_store import MongoRestored
-from eden_memory.replay.restore.restoring import Restoring
+from eden_memory.replay.restore.trigger_restore import TriggerRestore
 from eden_memory.schemas.documents import Reform
-from eden_memory.schemas.events import FormationRequested, MessageRecorded
+from eden_memory.schemas.events import MessageRecorded
 from eden_memory.settings import Settings
 from eden_memory.stages.publishing import Publisher, new_producer
 from eden_memory.stages.worker import Bounds
@@ -97,18 +97,14 @@ async def restore(
     database = client[own.mongodb.database]
     topics = load_topics(live.kafka, live.placement)
     directory = MongoDirectory(client[own.source_database], database[own.names[STREAMS]], own)
-
-    def selected(asked: FormationRequested, *_: object) -> bool:
-        return takes(reform.asked, asked)
-
-    restoring = Restoring(
+    restoring = TriggerRestore(
         client=client_kwargs(own.kafka, endpoints(own).kafka),
         topics=topics,
         store=MongoRestored(database, own.names),
         limits=window_limits(own),
         described=own.sessions.collection is not None,
         forgets=own.messages.on_delete != "keep",
-        texts=selected,
+        texts=partial(takes, reform.asked),
         look_up=directory.look_up,
         anew=True,
         shown=shown,

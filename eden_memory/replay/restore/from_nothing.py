@@ -35,11 +35,10 @@ from eden_memory.replay.rebuild.namespace_fill import (
     silent_writer,
 )
 from eden_memory.replay.restore.ledger_topics import Decisions, InFlight
-from eden_memory.replay.restore.lost_store import MongoLost
-from eden_memory.replay.restore.restored import Restored
+from eden_memory.replay.restore.lost_store import MongoLost, follow_from_now
+from eden_memory.replay.restore.restore_writer import Restored
 from eden_memory.replay.restore.restored_store import MongoRestored
-from eden_memory.replay.restore.restoring import Restoring
-from eden_memory.replay.restore.tailer_position_store import follow_from_now
+from eden_memory.replay.restore.trigger_restore import TriggerRestore
 from eden_memory.schemas.documents import Namespace
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import REGISTRY, Forgotten, ModelCalled, ScopeChanged, ScopeConsolidated
@@ -160,7 +159,7 @@ class FromNothing:
         directory = MongoDirectory(
             database.client[settings.source_database], database[self._names["streams"]], settings
         )
-        restoring = Restoring(
+        restoring = TriggerRestore(
             client=self.at.client,
             topics=self.topics,
             store=MongoRestored(database, self._names),

@@ -61,9 +61,8 @@ class InFlight:
     extracted: dict[str, Undecided] = field(default_factory=dict[str, Undecided])
     """FactsExtracted."""
 
-    def wants_texts(self, asked: FormationRequested, partition: int, offset: int) -> bool:
-        """Whether a window is still to be read."""
-        del partition, offset
+    def wants_texts(self, asked: FormationRequested) -> bool:
+        """Tell whether a window is still to be read."""
         return asked.formation_id in self.asked or asked.formation_id in self.extracted
 
 

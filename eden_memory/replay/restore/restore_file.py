@@ -1,4 +1,4 @@
-"""What the topics say of sessions and messages, gathered in a file beside memory: a million of them would not fit.
+"""What the topics say of sessions and messages, gathered in a file: a million of them would not fit in memory.
 
 The file is SQLite's own for a database without a name: it has none in its folder either, so that nothing that people
 said stays there when the process is killed. Whoever is killed gathers anew.
@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from eden_memory.replay.restore.restore_rules import Member, PlacedControl, Recorded, unseen
+from eden_memory.replay.restore.restore_rules import PlacedControl, RecordedSession, WindowMember, unseen
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.windows.session_state import StoredMessage
 from eden_memory.windows.window_rule import Control
@@ -54,7 +54,7 @@ Encoded = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class GatheredWindow:
+class RecordedWindow:
     """A recorded window with its messages; `texts`: whether they are wanted with it."""
 
     asked: FormationRequested
@@ -72,7 +72,7 @@ class GatheredWindow:
         return any(one.misread for one in self.members)
 
 
-class Gathered:
+class RestoreFile:
     """Takes in records of both topics, then gives them back session by session."""
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class Gathered:
             ],
         )
 
-    def member(self, message_id: str) -> Member | None:
+    def member(self, message_id: str) -> WindowMember | None:
         """The window that a message is in."""
         row = self._database.execute(
             "SELECT formation, members.session, version, members.closed, texts FROM members "
@@ -118,12 +118,7 @@ class Gathered:
         if row is None:
             return None
         formation, session, version, closed, texts = row
-        return Member(formation, session, version, datetime.fromisoformat(closed), bool(texts))
-
-    def recorded(self, session_id: str) -> bool:
-        """Whether the session has a recorded window."""
-        row = self._database.execute("SELECT 1 FROM windows WHERE session = ? LIMIT 1", (session_id,))
-        return row.fetchone() is not None
+        return WindowMember(formation, session, version, datetime.fromisoformat(closed), bool(texts))
 
     def told(self, message_id: str) -> StoredMessage | None:
         """What `text` was last given of a message."""
@@ -166,13 +161,13 @@ class Gathered:
         for (name,) in self._database.execute(f"SELECT session FROM ({SESSIONS}) ORDER BY session"):  # noqa: S608 - a constant
             yield name
 
-    def session(self, name: str, partition: int) -> Recorded:
+    def session(self, name: str, partition: int) -> RecordedSession:
         """What the topics say of a session."""
         values = self._all("SELECT value FROM windows WHERE session = ? ORDER BY seq", name)
         controls = self._database.execute(
             "SELECT place, body FROM controls WHERE session = ? ORDER BY place", (name,)
         ).fetchall()
-        return Recorded(
+        return RecordedSession(
             name,
             partition,
             windows=[FormationRequested.model_validate_json(one, extra="ignore") for one in values],
@@ -181,7 +176,7 @@ class Gathered:
             controls=[PlacedControl(place, _control(body)) for place, body in controls],
         )
 
-    def windows(self, name: str) -> Iterator[GatheredWindow]:
+    def windows(self, name: str) -> Iterator[RecordedWindow]:
         """The recorded windows of a session, with their messages."""
         rows = self._database.execute(
             "SELECT value, trace, texts FROM windows WHERE session = ? ORDER BY seq", (name,)
@@ -189,7 +184,7 @@ class Gathered:
         for value, trace, texts in rows:
             asked = FormationRequested.model_validate_json(value, extra="ignore")
             members, exact = self._members(asked)
-            yield GatheredWindow(asked, value, trace, bool(texts), members, exact)
+            yield RecordedWindow(asked, value, trace, bool(texts), members, exact)
 
     def settled(self, name: str) -> Iterator[StoredMessage]:
         """The messages of a session that wait for nothing."""
@@ -204,7 +199,9 @@ class Gathered:
             (name,),
         )
         for message_id, formation, session, version, closed in rows:
-            yield unseen(message_id, Member(formation, session, version, datetime.fromisoformat(closed)))
+            yield unseen(
+                message_id, WindowMember(formation, session, version, datetime.fromisoformat(closed))
+            )
 
     def nowhere(self) -> Iterator[StoredMessage]:
         """Messages of no known session: only their deletion is there."""
@@ -223,7 +220,7 @@ class Gathered:
         told: list[StoredMessage] = []
         exact: set[str] = set()
         for ref in asked.messages:
-            member = Member(asked.formation_id, asked.session_id, ref.version, asked.closed_at)
+            member = WindowMember(asked.formation_id, asked.session_id, ref.version, asked.closed_at)
             one = found.get(ref.message_id) or unseen(ref.message_id, member)
             if ref.message_id in found and one.version == ref.version:
                 exact.add(ref.message_id)

@@ -34,7 +34,7 @@ RESTORED = "its windows were cut again when formation's state was restored"
 """Why a session waits: the trigger asks for its windows when it looks at it next."""
 
 
-class Member(NamedTuple):
+class WindowMember(NamedTuple):
     """A message as a recorded window holds it."""
 
     formation_id: str
@@ -52,30 +52,12 @@ class PlacedControl(NamedTuple):
     asked: Control
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Which sessions are restored: those with a recorded window that has all that is named; ids typed."""
-
-    agent_id: str | None = None
-    user_id: str | None = None
-    session_id: str | None = None
-
-    @property
-    def everything(self) -> bool:
-        """Whether nothing is left out."""
-        return self == Selection()
-
-    def takes(self, asked: FormationRequested) -> bool:
-        """Whether a window is of what is selected."""
-        return (
-            self.agent_id in (None, asked.agent_id)
-            and self.session_id in (None, asked.session_id)
-            and (self.user_id is None or self.user_id in asked.participants)
-        )
-
-
 def after_record(
-    known: StoredMessage | None, member: Member | None, event: MessageRecorded, time: datetime, place: int
+    known: StoredMessage | None,
+    member: WindowMember | None,
+    event: MessageRecorded,
+    time: datetime,
+    place: int,
 ) -> StoredMessage | None:
     """A message after one of its records; None: nothing changed. `place`: that of the record."""
     if member is not None and not _again(known, member, event.version):
@@ -89,7 +71,7 @@ def after_record(
 
 
 def after_tombstone(
-    known: StoredMessage | None, member: Member | None, message_id: str, envelope: Envelope
+    known: StoredMessage | None, member: WindowMember | None, message_id: str, envelope: Envelope
 ) -> StoredMessage | None:
     """A message after its deletion or opting out, or once it has left its session; None: nothing changed."""
     known = known if known is not None or member is None else unseen(message_id, member)
@@ -115,7 +97,7 @@ def waits(one: StoredMessage) -> bool:
     return one.place is not None and one.formation_id is None and not one.deleted
 
 
-def _again(known: StoredMessage | None, member: Member, version: str) -> bool:
+def _again(known: StoredMessage | None, member: WindowMember, version: str) -> bool:
     """Whether a record is of a message that was written after the one in the window had been deleted."""
     if known is None or version <= member.version:
         return False
@@ -123,7 +105,7 @@ def _again(known: StoredMessage | None, member: Member, version: str) -> bool:
 
 
 def _formed(
-    known: StoredMessage | None, member: Member, event: MessageRecorded, time: datetime
+    known: StoredMessage | None, member: WindowMember, event: MessageRecorded, time: datetime
 ) -> StoredMessage | None:
     """A record of a message that a window holds: the window's version tells what it is."""
     before = known if known is not None else unseen(event.message_id, member)
@@ -144,7 +126,7 @@ def _formed(
     )
 
 
-def unseen(message_id: str, member: Member) -> StoredMessage:
+def unseen(message_id: str, member: WindowMember) -> StoredMessage:
     """A message of a window, where the topic has no record of it any more."""
     return StoredMessage(
         message_id=message_id,
@@ -186,7 +168,7 @@ def _holding(known: StoredMessage | None, event: MessageRecorded | None = None) 
 
 
 @dataclass(slots=True)
-class Recorded:
+class RecordedSession:
     """What the topics say of one session; `waiting` and `controls` in the order of their places."""
 
     session_id: str
@@ -199,7 +181,7 @@ class Recorded:
     controls: Sequence[PlacedControl] = ()
 
 
-def session_before(recorded: Recorded, limits: Limits, *, described: bool) -> Session:
+def session_before(recorded: RecordedSession, limits: Limits, *, described: bool) -> Session:
     """The session behind its recorded windows, before what waits. `described`: by documents of the application."""
     windows = recorded.windows
     session = Session(recorded.session_id, recorded.partition, limits)
@@ -211,7 +193,7 @@ def session_before(recorded: Recorded, limits: Limits, *, described: bool) -> Se
     return session
 
 
-def cut(session: Session, recorded: Recorded, passed: datetime | None) -> Iterator[StoredWindow]:
+def cut(session: Session, recorded: RecordedSession, passed: datetime | None) -> Iterator[StoredWindow]:
     """The windows that what waits had closed, as the trigger cuts them; the rest waits in `session` then.
 
     Everything up to `passed` is recorded.

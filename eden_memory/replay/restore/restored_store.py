@@ -10,7 +10,7 @@ from pymongo.write_concern import WriteConcern
 
 from eden_memory.errors import EdenError
 from eden_memory.names import Names
-from eden_memory.replay.restore.restored import Part
+from eden_memory.replay.restore.restore_writer import DocumentBatch
 from eden_memory.schemas.documents import Message, PartitionState, SessionState, WindowTexts
 from eden_memory.windows import trigger_documents as documents
 from eden_memory.windows.trigger_store import MongoTriggerStore
@@ -54,7 +54,7 @@ class MongoRestored:
         await MongoTriggerStore(self._database, self._names, Limits()).create_indexes()
         return None
 
-    async def write(self, part: Part) -> None:
+    async def write(self, part: DocumentBatch) -> None:
         """Add documents that are not there."""
         windows = [documents.window_row(one) for one in part.windows]
         windows += [_erased(one) for one in part.erased]

@@ -155,7 +155,7 @@ async def test_what_the_topics_hold_is_restored_and_formation_goes_on(
 
 
 async def test_what_was_forgotten_before_the_trigger_had_read_it_does_not_come_back(lived: System) -> None:
-    """Restoring takes the message as waiting and cuts its window; its record comes again, and finds the mark."""
+    """TriggerRestore takes the message as waiting and cuts its window; its record comes again, and finds the mark."""
     behind = set(pipeline.NAMES) - {"formation-trigger"}
     async with stages(lived.settings, behind):
         (hidden,) = await lived.write("first", "ann", "fact user: Ann hides her gold.")
