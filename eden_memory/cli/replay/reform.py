@@ -29,7 +29,7 @@ from eden_memory.replay.reform.namespace_reform import (
     Switched,
     reform,
 )
-from eden_memory.replay.user_edits.applied_edits import Applied
+from eden_memory.replay.user_edits.user_edits import Applied
 from eden_memory.settings import Settings
 from eden_memory.task_ending import heeding
 

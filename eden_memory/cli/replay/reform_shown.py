@@ -13,7 +13,7 @@ from eden_memory.replay.reform.expected_cost import total
 from eden_memory.replay.reform.reform_plan import Plan
 from eden_memory.replay.reform.reform_run import ReformProgress
 from eden_memory.replay.reform.selection import selected
-from eden_memory.replay.user_edits.applied_edits import Applied, Settled
+from eden_memory.replay.user_edits.user_edits import Applied, Settled
 from eden_memory.schemas.documents import Reform, ReformAsked, ReformCalls
 
 MOST_LISTED = 20

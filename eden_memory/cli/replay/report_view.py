@@ -8,10 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from eden_memory.cli.memory.terminal import line, moment, plain
-from eden_memory.replay.comparing.differing import Changed, Counts, Differing, Told
+from eden_memory.replay.comparing.differing import Changed, Counts, Differing, Run, Told
 from eden_memory.replay.comparing.report import KINDS, Report, ScopeDiffers, Spent, total_of
-from eden_memory.replay.comparing.word_diff import Run
-from eden_memory.replay.user_edits.applied_edits import Applied, Settled
+from eden_memory.replay.user_edits.user_edits import Applied, Settled
 
 NAMES = {"facts": "fact", "reflections": "reflection", "blobs": "blob"}
 STYLES = {"same": "", "gone": "red strike", "new": "green", "left_out": "dim"}

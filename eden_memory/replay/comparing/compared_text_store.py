@@ -11,8 +11,7 @@ from pymongo.read_concern import ReadConcern
 from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.mongo.documents import packed_of
 from eden_memory.names import Names
-from eden_memory.replay.comparing.compared_texts import ScopeSeen, Texts
-from eden_memory.replay.comparing.differing import Told
+from eden_memory.replay.comparing.differing import ScopeSeen, Texts, Told
 from eden_memory.schemas.documents import Consolidated, Fact, Reflection, Snapshot
 
 Row = dict[str, Any]
@@ -21,7 +20,7 @@ OF_A_SCOPE = ("agent_id", "audience", "active_facts")
 
 
 class MongoTelling:
-    """eden_memory.replay.comparing.compared_texts.Telling over the collections of one namespace."""
+    """eden_memory.replay.comparing.differing.Telling over the collections of one namespace."""
 
     def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
         majority = ReadConcern("majority")

@@ -1,18 +1,49 @@
 """Two memories compared by meaning, scope by scope: what a report of a reform says of them."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from itertools import islice
+from typing import Protocol
 
-from eden_memory.replay.comparing.compared_texts import ScopeSeen, Telling, Texts
-from eden_memory.replay.comparing.differing import Differing, Told, blobs_differing, differing, set_aside
+from eden_memory.replay.comparing.differing import (
+    Differing,
+    ScopeSeen,
+    Texts,
+    Told,
+    blobs_differing,
+    differing,
+    set_aside,
+)
 from eden_memory.replay.comparing.likeness import DIMENSIONS, WORDS, related, word_vectors
-from eden_memory.replay.comparing.matching import BLOCK, Pair, best_first
+from eden_memory.replay.comparing.matching import BLOCK, Pair, VectorFile, best_first
 from eden_memory.replay.comparing.report import Report, ScopeDiffers
-from eden_memory.replay.comparing.vector_file import VectorFile
 from eden_memory.schemas.scopes import Scope
 
 FACTS_OF_A_PAGE, SCOPES_OF_A_PAGE = 20_000, 200
+
+
+class Telling(Protocol):
+    """A memory as it is stored at this moment."""
+
+    def scopes(self, beginnings: Sequence[str]) -> AsyncGenerator[ScopeSeen]:
+        """In the order of their keys; only those whose key begins with one of these, if any are given."""
+        ...
+
+    async def facts(self, scope_keys: Sequence[str]) -> Mapping[str, Texts]:
+        """Active ones, by scope key."""
+        ...
+
+    async def reflections(self, scope_keys: Sequence[str]) -> Mapping[str, Texts]:
+        """All of them, absorbed or not, by scope key."""
+        ...
+
+    async def blobs(self, scope_keys: Sequence[str]) -> Mapping[str, str]:
+        """By scope key."""
+        ...
+
+    def vectors(self, fact_ids: Sequence[str]) -> AsyncGenerator[tuple[str, bytes]]:
+        """Packed float32 vectors of those that (still) have one, in any order."""
+        ...
 
 
 class Comparing:

@@ -1,15 +1,26 @@
 """How the texts of one scope differ between two memories: the same, in other words, added, lost. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 from heapq import nlargest
 from operator import attrgetter
-from typing import TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from eden_memory.replay.comparing.matching import Pair
-from eden_memory.replay.comparing.word_diff import Run, shortened, word_diff, words_changed
+from eden_memory.schemas.scopes import Scope
 
 T = TypeVar("T", "Told", "Changed")
+Said = Literal["same", "gone", "new", "left_out"]
+CONTEXT = 6
+"""Words that are kept on either side of a change."""
+
+
+class Run(NamedTuple):
+    """Words that follow each other; of those left out only how many."""
+
+    said: Said
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +94,31 @@ class Differing:
     """By what they were matched: an embedding model, or `words`; None: there was nothing to match."""
 
 
+@dataclass(frozen=True, slots=True)
+class ScopeSeen:
+    """A scope, and whose it is; ids are typed."""
+
+    key: str
+    agent_id: str
+    audience: tuple[str, ...] = ()
+    facts: int = 0
+    """Active ones."""
+
+    @property
+    def scope(self) -> Scope:
+        """The scope itself."""
+        return Scope.of_key(self.key, self.agent_id, self.audience)
+
+
+@dataclass(slots=True)
+class Texts:
+    """Texts of one kind in one scope by what they say: equal keys say the very same."""
+
+    by_key: dict[str, Told] = field(default_factory=dict[str, Told])
+    models: set[str | None] = field(default_factory=set[str | None])
+    """Facts: whose vectors they have; None among them: some have none."""
+
+
 def differing(
     same: int,
     live: Sequence[Told],
@@ -139,3 +175,43 @@ def _largest(found: Iterable[T], most: int | None) -> tuple[T, ...]:
     """The first of equals comes first."""
     size = attrgetter("words")
     return tuple(sorted(found, key=size, reverse=True) if most is None else nlargest(most, found, key=size))
+
+
+def word_diff(before: str, after: str) -> list[Run]:
+    """Runs of words that are the same, gone or new, in the order in which one reads them."""
+    ours, theirs = before.split(), after.split()
+    runs: list[Run] = []
+    for kind, start, end, begin, stop in SequenceMatcher(None, ours, theirs, autojunk=False).get_opcodes():
+        if kind == "equal":
+            runs.append(Run("same", " ".join(ours[start:end])))
+            continue
+        runs += [Run("gone", " ".join(ours[start:end]))] if end > start else []
+        runs += [Run("new", " ".join(theirs[begin:stop]))] if stop > begin else []
+    return runs
+
+
+def words_changed(runs: Iterable[Run]) -> int:
+    """How many words are gone or new."""
+    return sum(len(one.text.split()) for one in runs if one.said in ("gone", "new"))
+
+
+def shortened(runs: list[Run], context: int = CONTEXT) -> list[Run]:
+    """Long runs of the same words without their middle (or their outer end, at the text's)."""
+    return [
+        part
+        for place, one in enumerate(runs)
+        for part in _short(one, context if place else 0, context if place < len(runs) - 1 else 0)
+    ]
+
+
+def _short(one: Run, before: int, after: int) -> Iterator[Run]:
+    words = one.text.split()
+    left_out = len(words) - before - after
+    if one.said != "same" or left_out <= 1:
+        yield one
+        return
+    if before:
+        yield Run("same", " ".join(words[:before]))
+    yield Run("left_out", str(left_out))
+    if after:
+        yield Run("same", " ".join(words[-after:]))

@@ -20,8 +20,8 @@ from eden_memory.replay.namespaces.namespace_store import MongoNamespaces
 from eden_memory.replay.reform.reform_settings import overridden
 from eden_memory.replay.reform.reform_store import MongoReforms
 from eden_memory.replay.reform.selection import formed_by
-from eden_memory.replay.user_edits.applied_edits import Applied
 from eden_memory.replay.user_edits.reapplying import reapply
+from eden_memory.replay.user_edits.user_edits import Applied
 from eden_memory.schemas.documents import Reform, ReformAsked
 from eden_memory.settings import Settings
 from eden_memory.usage.totals_store import Asked, MongoTotals

@@ -8,7 +8,7 @@ from typing import Any
 
 from eden_memory.call_costs import known_cost
 from eden_memory.replay.comparing.differing import Changed, Counts, Differing, Told
-from eden_memory.replay.user_edits.applied_edits import Applied, Settled
+from eden_memory.replay.user_edits.user_edits import Applied, Settled
 
 KINDS = ("facts", "reflections", "blobs")
 

@@ -5,7 +5,7 @@ with more or less input as it is longer or shorter; where nothing was recorded o
 budgets stand in. Calls that name no window (decisions over several, consolidations) are shared among the agent's.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from decimal import Decimal
 
@@ -26,6 +26,13 @@ STAGES: Mapping[str, Role | None] = {
 """Stage, as it is shown, and what its calls are for; vectors are fact-dedup's other calls."""
 MERGES = "consolidation"
 SHOW_THE_WINDOW = ("fact-extraction", "reflection-extraction")
+FACTS, DEDUP, REFLECTIONS, CONSOLIDATION = (
+    "fact-extraction",
+    "fact-dedup",
+    "reflection-extraction",
+    "consolidation",
+)
+ALL = frozenset({FACTS, DEDUP, VECTORS, REFLECTIONS, CONSOLIDATION})
 CHARACTERS_PER_TOKEN = 4
 PLACES = Decimal("0.000000000001")
 START: Mapping[Role, Expected] = {**FORMING, "consolidation": CONSOLIDATING}  # pyright: ignore[reportAssignmentType]
@@ -185,3 +192,24 @@ def _start(window: PlannedWindow) -> ByStage:
             input_tokens, output_tokens = tokens_of(START[role], window.characters)
             found[stage] = Calls(1, input_tokens, 0, output_tokens)
     return found
+
+
+def reuse(changed: Set[str], *, one_at_a_time: bool, same_windows: bool) -> Reuse:
+    """Return of which stages a reform finds every answer, or some; `changed`: stages that ask differently.
+
+    An answer is used again where model, parameters and prompt are the same. A stage's prompt holds what others made:
+    decisions and reflections the facts extracted, reflections the blobs, blobs the reflections.
+
+    Only one window at a time meets the same memory as before; several at once may find other candidates, blobs and
+    buffers.
+    """
+    if not same_windows:
+        return Reuse()
+    if FACTS in changed:  # where no other facts are found, the rest is the same
+        return Reuse(some=frozenset(ALL - changed))
+    same = set(ALL - changed)
+    if changed & {REFLECTIONS, CONSOLIDATION}:
+        same -= {REFLECTIONS, CONSOLIDATION}
+    if one_at_a_time:
+        return Reuse(frozenset(same))
+    return Reuse(frozenset(same & {FACTS}), frozenset(same - {FACTS}))

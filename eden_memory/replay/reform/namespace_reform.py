@@ -29,7 +29,7 @@ from eden_memory.replay.reform.reform_settings import overridden, overrides_of, 
 from eden_memory.replay.reform.reform_store import MongoReforms
 from eden_memory.replay.reform.selection import selected, whole
 from eden_memory.replay.restore.restored_store import MongoRestored
-from eden_memory.replay.user_edits.applied_edits import Applied
+from eden_memory.replay.user_edits.user_edits import Applied
 from eden_memory.schemas.documents import Namespace, Outcome, Placed, Reform, ReformAsked, Stream
 from eden_memory.settings import Settings
 

@@ -25,10 +25,18 @@ from eden_memory.models.providers.catalogue import (
     embedding_model,
     provider_name,
 )
-from eden_memory.replay.reform.expected_cost import STAGES, VECTORS, Expecting, Pricing, Reuse, total
+from eden_memory.replay.reform.expected_cost import (
+    ALL,
+    STAGES,
+    VECTORS,
+    Expecting,
+    Pricing,
+    Reuse,
+    reuse,
+    total,
+)
 from eden_memory.replay.reform.recorded_call_store import MongoRecordedCalls
 from eden_memory.replay.reform.recorded_cost import Calls, Recorded, recorded
-from eden_memory.replay.reform.reuse import ALL, reuse
 from eden_memory.replay.reform.selection import PlannedWindow, planned, takes
 from eden_memory.schemas.documents import ReformAsked, ReformCalls, Stream
 from eden_memory.schemas.envelope import Envelope, EnvelopeError

@@ -18,8 +18,8 @@ from eden_memory.replay.reform.intercepting_publisher import InterceptingPublish
 from eden_memory.replay.reform.reform_store import MongoReforms, requested_windows
 from eden_memory.replay.reform.selection import formed_by
 from eden_memory.replay.reform.throttling import Throttling
-from eden_memory.replay.user_edits.applied_edits import Applied
 from eden_memory.replay.user_edits.reapplying import reapply
+from eden_memory.replay.user_edits.user_edits import Applied
 from eden_memory.schemas.documents import Reform
 from eden_memory.settings import Settings
 from eden_memory.stages.patience import until_done

@@ -1,6 +1,7 @@
 """The facts that people had a hand in, from what `facts` keeps of their history (the last 20 versions)."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
@@ -9,7 +10,7 @@ from pymongo.read_concern import ReadConcern
 from eden_memory.formation.near_fact_store import MongoFactSearch
 from eden_memory.mongo.documents import document_of
 from eden_memory.names import Names
-from eden_memory.replay.user_edits.user_edits import PEOPLE, OwnChange, Side, own_change
+from eden_memory.replay.user_edits.user_edits import PEOPLE, OwnChange, own_change
 from eden_memory.schemas.documents import Fact
 from eden_memory.schemas.scopes import Scope
 
@@ -22,7 +23,7 @@ COMMANDS = {"command.command_id": 1, "history.command.command_id": 1}
 
 
 class MongoOwnFacts:
-    """eden_memory.replay.user_edits.user_edits.OwnFacts over the facts of one namespace."""
+    """The facts of one namespace that people had a hand in."""
 
     def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
         self._facts = database.get_collection(names[Fact.COLLECTION], read_concern=ReadConcern("majority"))
@@ -61,6 +62,14 @@ class MongoOwnFacts:
             return None
         row = await self._facts.find_one({"_id": fact.replaced_by})
         return None if row is None else document_of(Fact, row)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of two memories: what people did there, and its facts by text and meaning."""
+
+    own: MongoOwnFacts
+    facts: MongoFactSearch
 
 
 def side(database: AsyncDatabase[Row], names: Names, model: str) -> Side:

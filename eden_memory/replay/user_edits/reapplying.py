@@ -17,8 +17,7 @@ from eden_memory.names import Names
 from eden_memory.placement import Placement
 from eden_memory.replay.comparing.likeness import related, same, same_figures
 from eden_memory.replay.installation import Installation
-from eden_memory.replay.user_edits.applied_edits import Applied, Settled
-from eden_memory.replay.user_edits.edited_fact_store import side
+from eden_memory.replay.user_edits.edited_fact_store import Side, side
 from eden_memory.replay.user_edits.reapplying_rules import (
     Likely,
     Settling,
@@ -28,7 +27,7 @@ from eden_memory.replay.user_edits.reapplying_rules import (
     texts_of,
     wanted_texts,
 )
-from eden_memory.replay.user_edits.user_edits import OwnChange, Side
+from eden_memory.replay.user_edits.user_edits import Applied, OwnChange, Settled
 from eden_memory.schemas.events import FactCommanded, ModelCalled
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings

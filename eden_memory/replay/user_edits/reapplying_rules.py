@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 from eden_memory.formation.known_facts import KnownFact
 from eden_memory.memory.fact_hash import fact_hash
-from eden_memory.replay.user_edits.applied_edits import Outcome, Settled
-from eden_memory.replay.user_edits.user_edits import OwnChange
+from eden_memory.replay.user_edits.user_edits import Outcome, OwnChange, Settled
 from eden_memory.schemas.events import FactCommanded
 
 COMMAND = "own/"

@@ -4,13 +4,12 @@ A reform forms facts from conversations alone, so what people, applications, mir
 retired (`by` of the commands that facts name) has to be applied to it again.
 """
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import blake2b
-from typing import Literal, Protocol
+from typing import Literal
 
-from eden_memory.formation.known_facts import FactSearch
 from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.schemas.documents import Fact, FactVersion
 from eden_memory.schemas.events import CommandRef
@@ -22,6 +21,7 @@ PEOPLE: frozenset[By] = frozenset({"person", "application", "mirror", "import"})
 """Who wants a change that no formation makes again."""
 
 Kind = Literal["add", "edit", "retire"]
+Outcome = Literal["applied", "already", "unmatched", "outdated"]
 REWORDED, ENDED = "reworded by a formation since", "no longer held since"
 
 
@@ -58,30 +58,6 @@ class OwnChange:
     def id(self) -> str:
         """Names the change: another one once another command has followed."""
         return blake2b(f"{self.command.command_id}\x00{self.fact_id}".encode(), digest_size=16).hexdigest()
-
-
-class OwnFacts(Protocol):
-    """The facts that people had a hand in."""
-
-    async def scopes(self) -> Sequence[Scope]:
-        """Where there are any, by key."""
-        ...
-
-    def of(self, scope: Scope) -> AsyncGenerator[OwnChange]:
-        """What people changed in one scope, by fact id."""
-        ...
-
-    async def commanded(self, scope_key: str) -> Mapping[str, str]:
-        """The facts that people's commands changed, by command id."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """One of two memories: what people did there, and its facts by text and meaning."""
-
-    own: OwnFacts
-    facts: FactSearch
 
 
 def own_change(fact: Fact, scope: Scope, merged_into: Fact | None = None) -> OwnChange | None:
@@ -163,3 +139,33 @@ def _outdated(fact: Fact, merged: Fact | None, since: Sequence[FactVersion], kin
     if fact.active or fact.retired_because == "duplicate":
         return ENDED if merged is not None and not merged.active else None
     return ENDED
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """One change, and what it met."""
+
+    change: OwnChange
+    outcome: Outcome
+    fact_id: str | None = None
+    """The fact that it is about in the other memory; None for an addition, and where nothing matches."""
+    text: str | None = None
+    """What that fact says; of an unmatched change what comes nearest, if anything does."""
+    similarity: float | None = None
+    """(1 + cosine) / 2; None: the very text."""
+    why: str | None = None
+    """Why it is outdated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """All changes, each once, by scope key, then by time."""
+
+    applied: tuple[Settled, ...] = ()
+    """A command was given (or would be, where nothing is published)."""
+    already: tuple[Settled, ...] = ()
+    """Nothing to do."""
+    unmatched: tuple[Settled, ...] = ()
+    """Edits and retirements of what the other memory does not say: for people to look at."""
+    outdated: tuple[Settled, ...] = ()
+    """Formation has since reworded or ended what people had changed: also for people to look at."""

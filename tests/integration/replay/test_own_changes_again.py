@@ -6,8 +6,8 @@ from eden_memory.memory.fact_hash import fact_id
 from eden_memory.replay.comparing.compared_text_store import MongoTelling
 from eden_memory.replay.comparing.comparing import Comparing
 from eden_memory.replay.comparing.report import Report
-from eden_memory.replay.user_edits.applied_edits import Applied, Settled
 from eden_memory.replay.user_edits.reapplying import apply_own_changes
+from eden_memory.replay.user_edits.user_edits import Applied, Settled
 from eden_memory.settings import Settings
 from tests.integration.replay.two_memories import LIVE, TRIAL, TwoMemories
 from tests.integration.stages_on_servers import on_servers

@@ -20,8 +20,7 @@ from eden_memory.placement import Placement
 from eden_memory.processors import pipeline
 from eden_memory.processors.atlas_writer import AtlasWriter
 from eden_memory.processors.fact_dedup import FactDedup, Stores
-from eden_memory.replay.user_edits.edited_fact_store import side
-from eden_memory.replay.user_edits.user_edits import Side
+from eden_memory.replay.user_edits.edited_fact_store import Side, side
 from eden_memory.schemas.events import REGISTRY
 from eden_memory.stages.answer_storing import storing
 from eden_memory.stages.call_records import accounted

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.replay.comparing import comparing as module
-from eden_memory.replay.comparing.compared_texts import ScopeSeen, Texts
 from eden_memory.replay.comparing.comparing import Comparing
-from eden_memory.replay.comparing.differing import Counts, Told
+from eden_memory.replay.comparing.differing import Counts, ScopeSeen, Texts, Told
 from eden_memory.replay.comparing.likeness import WORDS
 from eden_memory.replay.comparing.report import KINDS, Report
 from tests.unit.formation.dedup.dedup_kit import embedded

@@ -12,13 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.errors import EdenError
-from eden_memory.replay.reform.expected_cost import Expecting, Pricing, Reuse, total
+from eden_memory.replay.reform.expected_cost import ALL, Expecting, Pricing, Reuse, reuse, total
 from eden_memory.replay.reform.feeding import Feeding
 from eden_memory.replay.reform.recorded_cost import Calls, RecordedRow, recorded
 from eden_memory.replay.reform.reform_budget import Money
 from eden_memory.replay.reform.reform_plan import _asks, cut_anew  # pyright: ignore[reportPrivateUsage]
 from eden_memory.replay.reform.reform_settings import overridden, overrides_of, streams_of
-from eden_memory.replay.reform.reuse import ALL, reuse
 from eden_memory.replay.reform.selection import PlannedWindow, in_order, planned
 from eden_memory.schemas.documents import ReformAsked
 from eden_memory.schemas.events import FormationRequested

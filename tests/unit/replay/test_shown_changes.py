@@ -3,8 +3,7 @@
 from datetime import UTC, datetime
 
 from eden_memory.cli.replay.reform_shown import user_edits
-from eden_memory.replay.user_edits.applied_edits import Applied, Settled
-from eden_memory.replay.user_edits.user_edits import OwnChange
+from eden_memory.replay.user_edits.user_edits import Applied, OwnChange, Settled
 from eden_memory.schemas.events import CommandRef
 from eden_memory.schemas.scopes import Scope
 
