@@ -83,7 +83,7 @@ async def following(
             MONGODB_HINT,
         )
         placed = Placed(
-            lambda one: _parts(settings.placed(one), wanted, new_source=new_source),
+            lambda placement: _parts(settings.placed(placement), wanted, new_source=new_source),
             live.changes,
             run.drain_seconds + DRAINED_SECONDS,
         )
@@ -160,7 +160,7 @@ async def _collections_ready(settings: Settings) -> None:
     async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
         problems = await check(client[settings.mongodb.database], settings.names)
     if problems:
-        listed = "\n".join(f"  {one}" for one in problems)
+        listed = "\n".join(f"  {problem}" for problem in problems)
         raise EdenError(f"MongoDB is not set up for memory:\n{listed}", "Run `eden setup`.")
 
 
@@ -218,7 +218,7 @@ def consumption(settings: Settings) -> Consumption:
     topics = load_topics(settings.kafka, settings.placement)
     programs, declared = topics.file.programs, topics.file.topics
     readers = {
-        topics.name(short): [topics.group(one) for one in topic.groups if not programs[one].later]
+        topics.name(short): [topics.group(group) for group in topic.groups if not programs[group].later]
         for short, topic in declared.items()
         if topic.kept == UNTIL_CONSUMED
     }

@@ -93,11 +93,13 @@ class Placed:
 
     async def _first(self, *these: "asyncio.Task[None] | asyncio.Event") -> None:
         """Until one of them has ended or is set."""
-        jobs = [one if isinstance(one, asyncio.Task) else asyncio.create_task(_wait(one)) for one in these]
+        jobs = [
+            event if isinstance(event, asyncio.Task) else asyncio.create_task(_wait(event)) for event in these
+        ]
         try:
             await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await end([job for job, one in zip(jobs, these, strict=True) if job is not one])
+            await end([job for job, task in zip(jobs, these, strict=True) if job is not task])
 
     async def _follow(self) -> None:
         async with aclosing(self._changes()) as changes:

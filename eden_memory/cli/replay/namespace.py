@@ -79,19 +79,21 @@ async def _list(settings: Settings) -> None:
     rows: list[Sequence[str]] = []
     async with installation(settings) as at:
         live = await at.live.placement()
-        for one in await _all(at):
-            made = "" if one.kind == ORIGINAL else f"{one.created_at:%Y-%m-%d %H:%M}"
-            marked = "live" if placement_of(one) == live else ""
-            sizes = await _sizes(at, one.prefix)
-            rows.append((one.id, marked, one.kind, one.pipeline, one.state, made, *sizes))
+        for namespace in await _all(at):
+            made = "" if namespace.kind == ORIGINAL else f"{namespace.created_at:%Y-%m-%d %H:%M}"
+            marked = "live" if placement_of(namespace) == live else ""
+            sizes = await _sizes(at, namespace.prefix)
+            rows.append(
+                (namespace.id, marked, namespace.kind, namespace.pipeline, namespace.state, made, *sizes)
+            )
     show_table(COLUMNS, rows, "no namespaces", whole=("namespace",))
 
 
 async def _all(at: Installation) -> list[Namespace]:
     """The original first, also before it has a document."""
     known = await at.namespaces.all()
-    original = next((one for one in known if one.id == ORIGINAL), None) or original_of(at)
-    return [original, *(one for one in known if one.id != ORIGINAL)]
+    original = next((namespace for namespace in known if namespace.id == ORIGINAL), None) or original_of(at)
+    return [original, *(namespace for namespace in known if namespace.id != ORIGINAL)]
 
 
 async def _sizes(at: Installation, prefix: str) -> tuple[str, str]:
@@ -101,30 +103,30 @@ async def _sizes(at: Installation, prefix: str) -> tuple[str, str]:
 
 async def _show(settings: Settings, name: str) -> None:
     async with installation(settings) as at:
-        one = original_of(at) if name == ORIGINAL else await at.named(name)
-        live = placement_of(one) == await at.live.placement()
-        sizes = (await at.namespaces.sizes(one.prefix)).items()
+        namespace = original_of(at) if name == ORIGINAL else await at.named(name)
+        live = placement_of(namespace) == await at.live.placement()
+        sizes = (await at.namespaces.sizes(namespace.prefix)).items()
         reform = await MongoReforms(at.database, settings.mongodb.prefix).get(name)
     lines = [
-        *_said(one),
+        *_said(namespace),
         *([f"{reform.state}: {selected(reform.asked)}", *formed(reform)] if reform else []),
     ]
     for line in [*lines, *(["live"] if live else [])]:
         typer.echo(line)
-    rows = ((one.prefix + short, f"{count:,}", megabytes(size)) for short, (count, size) in sizes)
+    rows = ((namespace.prefix + short, f"{count:,}", megabytes(size)) for short, (count, size) in sizes)
     show_table(("collection", "documents", "size"), rows, "no collections", whole=("collection",))
 
 
-def _said(one: Namespace) -> list[str]:
-    done = sum(min(place.reached, place.end) - place.begin for place in one.places)
-    whole = sum(place.end - place.begin for place in one.places)
+def _said(namespace: Namespace) -> list[str]:
+    done = sum(min(place.reached, place.end) - place.begin for place in namespace.places)
+    whole = sum(place.end - place.begin for place in namespace.places)
     lines = [
-        f"{one.id}: {one.kind} of {one.source}*, {one.state}",
-        f"made {one.created_at:%Y-%m-%d %H:%M:%S}, {done:,} of {whole:,} offsets read, group {one.group}",
+        f"{namespace.id}: {namespace.kind} of {namespace.source}*, {namespace.state}",
+        f"made {namespace.created_at:%Y-%m-%d %H:%M:%S}, {done:,} of {whole:,} offsets read, group {namespace.group}",
     ]
-    lines += [f"caught up {one.caught_up_at:%Y-%m-%d %H:%M:%S}"] if one.caught_up_at else []
-    lines += [f"verified {one.verified_at:%Y-%m-%d %H:%M:%S}"] if one.verified_at else []
-    return [*lines, f"{one.unreadable:,} records could not be read"] if one.unreadable else lines
+    lines += [f"caught up {namespace.caught_up_at:%Y-%m-%d %H:%M:%S}"] if namespace.caught_up_at else []
+    lines += [f"verified {namespace.verified_at:%Y-%m-%d %H:%M:%S}"] if namespace.verified_at else []
+    return [*lines, f"{namespace.unreadable:,} records could not be read"] if namespace.unreadable else lines
 
 
 async def _drop(settings: Settings, name: str, *, yes: bool) -> None:

@@ -26,7 +26,7 @@ def estimated(name: str, asked: ReformAsked, plan: Plan, cap: Decimal | None) ->
     head = (
         f"{name}: {selected(asked)}: {expecting.messages:,} messages in {about}{expecting.windows:,} windows"
     )
-    own = ", ".join(f"{one.name}={one.value}" for one in asked.overrides)
+    own = ", ".join(f"{override.name}={override.value}" for override in asked.overrides)
     lines: list[str | Table] = [head, *([f"with {own}"] if own else [])]
     lines += ["with streams of its own"] if asked.streams else []
     return [*lines, _table(plan.rows), _sum(plan.rows, cap)]
@@ -36,21 +36,21 @@ def _table(rows: Sequence[ReformCalls]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("stage", "calls", "tokens in", "tokens out", "USD", "answers kept"):
         table.add_column(name, justify="left" if name == "stage" else "right", overflow="fold")
-    for one in rows:
-        kept = "some" if one.reused is None else f"{one.reused:,}"
-        tokens = f"{one.input_tokens:,}", f"{one.output_tokens:,}"
-        table.add_row(one.stage, f"{one.calls:,}", *tokens, money(one.usd), kept)
+    for row in rows:
+        kept = "some" if row.reused is None else f"{row.reused:,}"
+        tokens = f"{row.input_tokens:,}", f"{row.output_tokens:,}"
+        table.add_row(row.stage, f"{row.calls:,}", *tokens, money(row.usd), kept)
     return table
 
 
 def _sum(rows: Sequence[ReformCalls], cap: Decimal | None) -> str:
-    usd, calls = total(rows), sum(one.calls for one in rows)
-    kept = sum(one.reused or 0 for one in rows)
-    most = "at most " if any(one.reused is None for one in rows) else ""
+    usd, calls = total(rows), sum(row.calls for row in rows)
+    kept = sum(row.reused or 0 for row in rows)
+    most = "at most " if any(row.reused is None for row in rows) else ""
     share = f", {kept / calls:.0%} of the calls have their answers already" if calls else ""
     limit = f"; it pauses at {money(cap)} USD" if cap is not None else ""
     if usd is None:
-        unknown = ", ".join(one.stage for one in rows if one.usd is None)
+        unknown = ", ".join(row.stage for row in rows if row.usd is None)
         return f"expected: no price is known of what {unknown} asks{share}"
     return f"expected: {most}{money(usd)} USD{share}{limit}"
 
@@ -110,10 +110,10 @@ def user_edits(found: Applied) -> list[str]:
     )
     rest = [*found.unmatched, *found.outdated]
     more = [f"and {len(rest) - MOST_LISTED:,} more"] if len(rest) > MOST_LISTED else []
-    return [head, *(_settled(one) for one in rest[:MOST_LISTED]), *more]
+    return [head, *(_settled(settled) for settled in rest[:MOST_LISTED]), *more]
 
 
-def _settled(one: Settled) -> str:
-    change = one.change
+def _settled(settled: Settled) -> str:
+    change = settled.change
     text = change.after or next(iter(change.before), "")
-    return f"  {one.outcome}: {change.kind} in {plain(change.scope.key)}: {line(text).plain}"
+    return f"  {settled.outcome}: {change.kind} in {plain(change.scope.key)}: {line(text).plain}"

@@ -55,7 +55,7 @@ def _counts(report: Report) -> Table:
     table = _table("", "same", "in other words", "added", "lost")
     for kind in KINDS:
         of = report.counts[kind]
-        table.add_row(kind, *(f"{one:,}" for one in (of.same, of.changed, of.added, of.lost)))
+        table.add_row(kind, *(f"{count:,}" for count in (of.same, of.changed, of.added, of.lost)))
     if report.matched_by:
         table.caption = f"matched by {', '.join(sorted(report.matched_by))}"
         table.caption_justify = "left"
@@ -99,29 +99,29 @@ def _own(own: Applied, most: int | None) -> Iterator[RenderableType]:
 
 
 def _settled(what: str, settled: Sequence[Settled], most: int | None) -> Iterator[RenderableType]:
-    for one in settled[:most]:
-        yield Padding(settled_line(what, one), (0, 0, 0, 2), expand=False)
+    for found in settled[:most]:
+        yield Padding(settled_line(what, found), (0, 0, 0, 2), expand=False)
     if most is not None and len(settled) > most:
         yield Text(f"  and {len(settled) - most:,} more", style="dim")
 
 
-def settled_line(what: str, one: Settled) -> Text:
+def settled_line(what: str, settled: Settled) -> Text:
     """One of people's changes, for people."""
-    change = one.change
+    change = settled.change
     said = Text(f"{what}: ", style="yellow")
     said.append_text(Text(f"{change.kind} ", style="bold"))
     texts = [*change.before[:1], *([change.after] if change.after is not None else [])]
     said.append_text(Text(" → ").join(line(text) for text in texts))
-    told = f"  ({change.command.by}, {moment(change.at)}, {plain(change.scope.key)}{_why(one)})"
+    told = f"  ({change.command.by}, {moment(change.at)}, {plain(change.scope.key)}{_why(settled)})"
     return said.append_text(Text(told, style="dim"))
 
 
-def _why(one: Settled) -> str:
-    if one.why is not None:
-        return f"; {one.why}"
-    if one.text is None:
+def _why(settled: Settled) -> str:
+    if settled.why is not None:
+        return f"; {settled.why}"
+    if settled.text is None:
         return ""
-    return f"; nearest {one.similarity:.2f}: {line(one.text).plain}"
+    return f"; nearest {settled.similarity:.2f}: {line(settled.text).plain}"
 
 
 def _scope(scope: ScopeDiffers) -> Group:
@@ -133,8 +133,8 @@ def _scope(scope: ScopeDiffers) -> Group:
 
 def _kind(scope: ScopeDiffers, kind: str) -> Iterator[Text]:
     of, name = scope.of(kind), NAMES[kind]
-    for one in of.changed:
-        yield _changed(name, one)
+    for changed in of.changed:
+        yield _changed(name, changed)
     yield from _told("+", "green", name, of.added)
     yield from _told("-", "red", name, of.lost)
     if (more := of.counts.differing - _listed(of)) > 0:
@@ -146,14 +146,14 @@ def _listed(of: Differing) -> int:
 
 
 def _told(sign: str, style: str, name: str, told: Iterable[Told]) -> Iterator[Text]:
-    for one in told:
-        yield Text(f"{sign} {name}  ", style=style).append_text(Text(line(one.text).plain, style=""))
+    for text in told:
+        yield Text(f"{sign} {name}  ", style=style).append_text(Text(line(text.text).plain, style=""))
 
 
-def _changed(name: str, one: Changed) -> Text:
-    near = "" if one.similarity is None else f"{one.similarity:.2f} "
+def _changed(name: str, changed: Changed) -> Text:
+    near = "" if changed.similarity is None else f"{changed.similarity:.2f} "
     said = Text(f"~ {name}  ", style="yellow").append_text(Text(near, style="dim"))
-    return said.append_text(Text(" ").join(_run(run) for run in one.runs))
+    return said.append_text(Text(" ").join(_run(run) for run in changed.runs))
 
 
 def _run(run: Run) -> Text:
@@ -166,6 +166,6 @@ def _run(run: Run) -> Text:
 def _table(first: str, *columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column(first, overflow="fold")
-    for one in columns:
-        table.add_column(one, justify="left" if one == "memory" else "right", overflow="fold")
+    for column in columns:
+        table.add_column(column, justify="left" if column == "memory" else "right", overflow="fold")
     return table

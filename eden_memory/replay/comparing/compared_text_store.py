@@ -32,7 +32,9 @@ class MongoTelling:
     async def scopes(self, beginnings: Sequence[str]) -> AsyncGenerator[ScopeSeen]:
         """By their snapshots, in the order of their keys."""
         query: Row = (
-            {"$or": [{"_id": {"$regex": f"^{escape(one)}"}} for one in beginnings]} if beginnings else {}
+            {"$or": [{"_id": {"$regex": f"^{escape(beginning)}"}} for beginning in beginnings]}
+            if beginnings
+            else {}
         )
         async for row in self._snapshots.find(query, OF_A_SCOPE, batch_size=AT_ONCE).sort("_id"):
             audience = tuple(row.get("audience", ()))

@@ -71,7 +71,7 @@ class Comparing:
             if shadow is None and not wanted(seen.scope):
                 continue
             page.append(seen.key)
-            facts += sum(one.facts for one in (live, shadow) if one is not None)
+            facts += sum(side.facts for side in (live, shadow) if side is not None)
             if facts >= FACTS_OF_A_PAGE or len(page) == SCOPES_OF_A_PAGE:
                 await self._page(report, page)
                 page, facts = [], 0
@@ -81,9 +81,9 @@ class Comparing:
         if not keys:
             return
         both = self._live, self._shadow
-        facts = await asyncio.gather(*(one.facts(keys) for one in both))
-        reflections = await asyncio.gather(*(one.reflections(keys) for one in both))
-        blobs = await asyncio.gather(*(one.blobs(keys) for one in both))
+        facts = await asyncio.gather(*(telling.facts(keys) for telling in both))
+        reflections = await asyncio.gather(*(telling.reflections(keys) for telling in both))
+        blobs = await asyncio.gather(*(telling.blobs(keys) for telling in both))
         for key in keys:
             scope = ScopeDiffers(
                 key,
@@ -122,13 +122,13 @@ class Comparing:
 
     async def _dimensions(self, told: Sequence[tuple[str, Told]]) -> int:
         """Of the first vector there is; 1 where they are all gone meanwhile."""
-        async for _, packed in self._live.vectors([one.id for _, one in islice(told, 100)]):
+        async for _, packed in self._live.vectors([text.id for _, text in islice(told, 100)]):
             return len(packed) // 4
         return 1
 
 
 async def _put(rows: VectorFile, telling: Telling, told: Sequence[tuple[str, Told]]) -> None:
-    places = {one.id: place for place, (_, one) in enumerate(told)}
+    places = {text.id: place for place, (_, text) in enumerate(told)}
     async for fact_id, packed in telling.vectors(list(places)):
         rows.put(places[fact_id], packed)
 
@@ -144,7 +144,7 @@ def _by_words(ours: Sequence[tuple[str, Told]], theirs: Sequence[tuple[str, Told
 
 def _word(rows: VectorFile, told: Sequence[tuple[str, Told]]) -> None:
     for start in range(0, len(told), BLOCK):
-        vectors = word_vectors([one.text for _, one in told[start : start + BLOCK]])
+        vectors = word_vectors([text.text for _, text in told[start : start + BLOCK]])
         for place, vector in enumerate(vectors, start):
             rows.put(place, vector.tobytes())
 
@@ -164,21 +164,21 @@ def _differing(
     most: int | None,
 ) -> Differing:
     met = by if ours and theirs else None
-    return differing(same, [one for _, one in ours], [one for _, one in theirs], pairs, met, most)
+    return differing(same, [told for _, told in ours], [told for _, told in theirs], pairs, met, most)
 
 
 async def _side_by_side(
     live: AsyncGenerator[ScopeSeen], shadow: AsyncGenerator[ScopeSeen]
 ) -> AsyncGenerator[tuple[ScopeSeen | None, ScopeSeen | None]]:
     """Each scope once, in the order of their keys."""
-    one, other = await anext(live, None), await anext(shadow, None)
-    while one is not None or other is not None:
-        if one is not None and other is not None and one.key == other.key:
-            yield one, other
-            one, other = await anext(live, None), await anext(shadow, None)
-        elif other is None or (one is not None and one.key < other.key):
-            yield one, None
-            one = await anext(live, None)
+    ours, theirs = await anext(live, None), await anext(shadow, None)
+    while ours is not None or theirs is not None:
+        if ours is not None and theirs is not None and ours.key == theirs.key:
+            yield ours, theirs
+            ours, theirs = await anext(live, None), await anext(shadow, None)
+        elif theirs is None or (ours is not None and ours.key < theirs.key):
+            yield ours, None
+            ours = await anext(live, None)
         else:
-            yield None, other
-            other = await anext(shadow, None)
+            yield None, theirs
+            theirs = await anext(shadow, None)

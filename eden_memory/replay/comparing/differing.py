@@ -129,12 +129,12 @@ def differing(
 ) -> Differing:
     """What is left of both once equal texts are set aside, and the pairs of it; `most` None: all are listed."""
     matched = list(pairs)
-    changed = [Changed.of(live[one.left], shadow[one.right], one.similarity) for one in matched]
-    lost = _without(live, {one.left for one in matched})
-    added = _without(shadow, {one.right for one in matched})
+    changed = [Changed.of(live[pair.left], shadow[pair.right], pair.similarity) for pair in matched]
+    lost = _without(live, {pair.left for pair in matched})
+    added = _without(shadow, {pair.right for pair in matched})
     return Differing(
         counts=Counts(same, len(changed), len(added), len(lost)),
-        words=sum(one.words for one in (*changed, *added, *lost)),
+        words=sum(difference.words for difference in (*changed, *added, *lost)),
         changed=_largest(changed, most),
         added=_largest(added, most),
         lost=_largest(lost, most),
@@ -168,7 +168,7 @@ def set_aside(
 
 
 def _without(told: Sequence[Told], places: set[int]) -> list[Told]:
-    return [one for place, one in enumerate(told) if place not in places]
+    return [text for place, text in enumerate(told) if place not in places]
 
 
 def _largest(found: Iterable[T], most: int | None) -> tuple[T, ...]:
@@ -192,23 +192,23 @@ def word_diff(before: str, after: str) -> list[Run]:
 
 def words_changed(runs: Iterable[Run]) -> int:
     """How many words are gone or new."""
-    return sum(len(one.text.split()) for one in runs if one.said in ("gone", "new"))
+    return sum(len(run.text.split()) for run in runs if run.said in ("gone", "new"))
 
 
 def shortened(runs: list[Run], context: int = CONTEXT) -> list[Run]:
     """Long runs of the same words without their middle (or their outer end, at the text's)."""
     return [
         part
-        for place, one in enumerate(runs)
-        for part in _short(one, context if place else 0, context if place < len(runs) - 1 else 0)
+        for place, run in enumerate(runs)
+        for part in _short(run, context if place else 0, context if place < len(runs) - 1 else 0)
     ]
 
 
-def _short(one: Run, before: int, after: int) -> Iterator[Run]:
-    words = one.text.split()
+def _short(run: Run, before: int, after: int) -> Iterator[Run]:
+    words = run.text.split()
     left_out = len(words) - before - after
-    if one.said != "same" or left_out <= 1:
-        yield one
+    if run.said != "same" or left_out <= 1:
+        yield run
         return
     if before:
         yield Run("same", " ".join(words[:before]))

@@ -144,15 +144,15 @@ class _Matching:
         again: list[_Candidate] = []
         first = self._look(np.arange(len(self._left)), self._near, 0)
         pairs: list[Pair] = []
-        for one in _in_order(first, again):
-            if one.left not in self._held or one.look != self._looks.get(one.left, 0):
+        for candidate in _in_order(first, again):
+            if candidate.left not in self._held or candidate.look != self._looks.get(candidate.left, 0):
                 continue
-            self._held[one.left] -= 1
-            if not self._taken[one.right]:
-                del self._held[one.left]
-                self._taken[one.right] = True
-                pairs.append(Pair(one.left, one.right, round(-one.distance, DIGITS)))
-            elif not self._held[one.left] and one.left in self._more:
+            self._held[candidate.left] -= 1
+            if not self._taken[candidate.right]:
+                del self._held[candidate.left]
+                self._taken[candidate.right] = True
+                pairs.append(Pair(candidate.left, candidate.right, round(-candidate.distance, DIGITS)))
+            elif not self._held[candidate.left] and candidate.left in self._more:
                 for found in self._look_again():
                     heappush(again, found)
         return pairs
@@ -178,8 +178,14 @@ class _Matching:
             self._held[left] = 0
         for left, count in zip(*np.unique(ours, return_counts=True), strict=True):
             self._held[int(left)] = int(count)
-        one, other = self._ranks[0][ours], self._ranks[1][theirs]
-        columns = (-similar, np.minimum(one, other), np.maximum(one, other), ours, theirs)
+        left_ranks, right_ranks = self._ranks[0][ours], self._ranks[1][theirs]
+        columns = (
+            -similar,
+            np.minimum(left_ranks, right_ranks),
+            np.maximum(left_ranks, right_ranks),
+            ours,
+            theirs,
+        )
         order = np.lexsort(columns[::-1])
         return _candidates([column[order] for column in columns], look)
 

@@ -62,7 +62,9 @@ async def compared(settings: Settings, database: Database, name: str, wanted: Wa
     report = Report(
         live.memory, shadow.memory, wanted.most, complete=await _complete(settings, database, shadow)
     )
-    telling = [MongoTelling(database, one.names(settings.mongodb.prefix)) for one in (live, shadow)]
+    telling = [
+        MongoTelling(database, placement.names(settings.mongodb.prefix)) for placement in (live, shadow)
+    ]
     comparing = Comparing(telling[0], telling[1], most=wanted.most, least=wanted.least)
     await comparing.into(report, wanted.beginnings, formed_by(asked))
     if reform is not None:
@@ -103,7 +105,7 @@ async def _spent(
         found = await (
             totals.sums(query) if (session := asked.session_id) is None else calls.sums(account, session)
         )
-        return {one.of or "": Spent(**one.counts, cost_usd=one.cost_usd) for one in found}
+        return {row.of or "": Spent(**row.counts, cost_usd=row.cost_usd) for row in found}
 
     ours = await of(LIVE if live.pipeline == ORIGINAL else live.pipeline)
     theirs = await of(shadow.pipeline)

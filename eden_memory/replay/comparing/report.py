@@ -109,7 +109,7 @@ class Report:
     @property
     def scopes(self) -> list[ScopeDiffers]:
         """The largest differences first."""
-        return [scope for _, _, scope in sorted(self._scopes, key=lambda one: one[:2], reverse=True)]
+        return [scope for _, _, scope in sorted(self._scopes, key=lambda ranked: ranked[:2], reverse=True)]
 
     @property
     def equal(self) -> bool:
@@ -129,7 +129,7 @@ class Report:
             **{kind: _counts(self.counts[kind]) for kind in KINDS},
             "spent": self._spent(),
             "own_changes": None if self.own is None else _own(self.own, self.most),
-            "scopes": [_scope(one) for one in self.scopes],
+            "scopes": [_scope(scope) for scope in self.scopes],
         }
 
     def _spent(self) -> dict[str, Any]:
@@ -148,8 +148,8 @@ class Report:
 def total_of(spent: Mapping[str, tuple[Spent, Spent]]) -> tuple[Spent, Spent]:
     """Of all stages: live, shadow."""
     live, shadow = Spent(), Spent()
-    for one, other in spent.values():
-        live, shadow = live + one, shadow + other
+    for of_live, of_shadow in spent.values():
+        live, shadow = live + of_live, shadow + of_shadow
     return live, shadow
 
 
@@ -187,39 +187,39 @@ def _differing(of: Differing) -> dict[str, Any]:
         "counts": _counts(of.counts),
         "words_different": of.words,
         "matched_by": of.by,
-        "changed": [_changed(one) for one in of.changed],
-        "added": [_told(one) for one in of.added],
-        "lost": [_told(one) for one in of.lost],
+        "changed": [_changed(changed) for changed in of.changed],
+        "added": [_told(told) for told in of.added],
+        "lost": [_told(told) for told in of.lost],
     }
 
 
-def _changed(one: Changed) -> dict[str, Any]:
+def _changed(changed: Changed) -> dict[str, Any]:
     return {
-        "live": _told(one.live),
-        "shadow": _told(one.shadow),
-        "similarity": one.similarity,
-        "words": [[run.said, run.text] for run in one.runs],
+        "live": _told(changed.live),
+        "shadow": _told(changed.shadow),
+        "similarity": changed.similarity,
+        "words": [[run.said, run.text] for run in changed.runs],
     }
 
 
-def _told(one: Told) -> dict[str, str]:
-    return {"id": one.id, "text": one.text}
+def _told(told: Told) -> dict[str, str]:
+    return {"id": told.id, "text": told.text}
 
 
 def _own(own: Applied, most: int | None) -> dict[str, Any]:
     return {
         "to_apply": len(own.applied),
         "already": len(own.already),
-        "unmatched": [_settled(one) for one in _first(own.unmatched, most)],
+        "unmatched": [_settled(settled) for settled in _first(own.unmatched, most)],
         "unmatched_count": len(own.unmatched),
-        "outdated": [_settled(one) for one in _first(own.outdated, most)],
+        "outdated": [_settled(settled) for settled in _first(own.outdated, most)],
         "outdated_count": len(own.outdated),
     }
 
 
-def _settled(one: Settled) -> dict[str, Any]:
-    change = one.change
-    nearest = None if one.text is None else {"text": one.text, "similarity": one.similarity}
+def _settled(settled: Settled) -> dict[str, Any]:
+    change = settled.change
+    nearest = None if settled.text is None else {"text": settled.text, "similarity": settled.similarity}
     return {
         "fact_id": change.fact_id,
         "scope_key": change.scope.key,
@@ -230,7 +230,7 @@ def _settled(one: Settled) -> dict[str, Any]:
         "asked_by": change.command.asked_by,
         "at": change.at.isoformat(),
         "nearest": nearest,
-        "why": one.why,
+        "why": settled.why,
     }
 
 

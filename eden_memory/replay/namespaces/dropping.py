@@ -102,17 +102,19 @@ async def placement_named(at: Installation, name: str) -> Placement:
 async def _pipelines(at: Installation, without: Placement) -> set[str]:
     """Of all other namespaces that are there, live among them."""
     known = await at.namespaces.all()
-    there = {placement_of(one) for one in known if one.state != "dropped"} | {await at.live.placement()}
-    if all(one.id != ORIGINAL for one in known):
+    there = {placement_of(namespace) for namespace in known if namespace.state != "dropped"} | {
+        await at.live.placement()
+    }
+    if all(namespace.id != ORIGINAL for namespace in known):
         there.add(Placement())
-    return {one.pipeline for one in there if one != without}
+    return {placement.pipeline for placement in there if placement != without}
 
 
 def _groups(topics: Topics, *, last: bool) -> list[str]:
     """Its own: its writer's and its reader's; with the pipeline, all of that."""
-    programs = [one for one, program in topics.file.programs.items() if not program.later]
-    own = [one for one in programs if one in WRITING or (last and one not in SHARED_PROGRAMS)]
-    return [sweeping_of(topics.group(WRITER)), *(topics.group(one) for one in own)]
+    programs = [name for name, program in topics.file.programs.items() if not program.later]
+    own = [name for name in programs if name in WRITING or (last and name not in SHARED_PROGRAMS)]
+    return [sweeping_of(topics.group(WRITER)), *(topics.group(name) for name in own)]
 
 
 async def _left(at: Installation, group: str) -> None:

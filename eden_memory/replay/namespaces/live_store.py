@@ -58,7 +58,7 @@ class MongoLive:
         that has caught up.
         """
         async with self._client.start_session() as session:
-            await session.with_transaction(lambda one: self._switch(to, expected, handover, one))
+            await session.with_transaction(lambda inner: self._switch(to, expected, handover, inner))
 
     async def handed_over(self, handover: str) -> None:
         """All is announced that came with the switch."""
@@ -67,7 +67,7 @@ class MongoLive:
     async def give_up(self, placement: Placement) -> None:
         """Note that a namespace is dropped from now on; an EdenError where it is live, or becomes so just now."""
         async with self._client.start_session() as session:
-            await session.with_transaction(lambda one: self._give_up(placement, one))
+            await session.with_transaction(lambda inner: self._give_up(placement, inner))
 
     async def _give_up(self, placement: Placement, session: AsyncClientSession) -> None:
         """Its document is written by a switch, too: the two exclude each other."""

@@ -131,8 +131,8 @@ class MemoryComparison:
         for collection, name in sorted(compared.differing)[:most]:
             live, rebuilt = [await self._named(prefix + collection, [name]) for prefix in self._prefixes]
             ours, theirs = (_as_read(collection, rows.get(name)) for rows in (live, rebuilt))
-            one = difference(collection, name, ours, theirs)
-            found += [one] if one is not None else []
+            differs = difference(collection, name, ours, theirs)
+            found += [differs] if differs is not None else []
         return found
 
     async def scopes(self, compared: ComparedMemories, most: int) -> list[tuple[str, str, Sums]]:
@@ -162,7 +162,7 @@ class MemoryComparison:
         left, right = (self._rows(prefix + collection) for prefix in self._prefixes)
         live, rebuilt = await anext(left, None), await anext(right, None)
         while live is not None or rebuilt is not None:
-            name = min(one["_id"] for one in (live, rebuilt) if one is not None)
+            name = min(row["_id"] for row in (live, rebuilt) if row is not None)
             ours = live if live is not None and live["_id"] == name else None
             theirs = rebuilt if rebuilt is not None and rebuilt["_id"] == name else None
             yield name, ours, theirs

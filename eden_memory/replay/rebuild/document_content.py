@@ -51,10 +51,10 @@ def filled(row: Any, read: Any) -> Any:
     """A stored value with the fields that it lacks, as they are read: an earlier version stored fewer."""
     if isinstance(row, Mapping) and isinstance(read, Mapping):
         stored, known = cast(Row, row), cast(Row, read)
-        return {**known, **{name: filled(one, known.get(name)) for name, one in stored.items()}}
+        return {**known, **{name: filled(value, known.get(name)) for name, value in stored.items()}}
     if isinstance(row, list) and isinstance(read, list | tuple):
         several, others = cast("list[Any]", row), cast("Sequence[Any]", read)
-        return [filled(one, other) for one, other in zip(several, others, strict=True)]
+        return [filled(value, other) for value, other in zip(several, others, strict=True)]
     return cast(Any, row)
 
 
@@ -71,10 +71,10 @@ def _said(value: Any) -> str:
 
 def _ordered(value: Any) -> Any:
     if isinstance(value, Mapping):
-        said = ((name, one) for name, one in value.items() if one is not None)  # pyright: ignore
-        return [(name, _ordered(one)) for name, one in sorted(said)]  # pyright: ignore
+        said = ((name, part) for name, part in value.items() if part is not None)  # pyright: ignore
+        return [(name, _ordered(part)) for name, part in sorted(said)]  # pyright: ignore
     if isinstance(value, list | tuple):
-        return [_ordered(one) for one in value]  # pyright: ignore
+        return [_ordered(part) for part in value]  # pyright: ignore
     return value
 
 
@@ -99,7 +99,9 @@ class Difference:
 
     def __str__(self) -> str:
         """As a terminal shows it."""
-        named = "; ".join(f"{one.name}: live {one.live}, rebuilt {one.rebuilt}" for one in self.fields)
+        named = "; ".join(
+            f"{field.name}: live {field.live}, rebuilt {field.rebuilt}" for field in self.fields
+        )
         return f"{self.what} {self.collection} {self.id}" + (f": {named}" if named else "")
 
 
@@ -132,17 +134,17 @@ class Sum:
     count: int = 0
     hash: int = 0
 
-    def add(self, one: int | None) -> None:
+    def add(self, digest: int | None) -> None:
         """One document more; None: none."""
-        if one is not None:
+        if digest is not None:
             self.count += 1
-            self.hash = (self.hash + one) % (1 << 8 * DIGEST_BYTES)
+            self.hash = (self.hash + digest) % (1 << 8 * DIGEST_BYTES)
 
-    def take(self, one: int | None) -> None:
+    def take(self, digest: int | None) -> None:
         """One document less."""
-        if one is not None:
+        if digest is not None:
             self.count -= 1
-            self.hash = (self.hash - one) % (1 << 8 * DIGEST_BYTES)
+            self.hash = (self.hash - digest) % (1 << 8 * DIGEST_BYTES)
 
     def __str__(self) -> str:
         """The hash as it is shown."""

@@ -124,7 +124,7 @@ class Expecting:
             for stage, calls in self.of(window).items()
             if stage not in whole
         )
-        return sum((one for one in parts if one is not None), Decimal(0)).quantize(PLACES)
+        return sum((part for part in parts if part is not None), Decimal(0)).quantize(PLACES)
 
     def merge_usd(self) -> Decimal:
         """What one consolidation is expected to cost at the highest tier, as far as its price is known."""
@@ -141,7 +141,7 @@ class Expecting:
     def rows(self) -> tuple[ReformCalls, ...]:
         """The table, in flow order."""
         found = (self._row(stage) for stage in STAGES)
-        return tuple(one for one in found if one.calls)
+        return tuple(row for row in found if row.calls)
 
     def _row(self, stage: str) -> ReformCalls:
         kept = self._kept.get(stage, Calls())
@@ -154,7 +154,7 @@ class Expecting:
             calls=round(together.calls),
             input_tokens=round(together.input),
             output_tokens=round(together.output),
-            usd=summed(self.pricing.usd(stage, *one) for one in paid),
+            usd=summed(self.pricing.usd(stage, tier, calls) for tier, calls in paid),
             reused=None if paid and stage in self._some else round(kept.calls),
         )
 
@@ -162,13 +162,13 @@ class Expecting:
 def summed(amounts: Iterable[Decimal | None]) -> Decimal | None:
     """Together; None where one is unknown."""
     found = list(amounts)
-    known = [one for one in found if one is not None]
+    known = [amount for amount in found if amount is not None]
     return None if len(known) < len(found) else sum(known, Decimal(0)).quantize(PLACES)
 
 
 def total(rows: Sequence[ReformCalls]) -> Decimal | None:
     """US dollars of all rows; None where a price is unknown."""
-    return summed(one.usd for one in rows)
+    return summed(row.usd for row in rows)
 
 
 def _average(agent: OfAgent, window: PlannedWindow) -> ByStage:

@@ -39,11 +39,11 @@ class Money:
         each = self.spent() / self.formed
         return max(each, self.spent() * window.characters / self.characters)
 
-    def allows(self, fed: Iterable[PlannedWindow], one: PlannedWindow) -> bool:
+    def allows(self, fed: Iterable[PlannedWindow], window: PlannedWindow) -> bool:
         """Whether there is room for a window beside all that is on its way."""
         if self.cap is None:
             return True
-        return self._taken(fed) + self.of(one) <= self.cap
+        return self._taken(fed) + self.of(window) <= self.cap
 
     def on_their_way(self, fed: Iterable[PlannedWindow]) -> None:
         """These windows have room kept back for them."""

@@ -83,12 +83,12 @@ async def plan(
     """`live` are the settings of the namespace whose windows are taken, `own` the reform's; `streams` its own."""
     found = await _asked(live, asked)
     calls = MongoRecordedCalls(database, live.names, live.placement.pipeline)
-    known = recorded([one async for one in calls.rows()], found.all)
+    known = recorded([row async for row in calls.rows()], found.all)
     changed = changed_stages(live, own, await calls.prompts())
     untouched = None if streams is None else await _untouched(database, live, streams, found.events)
     expecting = _expecting(known, live, own)
     expecting.reuse = kept_answers(changed, asked, untouched, one_at_a_time=at_once == 1)
-    selected = [planned(one) for one in found.events]
+    selected = [planned(event) for event in found.events]
     for window in cut_anew(selected, found.events, live.windows, own.windows) if asked.rewindow else selected:
         expecting.add(window)
     return Plan(expecting, found.times, expecting.rows())
@@ -198,8 +198,8 @@ def _expecting(known: Recorded, live: Settings, own: Settings) -> Expecting:
         provider, model = _asks(stage, tier, own)
         if provider is None:
             return Decimal(0)
-        each = [round(one / calls.calls) for one in (calls.input, calls.cached, calls.output)]
-        usd = cost(provider, model, Tokens(input=each[0], cached=each[1], output=each[2]))
+        tokens = [round(total / calls.calls) for total in (calls.input, calls.cached, calls.output)]
+        usd = cost(provider, model, Tokens(input=tokens[0], cached=tokens[1], output=tokens[2]))
         return None if usd is None else usd * Decimal(calls.calls)
 
     return Expecting(known, Pricing(price, frozenset(other_models(live, own))))
@@ -226,14 +226,14 @@ def cut_anew(
         return list(windows)
     found: list[PlannedWindow] = []
     by_session: dict[str, list[tuple[PlannedWindow, FormationRequested]]] = {}
-    for one, event in zip(windows, events, strict=True):
-        by_session.setdefault(one.session_id, []).append((one, event))
+    for window, event in zip(windows, events, strict=True):
+        by_session.setdefault(window.session_id, []).append((window, event))
     for rows in by_session.values():
-        messages = sum(one.messages for one, _ in rows)
+        messages = sum(window.messages for window, _ in rows)
         tokens = sum(event.weighted_tokens for _, event in rows)
         others = sum(event.closed_because not in BY_COUNT for _, event in rows)
         count = max(1, others, ceil(messages / after.messages), ceil(tokens / after.tokens))
-        characters = sum(one.characters for one, _ in rows)
+        characters = sum(window.characters for window, _ in rows)
         found += [
             replace(
                 rows[0][0],
@@ -248,7 +248,7 @@ def cut_anew(
 
 def refuse_unpriced(plan: Plan, cap: Decimal | None) -> None:
     """A cap holds only where prices are known."""
-    unknown = ", ".join(one.stage for one in plan.rows if one.usd is None)
+    unknown = ", ".join(row.stage for row in plan.rows if row.usd is None)
     if cap is not None and unknown:
         raise EdenError(
             f"no price is known of what {unknown} would ask: a cap could not be kept",

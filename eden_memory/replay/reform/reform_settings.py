@@ -31,10 +31,10 @@ COPY = "db.{own}.find().forEach(one => db.{shared}.replaceOne({{_id: one._id}}, 
 def overrides_of(given: Sequence[str], file: Path | None) -> tuple[Override, ...]:
     """What was given, by name; of a name that stands in both, the command line's."""
     found: dict[str, Any] = dict(_of_file(file)) if file is not None else {}
-    for one in given:
-        name, sign, value = one.partition("=")
+    for setting in given:
+        name, sign, value = setting.partition("=")
         if not sign:
-            raise EdenError(f"{one!r} sets nothing", "Write it as --set memory.similar=0.8.")
+            raise EdenError(f"{setting!r} sets nothing", "Write it as --set memory.similar=0.8.")
         found[name.strip()] = value.strip()
     for name in found:
         _check_name(name)
@@ -45,9 +45,9 @@ def overridden(settings: Settings, overrides: Iterable[Override]) -> Settings:
     """The settings with these; EdenError for a name or value that there is not."""
     changes: dict[str, Any] = {}
     groups: dict[str, dict[str, Any]] = {}
-    for one in overrides:
-        group, dot, field = one.name.partition(".")
-        value = json.loads(one.value)
+    for override in overrides:
+        group, dot, field = override.name.partition(".")
+        value = json.loads(override.value)
         if isinstance(value, str) and value.lower() in UNSET:
             value = None
         if dot:
@@ -71,11 +71,11 @@ def streams_of(file: Path) -> tuple[str, list[dict[str, Any]]]:
         ) from None
     if not isinstance(rows, list):
         raise EdenError(f"{file} is no list", "A JSON list of stream documents.")
-    found = [_stream(file, number, one) for number, one in enumerate(cast("list[Any]", rows), 1)]
-    ids = [one["_id"] for one in found]
-    if twice := sorted({one for one in ids if ids.count(one) > 1}):
+    found = [_stream(file, number, row) for number, row in enumerate(cast("list[Any]", rows), 1)]
+    ids = [stream["_id"] for stream in found]
+    if twice := sorted({name for name in ids if ids.count(name) > 1}):
         raise EdenError(f"{file}: {', '.join(twice)} stands there twice", "Give each an _id of its own.")
-    text = json.dumps(sorted(found, key=lambda one: one["_id"]), sort_keys=True, default=str)
+    text = json.dumps(sorted(found, key=lambda stream: stream["_id"]), sort_keys=True, default=str)
     return sha256(text.encode()).hexdigest(), found
 
 
@@ -96,7 +96,7 @@ def _of_file(file: Path) -> Mapping[str, Any]:
     found: dict[str, Any] = {}
     for name, value in content.items():
         if isinstance(value, dict):
-            found |= {f"{name}.{field}": one for field, one in cast("dict[str, Any]", value).items()}
+            found |= {f"{name}.{field}": given for field, given in cast("dict[str, Any]", value).items()}
         else:
             found[name] = value
     return found

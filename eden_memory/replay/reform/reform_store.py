@@ -71,10 +71,10 @@ class MongoReforms:
             row["_id"]: row["asked"]["rewindow"]
             async for row in self._reforms.find({"_id": {"$in": list(names)}, "state": {"$ne": "restoring"}})
         }
-        notes = {note_of(Placement(one, one).names(self._prefix)): one for one in made}
+        notes = {note_of(Placement(name, name).names(self._prefix)): name for name in made}
         done = {"_id": {"$in": list(notes)}, "done": True}
         restored = {notes[row["_id"]] async for row in self._notes.find(done, {"_id": 1})}
-        return {one for one in names if one not in made or not (made[one] or one in restored)}
+        return {name for name in names if name not in made or not (made[name] or name in restored)}
 
     async def caught_up(self, name: str, at: datetime) -> None:
         """All there is is formed; the namespace says so by itself."""
@@ -92,9 +92,9 @@ def _written(value: Any) -> Any:
     if isinstance(value, Decimal):
         return Decimal128(value)
     if isinstance(value, dict):
-        return {name: _written(one) for name, one in cast("Row", value).items()}
+        return {name: _written(part) for name, part in cast("Row", value).items()}
     if isinstance(value, list | tuple):
-        return [_written(one) for one in cast("Sequence[Any]", value)]
+        return [_written(part) for part in cast("Sequence[Any]", value)]
     return value
 
 
@@ -103,7 +103,7 @@ def _read(value: Any) -> Any:
         amount = value.to_decimal()
         return amount if amount else Decimal(0)
     if isinstance(value, dict):
-        return {name: _read(one) for name, one in cast("Row", value).items()}
+        return {name: _read(part) for name, part in cast("Row", value).items()}
     if isinstance(value, list):
-        return [_read(one) for one in cast("Sequence[Any]", value)]
+        return [_read(part) for part in cast("Sequence[Any]", value)]
     return value

@@ -69,11 +69,11 @@ def in_order(windows: Iterable[PlannedWindow]) -> list[PlannedWindow]:
     """By when they were asked for; those of a session never before an earlier one of it."""
     latest: dict[str, datetime] = {}
     placed: list[tuple[datetime, str, int, PlannedWindow]] = []
-    for one in sorted(windows, key=lambda one: (one.session_id, one.seq)):
-        at = max(one.at, latest.get(one.session_id, one.at))
-        latest[one.session_id] = at
-        placed.append((at, one.session_id, one.seq, one))
-    return [one for *_, one in sorted(placed, key=lambda row: row[:3])]
+    for window in sorted(windows, key=lambda window: (window.session_id, window.seq)):
+        at = max(window.at, latest.get(window.session_id, window.at))
+        latest[window.session_id] = at
+        placed.append((at, window.session_id, window.seq, window))
+    return [window for *_, window in sorted(placed, key=lambda row: row[:3])]
 
 
 def selected(asked: ReformAsked) -> str:

@@ -105,7 +105,7 @@ class FromNothing:
         if state == "done" and there:
             return False
         await self._nobody_runs()
-        await all_partitions(self.at.client, [self.topics.name(one) for one in self.topics.file.topics])
+        await all_partitions(self.at.client, [self.topics.name(topic) for topic in self.topics.file.topics])
         if state == "going on":
             return True
         if there:
@@ -231,14 +231,18 @@ class FromNothing:
         async with reading(self.at.client, [self.topics.topic_of(kind)]) as source:
             async for batch in source.batches():
                 found: list[tuple[Any, Envelope, TopicPartition, int]] = []
-                for one in batch:
+                for record in batch:
                     try:
-                        envelope = Envelope.of_headers(one.headers)
-                        event = one.value and REGISTRY.decode(envelope.name, envelope.version, one.value)
+                        envelope = Envelope.of_headers(record.headers)
+                        event = record.value and REGISTRY.decode(
+                            envelope.name, envelope.version, record.value
+                        )
                     except ValueError:
                         continue
                     if event:
-                        found.append((event, envelope, TopicPartition(one.topic, one.partition), one.offset))
+                        found.append(
+                            (event, envelope, TopicPartition(record.topic, record.partition), record.offset)
+                        )
                 yield found
 
     def _say(self, name: str, count: int, what: str) -> None:
@@ -264,5 +268,5 @@ def _ended(name: str) -> Delivery:
     return Delivery(envelope, None, "", name)
 
 
-def _revision(one: ScopeChanged) -> int:
-    return one.revision
+def _revision(event: ScopeChanged) -> int:
+    return event.revision

@@ -69,7 +69,7 @@ class RecordedWindow:
     @property
     def corrected(self) -> bool:
         """Whether some were read again since, with a corrected field mapping."""
-        return any(one.misread for one in self.members)
+        return any(member.misread for member in self.members)
 
 
 class RestoreFile:
@@ -103,8 +103,8 @@ class RestoreFile:
         self._database.executemany(
             MEMBER,
             [
-                (one.message_id, asked.formation_id, asked.session_id, one.version, closed)
-                for one in asked.messages
+                (message.message_id, asked.formation_id, asked.session_id, message.version, closed)
+                for message in asked.messages
             ],
         )
 
@@ -135,10 +135,17 @@ class RestoreFile:
         row = self._database.execute("SELECT body FROM messages WHERE id = ?", (message_id,)).fetchone()
         return None if row is None else _message(row[0])
 
-    def put(self, one: StoredMessage, place: int, *, waits: bool) -> None:
+    def put(self, message: StoredMessage, place: int, *, waits: bool) -> None:
         """The message after a record at `place`; it stays where it stood first."""
-        author = None if one.opted_out else one.user_id
-        row = (one.message_id, one.session_id, one.place or place, author, waits, _body(one))
+        author = None if message.opted_out else message.user_id
+        row = (
+            message.message_id,
+            message.session_id,
+            message.place or place,
+            author,
+            waits,
+            _body(message),
+        )
         self._database.execute(
             "INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET session = excluded.session, "
             "place = CASE excluded.waits WHEN 1 THEN excluded.place ELSE place END, "
@@ -150,10 +157,10 @@ class RestoreFile:
         """Who wrote in a session, though no message there says so any more."""
         self._database.execute("INSERT INTO past VALUES (?, ?, ?)", (session_id, user_id, place))
 
-    def control(self, session_id: str, one: PlacedControl) -> None:
+    def control(self, session_id: str, control: PlacedControl) -> None:
         """A control record; the same one again stays where it was."""
-        body = orjson.dumps(one.asked._asdict())
-        row = (one.asked.control_id, session_id, one.place, body)
+        body = orjson.dumps(control.asked._asdict())
+        row = (control.asked.control_id, session_id, control.place, body)
         self._database.execute("INSERT OR IGNORE INTO controls VALUES (?, ?, ?, ?)", row)
 
     def sessions(self) -> Iterator[str]:
@@ -170,7 +177,7 @@ class RestoreFile:
         return RecordedSession(
             name,
             partition,
-            windows=[FormationRequested.model_validate_json(one, extra="ignore") for one in values],
+            windows=[FormationRequested.model_validate_json(value, extra="ignore") for value in values],
             authors=self._all(AUTHORS, name),
             waiting=self._messages(name, waits=True),
             controls=[PlacedControl(place, _control(body)) for place, body in controls],
@@ -221,19 +228,19 @@ class RestoreFile:
         exact: set[str] = set()
         for ref in asked.messages:
             member = WindowMember(asked.formation_id, asked.session_id, ref.version, asked.closed_at)
-            one = found.get(ref.message_id) or unseen(ref.message_id, member)
-            if ref.message_id in found and one.version == ref.version:
+            message = found.get(ref.message_id) or unseen(ref.message_id, member)
+            if ref.message_id in found and message.version == ref.version:
                 exact.add(ref.message_id)
-            one.version = ref.version
-            told.append(one)
+            message.version = ref.version
+            told.append(message)
         return told, frozenset(exact)
 
     def _all(self, query: str, name: str) -> list[Any]:
         return [row[0] for row in self._database.execute(query, (name,))]
 
 
-def _body(one: StoredMessage) -> bytes:
-    return orjson.dumps(one)
+def _body(message: StoredMessage) -> bytes:
+    return orjson.dumps(message)
 
 
 def _message(body: bytes) -> StoredMessage:

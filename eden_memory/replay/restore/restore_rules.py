@@ -92,9 +92,9 @@ def after_tombstone(
     return messages.touched.get(message_id)
 
 
-def waits(one: StoredMessage) -> bool:
+def waits(message: StoredMessage) -> bool:
     """Whether a message waits for its window."""
-    return one.place is not None and one.formation_id is None and not one.deleted
+    return message.place is not None and message.formation_id is None and not message.deleted
 
 
 def _again(known: StoredMessage | None, member: WindowMember, version: str) -> bool:
@@ -185,7 +185,7 @@ def session_before(recorded: RecordedSession, limits: Limits, *, described: bool
     """The session behind its recorded windows, before what waits. `described`: by documents of the application."""
     windows = recorded.windows
     session = Session(recorded.session_id, recorded.partition, limits)
-    session.seq = max((one.seq for one in windows), default=0)
+    session.seq = max((window.seq for window in windows), default=0)
     session.audiences = _audiences(windows)
     known = () if described or not windows else windows[-1].users  # where nothing else says so: the authors
     session.users = tuple(dict.fromkeys((*known, *recorded.authors)))
@@ -198,7 +198,7 @@ def cut(session: Session, recorded: RecordedSession, passed: datetime | None) ->
 
     Everything up to `passed` is recorded.
     """
-    done = {one.control_id for one in recorded.windows}
+    done = {window.control_id for window in recorded.windows}
     controls = list(recorded.controls)
     for message in recorded.waiting:
         place = message.place or 0
@@ -207,19 +207,19 @@ def cut(session: Session, recorded: RecordedSession, passed: datetime | None) ->
             yield from _closed(session)
         session.hold(message, message.since or message.time, place)
         yield from _closed(session)
-    for one in controls:
-        _control(session, one.asked, done)
+    for control in controls:
+        _control(session, control.asked, done)
         yield from _closed(session)
     if passed is not None:
         session.passed(passed)
         yield from _closed(session)
 
 
-def _control(session: Session, one: Control, done: set[str | None]) -> None:
-    if one.control_id in done:
-        session.carried_out(one)
+def _control(session: Session, control: Control, done: set[str | None]) -> None:
+    if control.control_id in done:
+        session.carried_out(control)
     else:
-        session.control(one)
+        session.control(control)
 
 
 def _closed(session: Session) -> Iterator[StoredWindow]:
@@ -234,8 +234,8 @@ def _audiences(windows: Sequence[FormationRequested]) -> Audiences:
     """Of each generation of the session's memory, who may see it."""
     found = {
         scope.generation: scope.audience
-        for one in windows
-        for scope in one.scopes
+        for window in windows
+        for scope in window.scopes
         if scope.generation is not None
     }
     return Audiences.of_lists(found.get(number, ()) for number in range(1, max(found, default=0) + 1))

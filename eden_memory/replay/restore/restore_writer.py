@@ -44,15 +44,15 @@ class Restored:
 
     def stored(self) -> dict[str, Any]:
         """As a document."""
-        return asdict(self) | {name: [list(one) for one in getattr(self, name).items()] for name in ENDS}
+        return asdict(self) | {name: [list(item) for item in getattr(self, name).items()] for name in ENDS}
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> "Restored":
         """Back from a document."""
         told = cls()
-        for one in fields(cls):
-            value = row.get(one.name, 0)
-            setattr(told, one.name, dict(value) if one.name in ENDS else value)
+        for figure in fields(cls):
+            value = row.get(figure.name, 0)
+            setattr(told, figure.name, dict(value) if figure.name in ENDS else value)
         return told
 
 
@@ -110,8 +110,8 @@ class RestoreWriter:
         if corrected and not self.described:
             session.users = tuple(dict.fromkeys((*authors, *recorded.authors)))
         for messages in (self.file.settled(name), self.file.unseen(name)):
-            for one in messages:
-                self._message(replace(one, text=None) if one.formation_id else one)
+            for message in messages:
+                self._message(replace(message, text=None) if message.formation_id else message)
                 yield from self._full()
         for window in cut(session, recorded, self.passed.get(partition)):
             self._cut(window)
@@ -121,8 +121,8 @@ class RestoreWriter:
 
     def nowhere(self) -> Iterator[DocumentBatch]:
         """Messages of no known session."""
-        for one in self.file.nowhere():
-            self._message(one)
+        for message in self.file.nowhere():
+            self._message(message)
             yield from self._full()
 
     def _full(self) -> Iterator[DocumentBatch]:
@@ -141,35 +141,35 @@ class RestoreWriter:
             if self.anew and window.corrected:
                 ask_anew(made, session, said, authors)
         self.part.windows.append(made)
-        texts = [one for one in window.members if one.text is not None]
-        exact = sum(one.message_id in window.exact for one in texts)
+        texts = [member for member in window.members if member.text is not None]
+        exact = sum(text.message_id in window.exact for text in texts)
         told.exact, told.other = told.exact + exact, told.other + len(texts) - exact
         told.gone += len(window.members) - len(texts)
-        self.part.characters += sum(len(one.text or "") for one in texts)
+        self.part.characters += sum(len(text.text or "") for text in texts)
 
     def _cut(self, window: StoredWindow) -> None:
         self.restored.cut += 1
         self.part.windows.append(window)
-        self.part.characters += sum(len(one.text or "") for one in window.messages)
-        for one in window.messages:
-            self._message(replace(one, text=None, formation_id=window.formation_id))
+        self.part.characters += sum(len(message.text or "") for message in window.messages)
+        for message in window.messages:
+            self._message(replace(message, text=None, formation_id=window.formation_id))
 
     def _waiting(self, session: Session) -> None:
-        for one in session.held.values():
+        for message in session.held.values():
             self.restored.waiting += 1
-            self._message(one)
+            self._message(message)
         if session.needs_writing():
             self.part.sessions.append(session)
             self.restored.sessions += 1
 
-    def _message(self, one: StoredMessage) -> None:
+    def _message(self, message: StoredMessage) -> None:
         self.restored.messages += 1
-        self.part.messages.append(one)
-        self.part.characters += len(one.text or "")
+        self.part.messages.append(message)
+        self.part.characters += len(message.text or "")
 
 
 def _authors(window: RecordedWindow) -> Sequence[str]:
     """Who took part; of a window that was read wrong, who wrote it as it is read now."""
     if not window.corrected:
         return window.asked.participants
-    return [one.user_id for one in window.members if one.user_id is not None]
+    return [member.user_id for member in window.members if member.user_id is not None]

@@ -52,7 +52,10 @@ class MongoOwnFacts:
         """The facts that people's commands changed, by command id."""
         named: dict[str, str] = {}
         async for row in self._facts.find({"scope_key": scope_key, **THEIRS}, COMMANDS, batch_size=AT_ONCE):
-            for command in (row.get("command"), *(one.get("command") for one in row.get("history", ()))):
+            for command in (
+                row.get("command"),
+                *(version.get("command") for version in row.get("history", ())),
+            ):
                 if command:
                     named[command["command_id"]] = row["_id"]
         return named

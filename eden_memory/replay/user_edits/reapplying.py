@@ -146,54 +146,59 @@ class _Work:
             if theirs(change):
                 waiting.append(change)
             if len(waiting) == TOGETHER:
-                for one in await self._settle(scope.key, waiting, done, taken):
-                    yield one
+                for settled in await self._settle(scope.key, waiting, done, taken):
+                    yield settled
                 waiting = []
-        for one in await self._settle(scope.key, waiting, done, taken):
-            yield one
+        for settled in await self._settle(scope.key, waiting, done, taken):
+            yield settled
 
     async def _settle(
         self, key: str, changes: Sequence[OwnChange], done: Mapping[str, KnownFact], taken: set[str]
     ) -> list[Settled]:
         if not changes:
             return []
-        changes = sorted(changes, key=lambda one: (one.at, one.fact_id))
+        changes = sorted(changes, key=lambda change: (change.at, change.fact_id))
         hashes = [fact_hash(text) for text in texts_of(changes)]
-        said = {one.hash: one for one in await self._shadow.facts.with_hash(key, hashes)}
+        said = {fact.hash: fact for fact in await self._shadow.facts.with_hash(key, hashes)}
         settling = Settling(said, await self._still(key, hashes), done, taken)
-        by_text = {one.fact_id: settling.by_text(one) for one in changes}
-        settled = [one for one in by_text.values() if one is not None]
+        by_text = {change.fact_id: settling.by_text(change) for change in changes}
+        settled = [found for found in by_text.values() if found is not None]
         settled += await self._by_meaning(
-            key, settling, [one for one in changes if by_text[one.fact_id] is None]
+            key, settling, [change for change in changes if by_text[change.fact_id] is None]
         )
         settled = in_order(settled)
-        await self._command([command_of(one) for one in settled if one.outcome == "applied"])
+        await self._command([command_of(found) for found in settled if found.outcome == "applied"])
         return settled
 
     async def _by_meaning(self, key: str, settling: Settling, changes: Sequence[OwnChange]) -> list[Settled]:
         near = await self._near(key, changes)
-        nearest = {one.change.fact_id: one for one in sorted(near, key=lambda one: one.similarity)}
+        nearest = {match.change.fact_id: match for match in sorted(near, key=lambda match: match.similarity)}
         likely = [
-            one for one in near if one.similarity >= self._least and same_figures(one.text, one.fact.text)
+            match
+            for match in near
+            if match.similarity >= self._least and same_figures(match.text, match.fact.text)
         ]
-        settling.still = {**settling.still, **await self._still(key, {one.fact.hash for one in likely})}
-        likely = await self._not_another(key, [one for one in likely if settling.free(one.fact)])
+        settling.still = {**settling.still, **await self._still(key, {match.fact.hash for match in likely})}
+        likely = await self._not_another(key, [match for match in likely if settling.free(match.fact)])
         settled = settling.best_first(likely)
-        met = {one.change.fact_id for one in settled}
-        left = [one for one in changes if one.fact_id not in met]
-        return [*settled, *(settling.left(one, nearest.get(one.fact_id)) for one in left)]
+        met = {found.change.fact_id for found in settled}
+        left = [change for change in changes if change.fact_id not in met]
+        return [
+            *settled,
+            *(settling.left(change, nearest.get(change.fact_id)) for change in left),
+        ]
 
     async def _near(self, key: str, changes: Sequence[OwnChange]) -> list[Likely]:
         """What comes near any text of a change: each fact of the shadow once, by the text it is nearest to."""
-        asked = [(one, text) for one in changes for text in wanted_texts(one, MOST_TEXTS)]
+        asked = [(change, text) for change in changes for text in wanted_texts(change, MOST_TEXTS)]
         vectors = await self._vectors(asked)
         floor = min(related(self._embedder.model), self._least)
         hits = await self._shadow.facts.nearest(key, vectors, MOST_NEAR, floor) if vectors else ()
         best: dict[tuple[str, str], Likely] = {}
         for (change, text), found in zip(asked, hits, strict=True):
-            for one in found:
-                likely = Likely(change, one.fact, one.similarity, text)
-                place = change.fact_id, one.fact.fact_id
+            for near in found:
+                likely = Likely(change, near.fact, near.similarity, text)
+                place = change.fact_id, near.fact.fact_id
                 if place not in best or best[place].similarity < likely.similarity:
                     best[place] = likely
         return list(best.values())
@@ -201,11 +206,11 @@ class _Work:
     async def _vectors(self, asked: Sequence[tuple[OwnChange, str]]) -> list[bytes]:
         """Of each text: the stored one where it is of the same model, else the embedder's."""
         known = {
-            one.after: one.vector
-            for one, _ in asked
-            if one.after is not None
-            and one.vector is not None
-            and one.embedding_model == self._embedder.model
+            change.after: change.vector
+            for change, _ in asked
+            if change.after is not None
+            and change.vector is not None
+            and change.embedding_model == self._embedder.model
         }
         missing = list(dict.fromkeys(text for _, text in asked if text not in known))
         vectors = {**known, **await self._embedded(missing)}
@@ -221,37 +226,39 @@ class _Work:
             if self._usage is not None and calls:
                 self._usage.add(calls)
                 await self._usage.flush()
-        return {text: one.vector for text, one in zip(texts, made, strict=True)}
+        return {text: embedding.vector for text, embedding in zip(texts, made, strict=True)}
 
     async def _not_another(self, key: str, likely: Sequence[Likely]) -> list[Likely]:
         """Without the facts that say rather what another active fact of the source says."""
-        vectors = {one.fact.fact_id: one.fact.vector for one in likely if one.fact.vector is not None}
+        vectors = {match.fact.fact_id: match.fact.vector for match in likely if match.fact.vector is not None}
         hits = await self._source.facts.nearest(key, list(vectors.values()), 2, self._least)
         others: dict[str, Sequence[Near]] = dict(zip(vectors, hits, strict=True))
         return [
-            one
-            for one in likely
+            match
+            for match in likely
             if not any(
-                other.fact.fact_id != one.change.fact_id and other.similarity > one.similarity
-                for other in others.get(one.fact.fact_id, ())
+                other.fact.fact_id != match.change.fact_id and other.similarity > match.similarity
+                for other in others.get(match.fact.fact_id, ())
             )
         ]
 
     async def _still(self, key: str, hashes: Iterable[str]) -> dict[str, set[str]]:
         still: dict[str, set[str]] = defaultdict(set)
-        for one in await self._source.facts.with_hash(key, hashes):
-            still[one.hash].add(one.fact_id)
+        for fact in await self._source.facts.with_hash(key, hashes):
+            still[fact.hash].add(fact.fact_id)
         return dict(still)
 
     async def _done(self, key: str) -> dict[str, KnownFact]:
         """What the shadow has had: by change where it was applied again, by id where it is the very command."""
         named = await self._shadow.own.commanded(key)
         facts = await self._shadow.facts.facts(named.values())
-        return {change_of(one) or one: facts[fact_id] for one, fact_id in named.items() if fact_id in facts}
+        return {
+            change_of(name) or name: facts[fact_id] for name, fact_id in named.items() if fact_id in facts
+        }
 
     async def _command(self, commands: Sequence[FactCommanded]) -> None:
         if self._publisher is not None and commands:
-            await self._publisher.publish([_record(one, self._topic_of) for one in commands])
+            await self._publisher.publish([_record(command, self._topic_of) for command in commands])
 
 
 def _record(command: FactCommanded, topic_of: TopicOf) -> StoredRecord:

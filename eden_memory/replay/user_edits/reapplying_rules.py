@@ -62,10 +62,12 @@ class Settling:
     def best_first(self, likely: Iterable[Likely]) -> list[Settled]:
         """Settle by meaning: each change by one fact, each fact for one change, the most similar first."""
         settled: dict[str, Settled] = {}
-        for one in sorted(likely, key=_order):
-            if one.change.fact_id not in settled and one.fact.fact_id not in self.taken:
-                outcome = "already" if one.change.kind == "add" else "applied"
-                settled[one.change.fact_id] = self._settled(one.change, outcome, one.fact, one.similarity)
+        for match in sorted(likely, key=_order):
+            if match.change.fact_id not in settled and match.fact.fact_id not in self.taken:
+                outcome = "already" if match.change.kind == "add" else "applied"
+                settled[match.change.fact_id] = self._settled(
+                    match.change, outcome, match.fact, match.similarity
+                )
         return list(settled.values())
 
     def left(self, change: OwnChange, nearest: Likely | None) -> Settled:
@@ -100,13 +102,13 @@ class Settling:
         return Settled(change, outcome, fact.fact_id, fact.text, similarity)
 
 
-def _order(one: Likely) -> tuple[float, object, str, str]:
-    return -one.similarity, one.change.at, one.change.fact_id, one.fact.fact_id
+def _order(likely: Likely) -> tuple[float, object, str, str]:
+    return -likely.similarity, likely.change.at, likely.change.fact_id, likely.fact.fact_id
 
 
 def texts_of(changes: Iterable[OwnChange]) -> list[str]:
     """All that the facts said, before and after, each once."""
-    said = (text for one in changes for text in (*one.before, one.after) if text is not None)
+    said = (text for change in changes for text in (*change.before, change.after) if text is not None)
     return list(dict.fromkeys(said))
 
 
@@ -147,4 +149,4 @@ def change_of(command_id: str) -> str | None:
 
 def in_order(settled: Sequence[Settled]) -> list[Settled]:
     """By time, then by fact: as commands are given."""
-    return sorted(settled, key=lambda one: (one.change.at, one.change.fact_id))
+    return sorted(settled, key=lambda found: (found.change.at, found.change.fact_id))

@@ -66,7 +66,9 @@ def own_change(fact: Fact, scope: Scope, merged_into: Fact | None = None) -> Own
     `merged_into`: the fact that replaced it, where it was retired as a duplicate.
     """
     versions = [*reversed(fact.history), _newest(fact)]
-    theirs = [index for index, one in enumerate(versions) if one.command and one.command.by in PEOPLE]
+    theirs = [
+        index for index, version in enumerate(versions) if version.command and version.command.by in PEOPLE
+    ]
     if not theirs:
         return None
     last = versions[theirs[-1]]
@@ -115,18 +117,18 @@ def _kind(versions: Sequence[FactVersion], theirs: Sequence[int]) -> Kind:
     return "add" if any(_adds(versions[index]) for index in theirs) else "edit"
 
 
-def _adds(one: FactVersion) -> bool:
-    return one.command is not None and one.command.action == "add"
+def _adds(version: FactVersion) -> bool:
+    return version.command is not None and version.command.action == "add"
 
 
 def _texts(versions: Sequence[FactVersion], after: str | None) -> tuple[str, ...]:
     """Newest first, each once, without what the fact says now."""
     seen = set[str]() if after is None else {fact_hash(after)}
     texts: list[str] = []
-    for one in reversed(versions):
-        if (text_hash := fact_hash(one.content)) not in seen:
+    for version in reversed(versions):
+        if (text_hash := fact_hash(version.content)) not in seen:
             seen.add(text_hash)
-            texts.append(one.content)
+            texts.append(version.content)
     return tuple(texts)
 
 
@@ -134,7 +136,7 @@ def _outdated(fact: Fact, merged: Fact | None, since: Sequence[FactVersion], kin
     """Formation goes on: what it has made of the fact since then stands above the change."""
     if kind == "retire":
         return None
-    if any(one.decision in ("UPDATE", "DELETE") for one in since[1:]):
+    if any(version.decision in ("UPDATE", "DELETE") for version in since[1:]):
         return REWORDED if fact.active else ENDED
     if fact.active or fact.retired_because == "duplicate":
         return ENDED if merged is not None and not merged.active else None
