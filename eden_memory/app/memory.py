@@ -13,7 +13,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
-from eden_memory.app.readers import Following, Readers
+from eden_memory.app.readers import LiveReaders, Readers
 from eden_memory.app.searching import Engine, Searching
 from eden_memory.context.cached_contexts import Contexts
 from eden_memory.local.servers import endpoints
@@ -57,7 +57,7 @@ class SharedMemory:
         """Of the application, with `memory_inbox`."""
         live = MongoLive(self.database, given.mongodb.prefix)
         fixed = given.placement != Placement()
-        self._following = Following(given, self._readers, None if fixed else live.placement)
+        self._following = LiveReaders(given, self._readers, None if fixed else live.placement)
 
     @property
     def settings(self) -> Settings:

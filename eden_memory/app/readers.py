@@ -44,7 +44,7 @@ class Readers:
         await self.searching.close()
 
 
-class Following:
+class LiveReaders:
     """`live` tells what is live, None: it does not matter. The former readers go on until the new are ready."""
 
     def __init__(

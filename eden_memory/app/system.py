@@ -12,7 +12,7 @@ from pymongo import AsyncMongoClient
 from eden_memory import metrics
 from eden_memory.assembly.mongo_setup import check
 from eden_memory.assembly.stage_parts import stage_parts
-from eden_memory.assembly.supervisor import Placed
+from eden_memory.assembly.supervisor import LiveParts
 from eden_memory.assembly.tailer import tailing
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.errors import EdenError
@@ -72,7 +72,7 @@ async def run(
 @asynccontextmanager
 async def following(
     settings: Settings, names: Sequence[str], *, new_source: bool = False
-) -> AsyncGenerator[Placed]:
+) -> AsyncGenerator[LiveParts]:
     """The parts named (none: all) of the namespace that is live, ready to run, and of what becomes live then."""
     wanted, run = _wanted(names), settings.run
     async with AsyncExitStack() as stack:
@@ -82,7 +82,7 @@ async def following(
             run.start_seconds,
             MONGODB_HINT,
         )
-        placed = Placed(
+        placed = LiveParts(
             lambda placement: _parts(settings.placed(placement), wanted, new_source=new_source),
             live.changes,
             run.drain_seconds + DRAINED_SECONDS,

@@ -22,7 +22,7 @@ from eden_memory.replay.installation import installation
 from eden_memory.replay.namespaces.dropping import drop
 from eden_memory.replay.rebuild.document_comparing_store import MemoryComparison
 from eden_memory.replay.rebuild.namespace_fill import filling
-from eden_memory.replay.rebuild.namespace_rebuild import Verdict, verify
+from eden_memory.replay.rebuild.namespace_rebuild import RebuildVerdict, verify
 from eden_memory.schemas.events import FactChanged, FormationRequested, ScopeConsolidated, decode
 from eden_memory.settings import Settings
 from eden_memory.stages.patience import until_done
@@ -183,9 +183,9 @@ async def _is_full(run: Run, name: str) -> bool:
     return found is not None and found["state"] != "filling"
 
 
-async def _finished(run: Run, name: str) -> Verdict:
+async def _finished(run: Run, name: str) -> RebuildVerdict:
     """The same command once more, in this process, until it is equal or is not."""
-    found: list[Verdict] = []
+    found: list[RebuildVerdict] = []
     async with installation(run.on.settings) as at, filling(at, name, lambda _: None) as work:
 
         async def once_in() -> None:

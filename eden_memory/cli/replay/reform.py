@@ -29,7 +29,7 @@ from eden_memory.replay.reform.namespace_reform import (
     Switched,
     reform,
 )
-from eden_memory.replay.user_edits.user_edits import Applied
+from eden_memory.replay.user_edits.user_edits import AppliedEdits
 from eden_memory.settings import Settings
 from eden_memory.task_ending import heeding
 
@@ -164,7 +164,7 @@ def _lines(name: str, request: ReformRequest, step: ReformStep) -> Iterable[Any]
                 f"it has paused at the cap; go on with: eden reform {name} --cap USD",
             ]
         case Formed():
-            edits = shown.user_edits(step.user_edits or Applied())
+            edits = shown.user_edits(step.user_edits or AppliedEdits())
             what_next = [] if request.switch else [f"eden reform report {name}; eden reform {name} --switch"]
             return [*shown.formed(step.reform, step.missing, step.dead), *edits, *what_next]
         case Switched():

@@ -10,16 +10,16 @@ from rich.table import Table
 from eden_memory.cli.memory.terminal import line, plain
 from eden_memory.cli.replay.progress import BarOrLines
 from eden_memory.replay.reform.expected_cost import total
-from eden_memory.replay.reform.reform_plan import Plan
+from eden_memory.replay.reform.reform_plan import ReformPlan
 from eden_memory.replay.reform.reform_run import ReformProgress
 from eden_memory.replay.reform.selection import selected
-from eden_memory.replay.user_edits.user_edits import Applied, Settled
+from eden_memory.replay.user_edits.user_edits import AppliedEdits, SettledEdit
 from eden_memory.schemas.documents import Reform, ReformAsked, ReformCalls
 
 MOST_LISTED = 20
 
 
-def estimated(name: str, asked: ReformAsked, plan: Plan, cap: Decimal | None) -> list[str | Table]:
+def estimated(name: str, asked: ReformAsked, plan: ReformPlan, cap: Decimal | None) -> list[str | Table]:
     """What there is to be done."""
     expecting = plan.expecting
     about = "about " if asked.rewindow else ""
@@ -100,7 +100,7 @@ def formed(reform: Reform, missing: int = 0, dead: int = 0) -> list[str]:
     return [*lines, *([f"{dead:,} steps were given up: dead letters of its topics"] if dead else [])]
 
 
-def user_edits(found: Applied) -> list[str]:
+def user_edits(found: AppliedEdits) -> list[str]:
     """Return what became of people's edits, for people."""
     if not (found.applied or found.already or found.unmatched or found.outdated):
         return []
@@ -113,7 +113,7 @@ def user_edits(found: Applied) -> list[str]:
     return [head, *(_settled(settled) for settled in rest[:MOST_LISTED]), *more]
 
 
-def _settled(settled: Settled) -> str:
+def _settled(settled: SettledEdit) -> str:
     change = settled.change
     text = change.after or next(iter(change.before), "")
     return f"  {settled.outcome}: {change.kind} in {plain(change.scope.key)}: {line(text).plain}"

@@ -8,15 +8,15 @@ from rich.table import Table
 from rich.text import Text
 
 from eden_memory.cli.memory.terminal import line, moment, plain
-from eden_memory.replay.comparing.differing import Changed, Counts, Differing, Run, Told
-from eden_memory.replay.comparing.report import KINDS, Report, ScopeDiffers, Spent, total_of
-from eden_memory.replay.user_edits.user_edits import Applied, Settled
+from eden_memory.replay.comparing.differing import ChangedText, Differing, MemoryText, Run, TextCounts
+from eden_memory.replay.comparing.report import KINDS, MemoryReport, ScopeDiffers, StageSpending, total_of
+from eden_memory.replay.user_edits.user_edits import AppliedEdits, SettledEdit
 
 NAMES = {"facts": "fact", "reflections": "reflection", "blobs": "blob"}
 STYLES = {"same": "", "gone": "red strike", "new": "green", "left_out": "dim"}
 
 
-def show(console: Console, report: Report) -> None:
+def show(console: Console, report: MemoryReport) -> None:
     """All of it."""
     console.print(_answer(report))
     if not report.complete:
@@ -36,7 +36,7 @@ def show(console: Console, report: Report) -> None:
         console.print(Text(f"\nand {more:,} {scopes} more that differ less (--most, --scope)", style="dim"))
 
 
-def _answer(report: Report) -> Text:
+def _answer(report: MemoryReport) -> Text:
     """One sentence."""
     if report.equal:
         return Text(f"{report.shadow} says what {report.live} says, in all {report.compared:,} scopes")
@@ -45,13 +45,13 @@ def _answer(report: Report) -> Text:
     return Text(f"{report.shadow} differs from {report.live} {where}: {'; '.join(parts)}", style="bold")
 
 
-def _differ(kind: str, counts: Counts) -> str:
+def _differ(kind: str, counts: TextCounts) -> str:
     numbers = {"in other words": counts.changed, "added": counts.added, "lost": counts.lost}
     told = ", ".join(f"{number:,} {how}" for how, number in numbers.items() if number)
     return f"{kind} {told}" if told else ""
 
 
-def _counts(report: Report) -> Table:
+def _counts(report: MemoryReport) -> Table:
     table = _table("", "same", "in other words", "added", "lost")
     for kind in KINDS:
         of = report.counts[kind]
@@ -62,7 +62,7 @@ def _counts(report: Report) -> Table:
     return table
 
 
-def _cost(report: Report) -> Group:
+def _cost(report: MemoryReport) -> Group:
     table = _table("", "memory", "calls", "tokens", "USD")
     memories = report.live, report.shadow
     for stage, spent in sorted(report.spent.items()):
@@ -74,7 +74,7 @@ def _cost(report: Report) -> Group:
     return Group(table, reused) if report.reused else Group(table)
 
 
-def _money(spent: Spent) -> tuple[str, str, str]:
+def _money(spent: StageSpending) -> tuple[str, str, str]:
     usd = "unknown" if spent.known_usd is None else f"{spent.known_usd:.4f}"
     more = " + unknown" if spent.known_usd is not None and spent.unpriced_calls else ""
     return (
@@ -84,7 +84,7 @@ def _money(spent: Spent) -> tuple[str, str, str]:
     )
 
 
-def _own(own: Applied, most: int | None) -> Iterator[RenderableType]:
+def _own(own: AppliedEdits, most: int | None) -> Iterator[RenderableType]:
     counts = (
         f"{len(own.applied):,} to be applied before a switch",
         f"{len(own.already):,} there already",
@@ -98,14 +98,14 @@ def _own(own: Applied, most: int | None) -> Iterator[RenderableType]:
     yield from _settled("overtaken", own.outdated, most)
 
 
-def _settled(what: str, settled: Sequence[Settled], most: int | None) -> Iterator[RenderableType]:
+def _settled(what: str, settled: Sequence[SettledEdit], most: int | None) -> Iterator[RenderableType]:
     for found in settled[:most]:
         yield Padding(settled_line(what, found), (0, 0, 0, 2), expand=False)
     if most is not None and len(settled) > most:
         yield Text(f"  and {len(settled) - most:,} more", style="dim")
 
 
-def settled_line(what: str, settled: Settled) -> Text:
+def settled_line(what: str, settled: SettledEdit) -> Text:
     """One of people's changes, for people."""
     change = settled.change
     said = Text(f"{what}: ", style="yellow")
@@ -116,7 +116,7 @@ def settled_line(what: str, settled: Settled) -> Text:
     return said.append_text(Text(told, style="dim"))
 
 
-def _why(settled: Settled) -> str:
+def _why(settled: SettledEdit) -> str:
     if settled.why is not None:
         return f"; {settled.why}"
     if settled.text is None:
@@ -145,12 +145,12 @@ def _listed(of: Differing) -> int:
     return len(of.changed) + len(of.added) + len(of.lost)
 
 
-def _told(sign: str, style: str, name: str, told: Iterable[Told]) -> Iterator[Text]:
+def _told(sign: str, style: str, name: str, told: Iterable[MemoryText]) -> Iterator[Text]:
     for text in told:
         yield Text(f"{sign} {name}  ", style=style).append_text(Text(line(text.text).plain, style=""))
 
 
-def _changed(name: str, changed: Changed) -> Text:
+def _changed(name: str, changed: ChangedText) -> Text:
     near = "" if changed.similarity is None else f"{changed.similarity:.2f} "
     said = Text(f"~ {name}  ", style="yellow").append_text(Text(near, style="dim"))
     return said.append_text(Text(" ").join(_run(run) for run in changed.runs))

@@ -7,33 +7,33 @@ from typing import Protocol
 
 from eden_memory.replay.comparing.differing import (
     Differing,
+    MemoryText,
     ScopeSeen,
-    Texts,
-    Told,
+    ScopeTexts,
     blobs_differing,
     differing,
     set_aside,
 )
 from eden_memory.replay.comparing.likeness import DIMENSIONS, WORDS, related, word_vectors
 from eden_memory.replay.comparing.matching import BLOCK, Pair, VectorFile, best_first
-from eden_memory.replay.comparing.report import Report, ScopeDiffers
+from eden_memory.replay.comparing.report import MemoryReport, ScopeDiffers
 from eden_memory.schemas.scopes import Scope
 
 FACTS_OF_A_PAGE, SCOPES_OF_A_PAGE = 20_000, 200
 
 
-class Telling(Protocol):
+class ComparedMemory(Protocol):
     """A memory as it is stored at this moment."""
 
     def scopes(self, beginnings: Sequence[str]) -> AsyncGenerator[ScopeSeen]:
         """In the order of their keys; only those whose key begins with one of these, if any are given."""
         ...
 
-    async def facts(self, scope_keys: Sequence[str]) -> Mapping[str, Texts]:
+    async def facts(self, scope_keys: Sequence[str]) -> Mapping[str, ScopeTexts]:
         """Active ones, by scope key."""
         ...
 
-    async def reflections(self, scope_keys: Sequence[str]) -> Mapping[str, Texts]:
+    async def reflections(self, scope_keys: Sequence[str]) -> Mapping[str, ScopeTexts]:
         """All of them, absorbed or not, by scope key."""
         ...
 
@@ -50,13 +50,18 @@ class Comparing:
     """`least`: (1 + cosine) / 2 from which facts are the same in other words; None: by the embedding model."""
 
     def __init__(
-        self, live: Telling, shadow: Telling, *, most: int | None = 20, least: float | None = None
+        self,
+        live: ComparedMemory,
+        shadow: ComparedMemory,
+        *,
+        most: int | None = 20,
+        least: float | None = None,
     ) -> None:
         self._live, self._shadow, self._most, self._least = live, shadow, most, least
 
     async def into(
         self,
-        report: Report,
+        report: MemoryReport,
         beginnings: Sequence[str] = (),
         wanted: Callable[[Scope], bool] = lambda _: True,
     ) -> None:
@@ -77,7 +82,7 @@ class Comparing:
                 page, facts = [], 0
         await self._page(report, page)
 
-    async def _page(self, report: Report, keys: Sequence[str]) -> None:
+    async def _page(self, report: MemoryReport, keys: Sequence[str]) -> None:
         if not keys:
             return
         both = self._live, self._shadow
@@ -87,13 +92,13 @@ class Comparing:
         for key in keys:
             scope = ScopeDiffers(
                 key,
-                facts=await self._facts(*(of.get(key, Texts()) for of in facts)),
-                reflections=await self._reflections(*(of.get(key, Texts()) for of in reflections)),
+                facts=await self._facts(*(of.get(key, ScopeTexts()) for of in facts)),
+                reflections=await self._reflections(*(of.get(key, ScopeTexts()) for of in reflections)),
                 blobs=blobs_differing(key, *(of.get(key) for of in blobs)),
             )
             report.take(scope)
 
-    async def _facts(self, live: Texts, shadow: Texts) -> Differing:
+    async def _facts(self, live: ScopeTexts, shadow: ScopeTexts) -> Differing:
         """By their vectors, if one model made them all; else by their words."""
         models = live.models | shadow.models
         (model,) = models if len(models) == 1 else (None,)
@@ -103,14 +108,14 @@ class Comparing:
         pairs = await self._by_meaning(ours, theirs, related(model) if self._least is None else self._least)
         return _differing(same, ours, theirs, pairs, model, self._most)
 
-    async def _reflections(self, live: Texts, shadow: Texts) -> Differing:
+    async def _reflections(self, live: ScopeTexts, shadow: ScopeTexts) -> Differing:
         """Nobody has vectors of reflections: by their words."""
         same, ours, theirs = set_aside(live.by_key, shadow.by_key)
         pairs = await asyncio.to_thread(_by_words, ours, theirs)
         return _differing(same, ours, theirs, pairs, WORDS, self._most)
 
     async def _by_meaning(
-        self, ours: Sequence[tuple[str, Told]], theirs: Sequence[tuple[str, Told]], least: float
+        self, ours: Sequence[tuple[str, MemoryText]], theirs: Sequence[tuple[str, MemoryText]], least: float
     ) -> list[Pair]:
         if not ours or not theirs:
             return []
@@ -120,20 +125,20 @@ class Comparing:
             await _put(right, self._shadow, theirs)
             return await asyncio.to_thread(best_first, left, right, _keys(ours, theirs), least)
 
-    async def _dimensions(self, told: Sequence[tuple[str, Told]]) -> int:
+    async def _dimensions(self, told: Sequence[tuple[str, MemoryText]]) -> int:
         """Of the first vector there is; 1 where they are all gone meanwhile."""
         async for _, packed in self._live.vectors([text.id for _, text in islice(told, 100)]):
             return len(packed) // 4
         return 1
 
 
-async def _put(rows: VectorFile, telling: Telling, told: Sequence[tuple[str, Told]]) -> None:
+async def _put(rows: VectorFile, telling: ComparedMemory, told: Sequence[tuple[str, MemoryText]]) -> None:
     places = {text.id: place for place, (_, text) in enumerate(told)}
     async for fact_id, packed in telling.vectors(list(places)):
         rows.put(places[fact_id], packed)
 
 
-def _by_words(ours: Sequence[tuple[str, Told]], theirs: Sequence[tuple[str, Told]]) -> list[Pair]:
+def _by_words(ours: Sequence[tuple[str, MemoryText]], theirs: Sequence[tuple[str, MemoryText]]) -> list[Pair]:
     if not ours or not theirs:
         return []
     with VectorFile(len(ours), DIMENSIONS) as left, VectorFile(len(theirs), DIMENSIONS) as right:
@@ -142,7 +147,7 @@ def _by_words(ours: Sequence[tuple[str, Told]], theirs: Sequence[tuple[str, Told
         return best_first(left, right, _keys(ours, theirs), related(WORDS))
 
 
-def _word(rows: VectorFile, told: Sequence[tuple[str, Told]]) -> None:
+def _word(rows: VectorFile, told: Sequence[tuple[str, MemoryText]]) -> None:
     for start in range(0, len(told), BLOCK):
         vectors = word_vectors([text.text for _, text in told[start : start + BLOCK]])
         for place, vector in enumerate(vectors, start):
@@ -150,15 +155,15 @@ def _word(rows: VectorFile, told: Sequence[tuple[str, Told]]) -> None:
 
 
 def _keys(
-    ours: Sequence[tuple[str, Told]], theirs: Sequence[tuple[str, Told]]
+    ours: Sequence[tuple[str, MemoryText]], theirs: Sequence[tuple[str, MemoryText]]
 ) -> tuple[Sequence[str], Sequence[str]]:
     return [key for key, _ in ours], [key for key, _ in theirs]
 
 
 def _differing(
     same: int,
-    ours: Sequence[tuple[str, Told]],
-    theirs: Sequence[tuple[str, Told]],
+    ours: Sequence[tuple[str, MemoryText]],
+    theirs: Sequence[tuple[str, MemoryText]],
     pairs: Sequence[Pair],
     by: str,
     most: int | None,

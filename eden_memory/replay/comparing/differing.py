@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, TypeVar
 from eden_memory.replay.comparing.matching import Pair
 from eden_memory.schemas.scopes import Scope
 
-T = TypeVar("T", "Told", "Changed")
+T = TypeVar("T", "MemoryText", "ChangedText")
 Said = Literal["same", "gone", "new", "left_out"]
 CONTEXT = 6
 """Words that are kept on either side of a change."""
@@ -24,7 +24,7 @@ class Run(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class MemoryText:
     """A fact or reflection; a blob's id is its scope key."""
 
     id: str
@@ -37,11 +37,11 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class ChangedText:
     """The same in other words."""
 
-    live: Told
-    shadow: Told
+    live: MemoryText
+    shadow: MemoryText
     similarity: float | None
     """(1 + cosine) / 2; None for blobs, of which a scope has one."""
     runs: tuple[Run, ...]
@@ -52,13 +52,13 @@ class Changed:
         return words_changed(self.runs)
 
     @classmethod
-    def of(cls, live: Told, shadow: Told, similarity: float | None = None) -> "Changed":
+    def of(cls, live: MemoryText, shadow: MemoryText, similarity: float | None = None) -> "ChangedText":
         """With the words that differ."""
         return cls(live, shadow, similarity, tuple(shortened(word_diff(live.text, shadow.text))))
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class TextCounts:
     """How many texts."""
 
     same: int = 0
@@ -66,8 +66,8 @@ class Counts:
     added: int = 0
     lost: int = 0
 
-    def __add__(self, other: "Counts") -> "Counts":
-        return Counts(
+    def __add__(self, other: "TextCounts") -> "TextCounts":
+        return TextCounts(
             self.same + other.same,
             self.changed + other.changed,
             self.added + other.added,
@@ -84,12 +84,12 @@ class Counts:
 class Differing:
     """The texts of one kind in one scope; of each list only the largest differences."""
 
-    counts: Counts = field(default_factory=Counts)
+    counts: TextCounts = field(default_factory=TextCounts)
     words: int = 0
     """How many differ, in all texts."""
-    changed: tuple[Changed, ...] = ()
-    added: tuple[Told, ...] = ()
-    lost: tuple[Told, ...] = ()
+    changed: tuple[ChangedText, ...] = ()
+    added: tuple[MemoryText, ...] = ()
+    lost: tuple[MemoryText, ...] = ()
     by: str | None = None
     """By what they were matched: an embedding model, or `words`; None: there was nothing to match."""
 
@@ -111,29 +111,29 @@ class ScopeSeen:
 
 
 @dataclass(slots=True)
-class Texts:
+class ScopeTexts:
     """Texts of one kind in one scope by what they say: equal keys say the very same."""
 
-    by_key: dict[str, Told] = field(default_factory=dict[str, Told])
+    by_key: dict[str, MemoryText] = field(default_factory=dict[str, MemoryText])
     models: set[str | None] = field(default_factory=set[str | None])
     """Facts: whose vectors they have; None among them: some have none."""
 
 
 def differing(
     same: int,
-    live: Sequence[Told],
-    shadow: Sequence[Told],
+    live: Sequence[MemoryText],
+    shadow: Sequence[MemoryText],
     pairs: Iterable[Pair],
     by: str | None,
     most: int | None,
 ) -> Differing:
     """What is left of both once equal texts are set aside, and the pairs of it; `most` None: all are listed."""
     matched = list(pairs)
-    changed = [Changed.of(live[pair.left], shadow[pair.right], pair.similarity) for pair in matched]
+    changed = [ChangedText.of(live[pair.left], shadow[pair.right], pair.similarity) for pair in matched]
     lost = _without(live, {pair.left for pair in matched})
     added = _without(shadow, {pair.right for pair in matched})
     return Differing(
-        counts=Counts(same, len(changed), len(added), len(lost)),
+        counts=TextCounts(same, len(changed), len(added), len(lost)),
         words=sum(difference.words for difference in (*changed, *added, *lost)),
         changed=_largest(changed, most),
         added=_largest(added, most),
@@ -147,27 +147,27 @@ def blobs_differing(scope_key: str, live: str | None, shadow: str | None) -> Dif
     if live is None and shadow is None:
         return Differing()
     if live is None:
-        told = Told(scope_key, shadow or "")
-        return Differing(Counts(added=1), told.words, added=(told,))
+        told = MemoryText(scope_key, shadow or "")
+        return Differing(TextCounts(added=1), told.words, added=(told,))
     if shadow is None:
-        told = Told(scope_key, live)
-        return Differing(Counts(lost=1), told.words, lost=(told,))
+        told = MemoryText(scope_key, live)
+        return Differing(TextCounts(lost=1), told.words, lost=(told,))
     if live.split() == shadow.split():
-        return Differing(Counts(same=1))
-    changed = Changed.of(Told(scope_key, live), Told(scope_key, shadow))
-    return Differing(Counts(changed=1), changed.words, changed=(changed,))
+        return Differing(TextCounts(same=1))
+    changed = ChangedText.of(MemoryText(scope_key, live), MemoryText(scope_key, shadow))
+    return Differing(TextCounts(changed=1), changed.words, changed=(changed,))
 
 
 def set_aside(
-    live: Mapping[str, Told], shadow: Mapping[str, Told]
-) -> tuple[int, list[tuple[str, Told]], list[tuple[str, Told]]]:
+    live: Mapping[str, MemoryText], shadow: Mapping[str, MemoryText]
+) -> tuple[int, list[tuple[str, MemoryText]], list[tuple[str, MemoryText]]]:
     """How many say the very same, and what is left of both with its key, in the order of the keys."""
     common = live.keys() & shadow.keys()
     left, right = ([(key, side[key]) for key in sorted(side.keys() - common)] for side in (live, shadow))
     return len(common), left, right
 
 
-def _without(told: Sequence[Told], places: set[int]) -> list[Told]:
+def _without(told: Sequence[MemoryText], places: set[int]) -> list[MemoryText]:
     return [text for place, text in enumerate(told) if place not in places]
 
 

@@ -10,9 +10,9 @@ from eden_memory.assembly.handlers import Account
 from eden_memory.errors import EdenError
 from eden_memory.placement import ORIGINAL, Placement
 from eden_memory.processors import pipeline
-from eden_memory.replay.comparing.compared_text_store import MongoTelling
+from eden_memory.replay.comparing.compared_text_store import MongoComparedMemory
 from eden_memory.replay.comparing.comparing import Comparing
-from eden_memory.replay.comparing.report import Report, Spent
+from eden_memory.replay.comparing.report import MemoryReport, StageSpending
 from eden_memory.replay.comparing.session_call_store import MongoSessionCalls
 from eden_memory.replay.installation import settings_of
 from eden_memory.replay.namespaces.live_store import MongoLive, placed
@@ -21,7 +21,7 @@ from eden_memory.replay.reform.reform_settings import overridden
 from eden_memory.replay.reform.reform_store import MongoReforms
 from eden_memory.replay.reform.selection import formed_by
 from eden_memory.replay.user_edits.reapplying import reapply
-from eden_memory.replay.user_edits.user_edits import Applied
+from eden_memory.replay.user_edits.user_edits import AppliedEdits
 from eden_memory.schemas.documents import Reform, ReformAsked
 from eden_memory.settings import Settings
 from eden_memory.usage.totals_store import Asked, MongoTotals
@@ -38,7 +38,7 @@ FORMING = (
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ReportRequest:
     """What of two memories is compared, and how much of it is kept to be shown."""
 
     against: str | None = None
@@ -51,7 +51,7 @@ class Wanted:
     """Whether people's own changes are looked at, where the namespace is a reform's."""
 
 
-async def compared(settings: Settings, database: Database, name: str, wanted: Wanted) -> Report:
+async def compared(settings: Settings, database: Database, name: str, wanted: ReportRequest) -> MemoryReport:
     """The report on a namespace."""
     shadow = (await settings_of(settings, database, name)).placement
     live = await _other(settings, database, shadow, wanted.against)
@@ -59,11 +59,12 @@ async def compared(settings: Settings, database: Database, name: str, wanted: Wa
         raise EdenError(f"{name} cannot be compared with itself", "Name another with --against.")
     reform = await MongoReforms(database, settings.mongodb.prefix).get(name)
     asked = ReformAsked() if reform is None else reform.asked
-    report = Report(
+    report = MemoryReport(
         live.memory, shadow.memory, wanted.most, complete=await _complete(settings, database, shadow)
     )
     telling = [
-        MongoTelling(database, placement.names(settings.mongodb.prefix)) for placement in (live, shadow)
+        MongoComparedMemory(database, placement.names(settings.mongodb.prefix))
+        for placement in (live, shadow)
     ]
     comparing = Comparing(telling[0], telling[1], most=wanted.most, least=wanted.least)
     await comparing.into(report, wanted.beginnings, formed_by(asked))
@@ -96,21 +97,21 @@ async def _other(settings: Settings, database: Database, shadow: Placement, agai
 
 async def _spent(
     settings: Settings, database: Database, live: Placement, shadow: Placement, asked: ReformAsked
-) -> dict[str, tuple[Spent, Spent]]:
+) -> dict[str, tuple[StageSpending, StageSpending]]:
     """By stage, since ever; of one session as far back as its calls are kept."""
     totals, calls = MongoTotals(database, settings.names), MongoSessionCalls(database, settings.names)
 
-    async def of(account: str) -> Mapping[str, Spent]:
+    async def of(account: str) -> Mapping[str, StageSpending]:
         query = Asked(*EVER, by="stage", agent_id=asked.agent_id, user_id=asked.user_id, namespace=account)
         found = await (
             totals.sums(query) if (session := asked.session_id) is None else calls.sums(account, session)
         )
-        return {row.of or "": Spent(**row.counts, cost_usd=row.cost_usd) for row in found}
+        return {row.of or "": StageSpending(**row.counts, cost_usd=row.cost_usd) for row in found}
 
     ours = await of(LIVE if live.pipeline == ORIGINAL else live.pipeline)
     theirs = await of(shadow.pipeline)
     return {
-        stage: (ours.get(stage, Spent()), theirs.get(stage, Spent()))
+        stage: (ours.get(stage, StageSpending()), theirs.get(stage, StageSpending()))
         for stage in FORMING
         if stage in ours or stage in theirs
     }
@@ -118,7 +119,7 @@ async def _spent(
 
 async def _own(
     settings: Settings, database: Database, live: Placement, shadow: Placement, reform: Reform
-) -> Applied:
+) -> AppliedEdits:
     """Return which of people's edits a switch would reapply."""
     settings = overridden(settings, reform.asked.overrides).placed(shadow)
     source = live.names(settings.mongodb.prefix)

@@ -7,8 +7,8 @@ from heapq import heappush, heappushpop
 from typing import Any
 
 from eden_memory.call_costs import known_cost
-from eden_memory.replay.comparing.differing import Changed, Counts, Differing, Told
-from eden_memory.replay.user_edits.user_edits import Applied, Settled
+from eden_memory.replay.comparing.differing import ChangedText, Differing, MemoryText, TextCounts
+from eden_memory.replay.user_edits.user_edits import AppliedEdits, SettledEdit
 
 KINDS = ("facts", "reflections", "blobs")
 
@@ -38,7 +38,7 @@ class ScopeDiffers:
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class StageSpending:
     """Calls of models in one namespace, by one stage."""
 
     calls: int = 0
@@ -56,8 +56,8 @@ class Spent:
         tokens = self.input_tokens + self.output_tokens
         return known_cost(self.cost_usd, self.calls, self.unpriced_calls, tokens)
 
-    def __add__(self, other: "Spent") -> "Spent":
-        return Spent(
+    def __add__(self, other: "StageSpending") -> "StageSpending":
+        return StageSpending(
             self.calls + other.calls,
             self.failed_calls + other.failed_calls,
             self.input_tokens + other.input_tokens,
@@ -68,8 +68,11 @@ class Spent:
         )
 
 
+BothSpent = tuple[StageSpending, StageSpending]
+
+
 @dataclass(slots=True)
-class Report:
+class MemoryReport:
     """Two memories compared; `scopes` holds the `most` that differ most (None: all that differ)."""
 
     live: str
@@ -81,13 +84,15 @@ class Report:
     """Scopes."""
     different: int = 0
     """Scopes."""
-    counts: dict[str, Counts] = field(default_factory=lambda: {kind: Counts() for kind in KINDS})
+    counts: dict[str, TextCounts] = field(default_factory=lambda: {kind: TextCounts() for kind in KINDS})
     matched_by: set[str] = field(default_factory=set[str])
-    spent: dict[str, tuple[Spent, Spent]] = field(default_factory=dict[str, tuple[Spent, Spent]])
+    spent: dict[str, tuple[StageSpending, StageSpending]] = field(
+        default_factory=dict[str, tuple[StageSpending, StageSpending]]
+    )
     """By stage: live, shadow."""
     reused: int = 0
     """Answers that the shadow's formation found paid for already."""
-    own: Applied | None = None
+    own: AppliedEdits | None = None
     """People's own changes; None: they were not looked at."""
     _scopes: list[tuple[int, int, ScopeDiffers]] = field(default_factory=list[tuple[int, int, ScopeDiffers]])
 
@@ -145,15 +150,15 @@ class Report:
         }
 
 
-def total_of(spent: Mapping[str, tuple[Spent, Spent]]) -> tuple[Spent, Spent]:
+def total_of(spent: Mapping[str, tuple[StageSpending, StageSpending]]) -> tuple[StageSpending, StageSpending]:
     """Of all stages: live, shadow."""
-    live, shadow = Spent(), Spent()
+    live, shadow = StageSpending(), StageSpending()
     for of_live, of_shadow in spent.values():
         live, shadow = live + of_live, shadow + of_shadow
     return live, shadow
 
 
-def _counts(counts: Counts) -> dict[str, int]:
+def _counts(counts: TextCounts) -> dict[str, int]:
     return {
         "same": counts.same,
         "changed": counts.changed,
@@ -162,7 +167,7 @@ def _counts(counts: Counts) -> dict[str, int]:
     }
 
 
-def _money(spent: Spent) -> dict[str, Any]:
+def _money(spent: StageSpending) -> dict[str, Any]:
     return {
         "calls": spent.calls,
         "failed_calls": spent.failed_calls,
@@ -193,7 +198,7 @@ def _differing(of: Differing) -> dict[str, Any]:
     }
 
 
-def _changed(changed: Changed) -> dict[str, Any]:
+def _changed(changed: ChangedText) -> dict[str, Any]:
     return {
         "live": _told(changed.live),
         "shadow": _told(changed.shadow),
@@ -202,11 +207,11 @@ def _changed(changed: Changed) -> dict[str, Any]:
     }
 
 
-def _told(told: Told) -> dict[str, str]:
+def _told(told: MemoryText) -> dict[str, str]:
     return {"id": told.id, "text": told.text}
 
 
-def _own(own: Applied, most: int | None) -> dict[str, Any]:
+def _own(own: AppliedEdits, most: int | None) -> dict[str, Any]:
     return {
         "to_apply": len(own.applied),
         "already": len(own.already),
@@ -217,7 +222,7 @@ def _own(own: Applied, most: int | None) -> dict[str, Any]:
     }
 
 
-def _settled(settled: Settled) -> dict[str, Any]:
+def _settled(settled: SettledEdit) -> dict[str, Any]:
     change = settled.change
     nearest = None if settled.text is None else {"text": settled.text, "similarity": settled.similarity}
     return {
@@ -234,5 +239,5 @@ def _settled(settled: Settled) -> dict[str, Any]:
     }
 
 
-def _first(settled: Sequence[Settled], most: int | None) -> Sequence[Settled]:
+def _first(settled: Sequence[SettledEdit], most: int | None) -> Sequence[SettledEdit]:
     return settled if most is None else settled[:most]

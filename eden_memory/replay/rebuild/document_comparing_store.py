@@ -11,8 +11,8 @@ from pymongo.read_concern import ReadConcern
 from eden_memory.mongo.documents import document_of, row_of
 from eden_memory.replay.namespaces.namespace_names import KINDS
 from eden_memory.replay.rebuild.document_content import (
-    Difference,
-    Sum,
+    DigestSum,
+    DocumentDifference,
     difference,
     digest,
     filled,
@@ -35,8 +35,8 @@ MOST_DIFFERENT = 10_000
 class Sums:
     """Documents of one collection, or of one scope in it, in both."""
 
-    live: Sum = field(default_factory=Sum)
-    rebuilt: Sum = field(default_factory=Sum)
+    live: DigestSum = field(default_factory=DigestSum)
+    rebuilt: DigestSum = field(default_factory=DigestSum)
 
     @property
     def equal(self) -> bool:
@@ -125,9 +125,9 @@ class MemoryComparison:
                     compared.again(collection, name, pair)
         return compared.differing != before
 
-    async def named(self, compared: ComparedMemories, most: int) -> list[Difference]:
+    async def named(self, compared: ComparedMemories, most: int) -> list[DocumentDifference]:
         """The first `most` differences, field by field."""
-        found: list[Difference] = []
+        found: list[DocumentDifference] = []
         for collection, name in sorted(compared.differing)[:most]:
             live, rebuilt = [await self._named(prefix + collection, [name]) for prefix in self._prefixes]
             ours, theirs = (_as_read(collection, rows.get(name)) for rows in (live, rebuilt))

@@ -88,7 +88,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class DocumentDifference:
     """One document that is missing in the rebuilt memory, extra there, or other."""
 
     collection: str
@@ -105,14 +105,16 @@ class Difference:
         return f"{self.what} {self.collection} {self.id}" + (f": {named}" if named else "")
 
 
-def difference(collection: str, name: str, live: Row | None, rebuilt: Row | None) -> Difference | None:
+def difference(
+    collection: str, name: str, live: Row | None, rebuilt: Row | None
+) -> DocumentDifference | None:
     """None where both say the same."""
     if live is None or rebuilt is None:
         if live is None and rebuilt is None:
             return None
-        return Difference(collection, name, "extra" if live is None else "missing")
+        return DocumentDifference(collection, name, "extra" if live is None else "missing")
     fields = tuple(_fields(content_of(live), content_of(rebuilt)))
-    return Difference(collection, name, "other", fields) if fields else None
+    return DocumentDifference(collection, name, "other", fields) if fields else None
 
 
 def _fields(live: Row, rebuilt: Row) -> Iterable[Field]:
@@ -128,7 +130,7 @@ def _short(value: object) -> str:
 
 
 @dataclass(slots=True)
-class Sum:
+class DigestSum:
     """Count and hash of several documents, in any order: sums modulo 2^128."""
 
     count: int = 0

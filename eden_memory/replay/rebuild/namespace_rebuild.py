@@ -10,7 +10,7 @@ from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_names import KINDS
 from eden_memory.replay.namespaces.switching import switch
 from eden_memory.replay.rebuild.document_comparing_store import ComparedMemories, MemoryComparison, Sums
-from eden_memory.replay.rebuild.document_content import Difference
+from eden_memory.replay.rebuild.document_content import DocumentDifference
 from eden_memory.replay.rebuild.namespace_fill import NamespaceFill, OnProgress, filling
 
 SHOWN = 50
@@ -33,7 +33,7 @@ class NamespaceRebuild:
     switch: bool = False
     accept: bool = False
     """Switch in spite of differences, or uncompared."""
-    verdict: "Verdict | None" = None
+    verdict: "RebuildVerdict | None" = None
 
     async def run(self, at: Installation) -> None:
         """Fill, compare and switch; EdenError once somebody drops the namespace or makes it live."""
@@ -72,11 +72,11 @@ class NamespaceRebuild:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RebuildVerdict:
     """A comparison; `differences` are the first ones of `differing`, `scopes` the first that they are in."""
 
     compared: ComparedMemories
-    differences: list[Difference]
+    differences: list[DocumentDifference]
     scopes: list[tuple[str, str, Sums]]
 
     @property
@@ -113,7 +113,7 @@ def _said(sums: Sums) -> str:
     return f"{sums.live} DIFFERENT, rebuilt {sums.rebuilt.count:,} {sums.rebuilt}"
 
 
-async def verify(at: Installation, fill: NamespaceFill, most: int = SHOWN) -> Verdict:
+async def verify(at: Installation, fill: NamespaceFill, most: int = SHOWN) -> RebuildVerdict:
     """Compare everything, then the differences again and again, each time with what was published meanwhile."""
     comparison = MemoryComparison(at.database, at.prefix, fill.namespace.prefix)
     compared = await comparison.whole()
@@ -124,4 +124,6 @@ async def verify(at: Installation, fill: NamespaceFill, most: int = SHOWN) -> Ve
         await fill.up_to_now()
         await asyncio.sleep(PAUSE_SECONDS)
         same = 0 if await comparison.again(compared) else same + 1
-    return Verdict(compared, await comparison.named(compared, most), await comparison.scopes(compared, most))
+    return RebuildVerdict(
+        compared, await comparison.named(compared, most), await comparison.scopes(compared, most)
+    )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from eden_memory.models.question import Role
-from eden_memory.replay.reform.recorded_cost import ByStage, Calls, OfAgent, Recorded
+from eden_memory.replay.reform.recorded_cost import ByStage, OfAgent, RecordedCalls, StageCalls
 from eden_memory.replay.reform.selection import PlannedWindow
 from eden_memory.schemas.documents import ReformCalls
 from eden_memory.usage.estimates import CONSOLIDATING, FORMING, Expected, tokens_of
@@ -37,7 +37,7 @@ CHARACTERS_PER_TOKEN = 4
 PLACES = Decimal("0.000000000001")
 START: Mapping[Role, Expected] = {**FORMING, "consolidation": CONSOLIDATING}  # pyright: ignore[reportAssignmentType]
 
-Price = Callable[[str, int, Calls], Decimal | None]
+Price = Callable[[str, int, StageCalls], Decimal | None]
 """(stage, tier, calls) → US dollars by the tables; None where the price is unknown."""
 
 
@@ -49,7 +49,7 @@ class Pricing:
     changed: frozenset[str] = frozenset()
     """Stages whose model is another one."""
 
-    def usd(self, stage: str, tier: int, calls: Calls) -> Decimal | None:
+    def usd(self, stage: str, tier: int, calls: StageCalls) -> Decimal | None:
         """What these calls cost."""
         if stage in self.changed or not calls.usd:
             return self.of(stage, tier, calls)
@@ -77,15 +77,15 @@ def nothing_kept(window: PlannedWindow) -> Reuse:
 class Expecting:
     """Adds windows up."""
 
-    recorded: Recorded
+    recorded: RecordedCalls
     pricing: Pricing
     reuse: Callable[[PlannedWindow], Reuse] = nothing_kept
     windows: int = 0
     messages: int = 0
     tier: int = 0
     """The highest of the windows added."""
-    _paid: dict[tuple[str, int], Calls] = field(default_factory=dict[tuple[str, int], Calls])
-    _kept: dict[str, Calls] = field(default_factory=dict[str, Calls])
+    _paid: dict[tuple[str, int], StageCalls] = field(default_factory=dict[tuple[str, int], StageCalls])
+    _kept: dict[str, StageCalls] = field(default_factory=dict[str, StageCalls])
     _some: set[str] = field(default_factory=set[str])
     """Stages of which some more answers may be kept."""
 
@@ -97,9 +97,9 @@ class Expecting:
         self._some |= reuse.some
         for stage, calls in self.of(window).items():
             if stage in reuse.whole:
-                self._kept.setdefault(stage, Calls()).add(calls)
+                self._kept.setdefault(stage, StageCalls()).add(calls)
             else:
-                self._paid.setdefault((stage, window.tier), Calls()).add(calls)
+                self._paid.setdefault((stage, window.tier), StageCalls()).add(calls)
 
     def of(self, window: PlannedWindow) -> ByStage:
         """What one window is expected to ask, by stage."""
@@ -113,7 +113,7 @@ class Expecting:
         shared: ByStage = {}
         for part, times in ((found, 1.0), (agent.shared, 1 / agent.windows)):
             for stage, calls in part.items():
-                shared.setdefault(stage, Calls()).add(calls, times)
+                shared.setdefault(stage, StageCalls()).add(calls, times)
         return shared
 
     def usd(self, window: PlannedWindow) -> Decimal:
@@ -128,13 +128,13 @@ class Expecting:
 
     def merge_usd(self) -> Decimal:
         """What one consolidation is expected to cost at the highest tier, as far as its price is known."""
-        together = Calls()
+        together = StageCalls()
         for agent in self.recorded.of_agent.values():
             for part in (agent.each, agent.shared):
-                together.add(part.get(MERGES, Calls()))
+                together.add(part.get(MERGES, StageCalls()))
         if not together.calls:
             input_tokens, output_tokens = tokens_of(START["consolidation"], 0)
-            together = Calls(1, input_tokens, 0, output_tokens)
+            together = StageCalls(1, input_tokens, 0, output_tokens)
         usd = self.pricing.usd(MERGES, self.tier, together)
         return Decimal(0) if usd is None else (usd / Decimal(together.calls)).quantize(PLACES)
 
@@ -144,9 +144,9 @@ class Expecting:
         return tuple(row for row in found if row.calls)
 
     def _row(self, stage: str) -> ReformCalls:
-        kept = self._kept.get(stage, Calls())
+        kept = self._kept.get(stage, StageCalls())
         paid = [(tier, calls) for (name, tier), calls in self._paid.items() if name == stage and calls.calls]
-        together = Calls()
+        together = StageCalls()
         for calls in (kept, *(calls for _, calls in paid)):
             together.add(calls)
         return ReformCalls(
@@ -176,7 +176,7 @@ def _average(agent: OfAgent, window: PlannedWindow) -> ByStage:
     more = (window.characters - agent.characters / agent.windows) / CHARACTERS_PER_TOKEN
     found: ByStage = {}
     for stage, calls in agent.each.items():
-        average = found.setdefault(stage, Calls())
+        average = found.setdefault(stage, StageCalls())
         average.add(calls, 1 / agent.windows)
         average.usd = Decimal(0)
         if stage in SHOW_THE_WINDOW:
@@ -190,7 +190,7 @@ def _start(window: PlannedWindow) -> ByStage:
     for stage, role in STAGES.items():
         if role is not None:
             input_tokens, output_tokens = tokens_of(START[role], window.characters)
-            found[stage] = Calls(1, input_tokens, 0, output_tokens)
+            found[stage] = StageCalls(1, input_tokens, 0, output_tokens)
     return found
 
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import structlog
 
-from eden_memory.replay.reform.reform_budget import Money
+from eden_memory.replay.reform.reform_budget import ReformBudget
 from eden_memory.replay.reform.selection import PlannedWindow, in_order, planned, takes
 from eden_memory.schemas.documents import ReformAsked
 from eden_memory.schemas.events import FormationRequested
@@ -47,7 +47,7 @@ class Feeding:
     ledger: Ledger
     publisher: Publishing
     topic_of: TopicOf
-    money: Money
+    money: ReformBudget
     at_once: int
     """Windows on their way at most; with 1 nothing of another is under way either."""
     settled: Callable[[], Awaitable[None]]

@@ -23,13 +23,13 @@ from eden_memory.replay.namespaces.switching import switch
 from eden_memory.replay.reform.exclusive_store import alone
 from eden_memory.replay.reform.own_parts import OwnStreams
 from eden_memory.replay.reform.reform_assembly import own_settings, prepare, reform_run, restore
-from eden_memory.replay.reform.reform_plan import Plan, plan, refuse_unpriced
+from eden_memory.replay.reform.reform_plan import ReformPlan, plan, refuse_unpriced
 from eden_memory.replay.reform.reform_run import ReformProgress
 from eden_memory.replay.reform.reform_settings import overridden, overrides_of, streams_of, to_be_set
 from eden_memory.replay.reform.reform_store import MongoReforms
 from eden_memory.replay.reform.selection import selected, whole
 from eden_memory.replay.restore.restored_store import MongoRestored
-from eden_memory.replay.user_edits.user_edits import Applied
+from eden_memory.replay.user_edits.user_edits import AppliedEdits
 from eden_memory.schemas.documents import Namespace, Outcome, Placed, Reform, ReformAsked, Stream
 from eden_memory.settings import Settings
 
@@ -58,7 +58,7 @@ class Estimated:
     """A reform that has not begun: what it would form, ask and cost."""
 
     asked: ReformAsked
-    plan: Plan
+    plan: ReformPlan
     cap: Decimal | None
 
 
@@ -79,7 +79,7 @@ class Formed:
     """Windows left out, as their texts are gone."""
     dead: int
     """Steps given up."""
-    user_edits: Applied | None
+    user_edits: AppliedEdits | None
     """None: it has paused."""
 
 
@@ -150,7 +150,7 @@ class _Planned:
     asked: ReformAsked
     settings: Settings
     at_once: int
-    plan: Plan
+    plan: ReformPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +290,7 @@ class _Reform:
             created_at=datetime.now(UTC),
         )
 
-    async def ended(self, found: _Planned, missing: int, user_edits: Applied | None) -> Formed:
+    async def ended(self, found: _Planned, missing: int, user_edits: AppliedEdits | None) -> Formed:
         """Store how the reform ended; `user_edits` None: it paused at the cap."""
         recorded = await self._reforms.get(self.name)
         assert recorded is not None
@@ -303,7 +303,7 @@ class _Reform:
             await self._reforms.caught_up(self.name, datetime.now(UTC))
         return Formed(recorded, missing, dead, user_edits)
 
-    def doubts(self, recorded: Reform, own: Settings, user_edits: Applied) -> Iterator[Question]:
+    def doubts(self, recorded: Reform, own: Settings, user_edits: AppliedEdits) -> Iterator[Question]:
         """Yield the questions before a switch; EdenError where only a part was formed anew."""
         if not whole(recorded.asked) and not self.request.accept:
             raise EdenError(

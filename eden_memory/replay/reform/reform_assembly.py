@@ -28,8 +28,8 @@ from eden_memory.replay.group_progress import GroupProgress
 from eden_memory.replay.reform.feeding import Feeding
 from eden_memory.replay.reform.intercepting_publisher import InterceptingPublisher
 from eden_memory.replay.reform.own_parts import STREAMS, OwnStreams, own_topics, with_streams
-from eden_memory.replay.reform.reform_budget import Money
-from eden_memory.replay.reform.reform_plan import Plan
+from eden_memory.replay.reform.reform_budget import ReformBudget
+from eden_memory.replay.reform.reform_plan import ReformPlan
 from eden_memory.replay.reform.reform_run import ReformProgress, ReformRun
 from eden_memory.replay.reform.selection import takes
 from eden_memory.replay.reform.throttling import Throttling
@@ -121,7 +121,7 @@ async def reform_run(
     live: Settings,
     own: Settings,
     reform: Reform,
-    plan: Plan,
+    plan: ReformPlan,
     on_progress: Callable[[ReformProgress], None],
 ) -> AsyncGenerator[ReformRun]:
     """Yield a reform with everything connected; `live` are the settings of the namespace that it began from."""
@@ -139,7 +139,7 @@ async def reform_run(
         spent, paid = await MongoTotals(database, own.names).of_namespace(reform.id)
         usage = MongoUsage(database, own.names)
         intercepting = InterceptingPublisher(publisher, usage, topics.topic_of, spent=spent, paid=paid)
-        money = Money(plan.expecting, lambda: intercepting.spent, reform.cap_usd)
+        money = ReformBudget(plan.expecting, lambda: intercepting.spent, reform.cap_usd)
         intercepting.counted = money.counted
         answers: list[CountedReuse] = []
         account = Account(reform.id, partial(_counted, answers, f"{reform.id}/", money))
@@ -191,7 +191,7 @@ async def reform_run(
         )
 
 
-def _counted(kept: list[CountedReuse], units: str, money: Money, answers: AnswerStore) -> AnswerStore:
+def _counted(kept: list[CountedReuse], units: str, money: ReformBudget, answers: AnswerStore) -> AnswerStore:
     counted = CountedReuse(answers, units)
     kept.append(counted)
     return Capped(counted, f"{units}{pipeline.CONSOLIDATION}:", money.reserve)

@@ -13,7 +13,7 @@ ENOUGH = 5
 
 
 @dataclass(slots=True)
-class Money:
+class ReformBudget:
     """What may be spent, and what is expected to be taken of it; US dollars."""
 
     expecting: Expecting

@@ -36,7 +36,7 @@ from eden_memory.replay.reform.expected_cost import (
     total,
 )
 from eden_memory.replay.reform.recorded_call_store import MongoRecordedCalls
-from eden_memory.replay.reform.recorded_cost import Calls, Recorded, recorded
+from eden_memory.replay.reform.recorded_cost import RecordedCalls, StageCalls, recorded
 from eden_memory.replay.reform.selection import PlannedWindow, planned, takes
 from eden_memory.schemas.documents import ReformAsked, ReformCalls, Stream
 from eden_memory.schemas.envelope import Envelope, EnvelopeError
@@ -48,7 +48,7 @@ BY_COUNT = ("messages", "tokens")
 
 
 @dataclass(slots=True)
-class Asked:
+class AskedWindows:
     """The windows that live formation asked for."""
 
     events: list[FormationRequested] = field(default_factory=list[FormationRequested])
@@ -59,7 +59,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReformPlan:
     """What there is to be done."""
 
     expecting: Expecting
@@ -79,7 +79,7 @@ async def plan(
     asked: ReformAsked,
     at_once: int,
     streams: Sequence[Row] | None = None,
-) -> Plan:
+) -> ReformPlan:
     """`live` are the settings of the namespace whose windows are taken, `own` the reform's; `streams` its own."""
     found = await _asked(live, asked)
     calls = MongoRecordedCalls(database, live.names, live.placement.pipeline)
@@ -91,14 +91,14 @@ async def plan(
     selected = [planned(event) for event in found.events]
     for window in cut_anew(selected, found.events, live.windows, own.windows) if asked.rewindow else selected:
         expecting.add(window)
-    return Plan(expecting, found.times, expecting.rows())
+    return ReformPlan(expecting, found.times, expecting.rows())
 
 
-async def _asked(live: Settings, asked: ReformAsked) -> Asked:
+async def _asked(live: Settings, asked: ReformAsked) -> AskedWindows:
     """`memory.formations` as far as it goes now."""
     topics = load_topics(live.kafka, live.placement)
     client = client_kwargs(live.kafka, endpoints(live).kafka)
-    found = Asked()
+    found = AskedWindows()
     async with reading(client, [topics.topic_of(FormationRequested)]) as log:
         async for batch in log.batches():
             for record in batch:
@@ -189,10 +189,10 @@ def other_models(live: Settings, own: Settings) -> set[str]:
     return found
 
 
-def _expecting(known: Recorded, live: Settings, own: Settings) -> Expecting:
+def _expecting(known: RecordedCalls, live: Settings, own: Settings) -> Expecting:
     cost = handlers.Prices().cost
 
-    def price(stage: str, tier: int, calls: Calls) -> Decimal | None:
+    def price(stage: str, tier: int, calls: StageCalls) -> Decimal | None:
         if not calls.calls:
             return Decimal(0)
         provider, model = _asks(stage, tier, own)
@@ -246,7 +246,7 @@ def cut_anew(
     return found
 
 
-def refuse_unpriced(plan: Plan, cap: Decimal | None) -> None:
+def refuse_unpriced(plan: ReformPlan, cap: Decimal | None) -> None:
     """A cap holds only where prices are known."""
     unknown = ", ".join(row.stage for row in plan.rows if row.usd is None)
     if cap is not None and unknown:

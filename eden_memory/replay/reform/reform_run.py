@@ -19,7 +19,7 @@ from eden_memory.replay.reform.reform_store import MongoReforms, requested_windo
 from eden_memory.replay.reform.selection import formed_by
 from eden_memory.replay.reform.throttling import Throttling
 from eden_memory.replay.user_edits.reapplying import reapply
-from eden_memory.replay.user_edits.user_edits import Applied
+from eden_memory.replay.user_edits.user_edits import AppliedEdits
 from eden_memory.schemas.documents import Reform
 from eden_memory.settings import Settings
 from eden_memory.stages.patience import until_done
@@ -70,7 +70,7 @@ class ReformRun:
     times: Mapping[str, datetime]
     """When live formation asked for each window."""
     on_progress: Callable[[ReformProgress], None]
-    user_edits: Applied = field(default_factory=Applied)
+    user_edits: AppliedEdits = field(default_factory=AppliedEdits)
     """What became of people's edits, once everything was formed."""
     _noted: int = 0
     """Reused answers that are stored already."""

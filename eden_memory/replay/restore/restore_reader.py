@@ -27,7 +27,7 @@ from eden_memory.windows.trigger_batch import control_of
 GONE = frozenset({"forgotten", "opted_out"})
 """Tombstones after which no text of a message is used any more; after a deletion none up to its version."""
 
-Texts = Callable[[FormationRequested], bool]
+WantsTexts = Callable[[FormationRequested], bool]
 """Tells whether a window is to have its texts."""
 
 
@@ -36,7 +36,7 @@ class RestoreReader:
     """`forgets`: whether a deleted message's text is not to be used any more."""
 
     file: RestoreFile
-    texts: Texts
+    texts: WantsTexts
     forgets: bool
     passed: dict[int, datetime] = field(default_factory=dict[int, datetime])
     """By partition: everything up to then is recorded."""

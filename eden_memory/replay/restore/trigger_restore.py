@@ -19,7 +19,7 @@ from eden_memory.kafka.record import Record
 from eden_memory.kafka.topic_reading import Reading, reading
 from eden_memory.kafka.topics import Topics
 from eden_memory.replay.restore.restore_file import RestoreFile
-from eden_memory.replay.restore.restore_reader import RestoreReader, Texts
+from eden_memory.replay.restore.restore_reader import RestoreReader, WantsTexts
 from eden_memory.replay.restore.restore_writer import DocumentBatch, Restored, RestoreWriter
 from eden_memory.replay.restore.restored_store import MongoRestored
 from eden_memory.schemas.envelope import Envelope, EnvelopeError
@@ -45,7 +45,7 @@ class TriggerRestore:
     limits: Limits
     described: bool
     """Whether documents of the application say who is in a session."""
-    texts: Texts
+    texts: WantsTexts
     look_up: LookUp
     forgets: bool
     """Whether a deleted message's text is not to be used any more."""

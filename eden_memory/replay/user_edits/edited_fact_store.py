@@ -10,7 +10,7 @@ from pymongo.read_concern import ReadConcern
 from eden_memory.formation.near_fact_store import MongoFactSearch
 from eden_memory.mongo.documents import document_of
 from eden_memory.names import Names
-from eden_memory.replay.user_edits.user_edits import PEOPLE, OwnChange, own_change
+from eden_memory.replay.user_edits.user_edits import PEOPLE, UserEdit, user_edit
 from eden_memory.schemas.documents import Fact
 from eden_memory.schemas.scopes import Scope
 
@@ -22,7 +22,7 @@ THEIRS: Row = {
 COMMANDS = {"command.command_id": 1, "history.command.command_id": 1}
 
 
-class MongoOwnFacts:
+class MongoEditedFacts:
     """The facts of one namespace that people had a hand in."""
 
     def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
@@ -39,12 +39,12 @@ class MongoOwnFacts:
             Scope.of_key(row["_id"], row["agent_id"]) async for row in await self._facts.aggregate(grouped)
         ]
 
-    async def of(self, scope: Scope) -> AsyncGenerator[OwnChange]:
+    async def of(self, scope: Scope) -> AsyncGenerator[UserEdit]:
         """What people changed in one scope, by fact id."""
         rows = self._facts.find({"scope_key": scope.key, **THEIRS}, batch_size=AT_ONCE).sort("_id")
         async for row in rows:
             fact = document_of(Fact, row)
-            change = own_change(fact, scope, await self._merged_into(fact))
+            change = user_edit(fact, scope, await self._merged_into(fact))
             if change is not None:
                 yield change
 
@@ -68,13 +68,13 @@ class MongoOwnFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class EditedMemory:
     """One of two memories: what people did there, and its facts by text and meaning."""
 
-    own: MongoOwnFacts
+    own: MongoEditedFacts
     facts: MongoFactSearch
 
 
-def side(database: AsyncDatabase[Row], names: Names, model: str) -> Side:
+def edited_memory(database: AsyncDatabase[Row], names: Names, model: str) -> EditedMemory:
     """One memory, as people's changes are looked for in it; `model` is the shadow's embedder's."""
-    return Side(MongoOwnFacts(database, names), MongoFactSearch(database, names, model))
+    return EditedMemory(MongoEditedFacts(database, names), MongoFactSearch(database, names, model))

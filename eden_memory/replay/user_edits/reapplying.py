@@ -17,7 +17,7 @@ from eden_memory.names import Names
 from eden_memory.placement import Placement
 from eden_memory.replay.comparing.likeness import related, same, same_figures
 from eden_memory.replay.installation import Installation
-from eden_memory.replay.user_edits.edited_fact_store import Side, side
+from eden_memory.replay.user_edits.edited_fact_store import EditedMemory, edited_memory
 from eden_memory.replay.user_edits.reapplying_rules import (
     Likely,
     Settling,
@@ -27,7 +27,7 @@ from eden_memory.replay.user_edits.reapplying_rules import (
     texts_of,
     wanted_texts,
 )
-from eden_memory.replay.user_edits.user_edits import Applied, OwnChange, Settled
+from eden_memory.replay.user_edits.user_edits import AppliedEdits, SettledEdit, UserEdit
 from eden_memory.schemas.events import FactCommanded, ModelCalled
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
@@ -47,13 +47,13 @@ TOGETHER = 500
 MOST_NEAR, MOST_TEXTS = 5, 4
 
 
-async def carry(at: Installation, of: Placement, to: Placement, since: datetime) -> Applied:
+async def carry(at: Installation, of: Placement, to: Placement, since: datetime) -> AppliedEdits:
     """Give the namespace `to` the commands that people gave to `of` since then; repeating it does no harm.
 
     `eden run` carries them out. EdenError if no texts can be embedded.
     """
 
-    def given_there(change: OwnChange) -> bool:
+    def given_there(change: UserEdit) -> bool:
         """Tell whether people gave it there, and it was not reapplied from elsewhere."""
         return change.at >= since - BEFORE and change_of(change.command.command_id) is None
 
@@ -76,31 +76,31 @@ async def reapply(
     *,
     account: Account = LIVE,
     wanted: Callable[[Scope], bool] = lambda _: True,
-    theirs: Callable[[OwnChange], bool] = lambda _: True,
-) -> Applied:
+    theirs: Callable[[UserEdit], bool] = lambda _: True,
+) -> AppliedEdits:
     """Reapply people's edits of the memory `source` in that of `settings`, as :func:`apply_own_changes` says."""
     models = await models_of(settings, database.client, account)
     try:
         embedder, topics = models.embedder, load_topics(settings.kafka, settings.placement)
-        sides = [side(database, names, embedder.model) for names in (source, settings.names)]
-        return await apply_own_changes(
+        sides = [edited_memory(database, names, embedder.model) for names in (source, settings.names)]
+        return await apply_user_edits(
             sides[0], sides[1], embedder, publisher, topics.topic_of, wanted=wanted, theirs=theirs
         )
     finally:
         await models.close()
 
 
-async def apply_own_changes(
-    source: Side,
-    shadow: Side,
+async def apply_user_edits(
+    source: EditedMemory,
+    shadow: EditedMemory,
     embedder: Embedder,
     publisher: Publishing | None,
     topic_of: TopicOf,
     *,
     wanted: Callable[[Scope], bool] = lambda _: True,
-    theirs: Callable[[OwnChange], bool] = lambda _: True,
+    theirs: Callable[[UserEdit], bool] = lambda _: True,
     least: float | None = None,
-) -> Applied:
+) -> AppliedEdits:
     """Give the shadow's fact-dedup the commands that people gave in the source, each to what it matches.
 
     `publisher` None: only say what would be done. `topic_of` is the shadow's. `embedder` is that of the shadow (texts
@@ -115,20 +115,20 @@ async def apply_own_changes(
     work = _Work(
         source, shadow, embedder, publisher, topic_of, same(embedder.model) if least is None else least
     )
-    found: dict[str, list[Settled]] = defaultdict(list)
+    found: dict[str, list[SettledEdit]] = defaultdict(list)
     for scope in await source.own.scopes():
         if not wanted(scope):
             continue
         async for settled in work.settled(scope, theirs):
             found[settled.outcome].append(settled)
-    return Applied(**{outcome: tuple(of) for outcome, of in found.items()})
+    return AppliedEdits(**{outcome: tuple(of) for outcome, of in found.items()})
 
 
 class _Work:
     def __init__(
         self,
-        source: Side,
-        shadow: Side,
+        source: EditedMemory,
+        shadow: EditedMemory,
         embedder: Embedder,
         publisher: Publishing | None,
         topic_of: TopicOf,
@@ -138,10 +138,10 @@ class _Work:
         self._publisher, self._topic_of, self._least = publisher, topic_of, least
         self._usage = None if publisher is None else UsageLog(publisher, topic_of, SOURCE)
 
-    async def settled(self, scope: Scope, theirs: Callable[[OwnChange], bool]) -> AsyncGenerator[Settled]:
+    async def settled(self, scope: Scope, theirs: Callable[[UserEdit], bool]) -> AsyncGenerator[SettledEdit]:
         """All changes of a scope, their commands given."""
         done, taken = await self._done(scope.key), set[str]()
-        waiting: list[OwnChange] = []
+        waiting: list[UserEdit] = []
         async for change in self._source.own.of(scope):
             if theirs(change):
                 waiting.append(change)
@@ -153,8 +153,8 @@ class _Work:
             yield settled
 
     async def _settle(
-        self, key: str, changes: Sequence[OwnChange], done: Mapping[str, KnownFact], taken: set[str]
-    ) -> list[Settled]:
+        self, key: str, changes: Sequence[UserEdit], done: Mapping[str, KnownFact], taken: set[str]
+    ) -> list[SettledEdit]:
         if not changes:
             return []
         changes = sorted(changes, key=lambda change: (change.at, change.fact_id))
@@ -170,7 +170,9 @@ class _Work:
         await self._command([command_of(found) for found in settled if found.outcome == "applied"])
         return settled
 
-    async def _by_meaning(self, key: str, settling: Settling, changes: Sequence[OwnChange]) -> list[Settled]:
+    async def _by_meaning(
+        self, key: str, settling: Settling, changes: Sequence[UserEdit]
+    ) -> list[SettledEdit]:
         near = await self._near(key, changes)
         nearest = {match.change.fact_id: match for match in sorted(near, key=lambda match: match.similarity)}
         likely = [
@@ -188,7 +190,7 @@ class _Work:
             *(settling.left(change, nearest.get(change.fact_id)) for change in left),
         ]
 
-    async def _near(self, key: str, changes: Sequence[OwnChange]) -> list[Likely]:
+    async def _near(self, key: str, changes: Sequence[UserEdit]) -> list[Likely]:
         """What comes near any text of a change: each fact of the shadow once, by the text it is nearest to."""
         asked = [(change, text) for change in changes for text in wanted_texts(change, MOST_TEXTS)]
         vectors = await self._vectors(asked)
@@ -203,7 +205,7 @@ class _Work:
                     best[place] = likely
         return list(best.values())
 
-    async def _vectors(self, asked: Sequence[tuple[OwnChange, str]]) -> list[bytes]:
+    async def _vectors(self, asked: Sequence[tuple[UserEdit, str]]) -> list[bytes]:
         """Of each text: the stored one where it is of the same model, else the embedder's."""
         known = {
             change.after: change.vector

@@ -21,12 +21,12 @@ PEOPLE: frozenset[By] = frozenset({"person", "application", "mirror", "import"})
 """Who wants a change that no formation makes again."""
 
 Kind = Literal["add", "edit", "retire"]
-Outcome = Literal["applied", "already", "unmatched", "outdated"]
+EditOutcome = Literal["applied", "already", "unmatched", "outdated"]
 REWORDED, ENDED = "reworded by a formation since", "no longer held since"
 
 
 @dataclass(frozen=True, slots=True)
-class OwnChange:
+class UserEdit:
     """What one fact owes to people, all their commands on it together."""
 
     fact_id: str
@@ -60,7 +60,7 @@ class OwnChange:
         return blake2b(f"{self.command.command_id}\x00{self.fact_id}".encode(), digest_size=16).hexdigest()
 
 
-def own_change(fact: Fact, scope: Scope, merged_into: Fact | None = None) -> OwnChange | None:
+def user_edit(fact: Fact, scope: Scope, merged_into: Fact | None = None) -> UserEdit | None:
     """What of a stored fact is people's doing; None: nothing of what is kept of its history.
 
     `merged_into`: the fact that replaced it, where it was retired as a duplicate.
@@ -77,7 +77,7 @@ def own_change(fact: Fact, scope: Scope, merged_into: Fact | None = None) -> Own
     merged = merged_into if last.decision == "EDIT" and theirs[-1] == len(versions) - 1 else None
     after = None if kind == "retire" else (merged.content if merged is not None else last.content)
     earlier = [versions[index] for index in theirs] if kind == "add" else versions[: theirs[-1] + 1]
-    return OwnChange(
+    return UserEdit(
         fact_id=fact.id,
         scope=scope,
         kind=kind,
@@ -144,11 +144,11 @@ def _outdated(fact: Fact, merged: Fact | None, since: Sequence[FactVersion], kin
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class SettledEdit:
     """One change, and what it met."""
 
-    change: OwnChange
-    outcome: Outcome
+    change: UserEdit
+    outcome: EditOutcome
     fact_id: str | None = None
     """The fact that it is about in the other memory; None for an addition, and where nothing matches."""
     text: str | None = None
@@ -160,14 +160,14 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class AppliedEdits:
     """All changes, each once, by scope key, then by time."""
 
-    applied: tuple[Settled, ...] = ()
+    applied: tuple[SettledEdit, ...] = ()
     """A command was given (or would be, where nothing is published)."""
-    already: tuple[Settled, ...] = ()
+    already: tuple[SettledEdit, ...] = ()
     """Nothing to do."""
-    unmatched: tuple[Settled, ...] = ()
+    unmatched: tuple[SettledEdit, ...] = ()
     """Edits and retirements of what the other memory does not say: for people to look at."""
-    outdated: tuple[Settled, ...] = ()
+    outdated: tuple[SettledEdit, ...] = ()
     """Formation has since reworded or ended what people had changed: also for people to look at."""

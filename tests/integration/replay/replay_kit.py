@@ -15,7 +15,7 @@ from eden_memory.forgotten import Mark
 from eden_memory.replay.group_progress import GroupProgress, behind
 from eden_memory.replay.installation import Installation, installation
 from eden_memory.replay.rebuild.namespace_fill import NamespaceFill, filling
-from eden_memory.replay.rebuild.namespace_rebuild import Verdict, verify
+from eden_memory.replay.rebuild.namespace_rebuild import RebuildVerdict, verify
 from eden_memory.schemas.documents import Namespace, Place
 from eden_memory.schemas.events import Event, FactChanged, SessionClosed
 from eden_memory.schemas.scopes import Scope
@@ -63,9 +63,9 @@ class ReplayKit(StageKit):
 
     async def rebuilt(
         self, meanwhile: Callable[[], Awaitable[None]] | None = None
-    ) -> tuple[Verdict, Namespace]:
+    ) -> tuple[RebuildVerdict, Namespace]:
         """What `eden rebuild NAME --verify` does; `meanwhile` runs while both are compared."""
-        found: list[Verdict] = []
+        found: list[RebuildVerdict] = []
         async with installation(self.settings) as at, filling(at, NAME, ignored) as work:
             await work.run(lambda: _verdict(found, at, work, meanwhile), follow=False)
             return found[0], work.namespace
@@ -101,7 +101,7 @@ async def _all_read(
 
 
 async def _verdict(
-    found: list[Verdict],
+    found: list[RebuildVerdict],
     at: Installation,
     work: NamespaceFill,
     meanwhile: Callable[[], Awaitable[None]] | None,

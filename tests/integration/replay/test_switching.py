@@ -18,7 +18,7 @@ from eden_memory.api.http.serving import DoorsServer
 from eden_memory.api.http.serving import serving as serving_doors
 from eden_memory.api.service import MemoryService
 from eden_memory.app import system as app
-from eden_memory.assembly.supervisor import Placed
+from eden_memory.assembly.supervisor import LiveParts
 from eden_memory.errors import EdenError
 from eden_memory.placement import ORIGINAL, Placement
 from eden_memory.processors import pipeline
@@ -43,7 +43,7 @@ NOTICES = 20
 
 
 @asynccontextmanager
-async def running(settings: Settings) -> AsyncGenerator[Placed]:
+async def running(settings: Settings) -> AsyncGenerator[LiveParts]:
     """What `eden run` runs."""
     async with app.following(settings, ()) as placed:
         task = asyncio.create_task(placed.run())
@@ -56,7 +56,7 @@ async def running(settings: Settings) -> AsyncGenerator[Placed]:
 
 
 @asynccontextmanager
-async def everything(settings: Settings) -> AsyncGenerator[tuple[System, Placed]]:
+async def everything(settings: Settings) -> AsyncGenerator[tuple[System, LiveParts]]:
     async with (
         serving(obey) as models,
         system(fast(settings, models), models, run=False) as found,

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from eden_memory.assembly.supervisor import Placed
+from eden_memory.assembly.supervisor import LiveParts
 from eden_memory.placement import Placement
 from eden_memory.replay.namespaces import standby_writers
 from eden_memory.replay.namespaces.standby_writers import Made, StandbyWriters
@@ -66,7 +66,7 @@ class World:
 
 async def test_the_former_parts_end_and_close_before_the_next_are_made() -> None:
     world = World()
-    placed = Placed(world.made, world.changes, 5)
+    placed = LiveParts(world.made, world.changes, 5)
     await placed.begin(ORIGINAL)
     running = asyncio.create_task(placed.run())
     await world.until("original runs")
@@ -85,7 +85,7 @@ async def test_the_former_parts_end_and_close_before_the_next_are_made() -> None
 async def test_what_goes_wrong_with_the_next_ends_the_process(what: str) -> None:
     world = World()
     world.fails.add(what)
-    placed = Placed(world.made, world.changes, 5)
+    placed = LiveParts(world.made, world.changes, 5)
     await placed.begin(ORIGINAL)
     await world.moves.put(MAY)
     with pytest.raises(ValueError, match="may"):
@@ -95,7 +95,7 @@ async def test_what_goes_wrong_with_the_next_ends_the_process(what: str) -> None
 
 async def test_several_moves_at_once_end_at_the_last() -> None:
     world = World()
-    placed = Placed(world.made, world.changes, 5)
+    placed = LiveParts(world.made, world.changes, 5)
     await placed.begin(ORIGINAL)
     for to in (MAY, ORIGINAL, Placement("june", "june")):
         world.moves.put_nowait(to)
