@@ -1,4 +1,4 @@
-"""What the services of all agents in one process share: one client, one change stream, one search."""
+"""Shared by the services of all agents in one process: one client, one change stream, one search."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
@@ -75,7 +75,7 @@ class SharedMemory:
         return self._following.now.searching
 
     async def current(self) -> Readers:
-        """What reads the namespace that is live; looked up with the first call. A call uses one from begin to end."""
+        """Return the readers of the live namespace, looked up with the first call; a call uses one throughout."""
         return await self._following.current()
 
     def watch(self) -> None:

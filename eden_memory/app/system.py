@@ -56,7 +56,7 @@ SERVERS_HINT = "Check EDEN_MONGODB_URI and EDEN_KAFKA_BOOTSTRAP, or start the lo
 
 TAILER, JANITOR, LAG = "tailer", "janitor", "lag"
 PARTS = (TAILER, *pipeline.NAMES, JANITOR, LAG)
-"""What `eden run` can run."""
+"""The parts that `eden run` can run."""
 
 
 async def run(
@@ -114,7 +114,7 @@ def _http(settings: Settings, parts: Callable[[], Sequence[Part]]) -> list[Part]
 async def _parts(
     settings: Settings, wanted: Collection[str], *, new_source: bool
 ) -> AsyncGenerator[list[Part]]:
-    """What is to run for a namespace, once the servers are there and hold what it needs."""
+    """Yield the parts of a namespace, once the servers are there and hold what it needs."""
     async with AsyncExitStack() as stack:
         yield await _entered(settings, wanted, stack, new_source=new_source)
 

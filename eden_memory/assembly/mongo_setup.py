@@ -91,7 +91,7 @@ async def set_up(
 
 
 async def check(database: Database, names: Names) -> list[str]:
-    """What is missing or differs, a line each; empty when everything is there. Search indexes are left out."""
+    """Return a line for whatever is missing or differs, search indexes left out; empty when all is there."""
     there = set(await database.list_collection_names())
     indexed = {names[short]: models for short, models in MEMORY_INDEXES.items()}
     problems = [f"collection {name} is missing" for name in indexed if name not in there]

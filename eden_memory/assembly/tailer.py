@@ -88,7 +88,7 @@ def message_mapping(settings: Settings) -> MessageMapping:
 
 
 async def misread_of(settings: Settings, client: MongoClient) -> Misread:
-    """What another field mapping than the one set read, or read when memory was formed."""
+    """Count what another field mapping than the present one read, and what of it memory was formed of."""
     database, version = client[settings.mongodb.database], message_mapping(settings).version
     return await misread(database, settings.names, source_name(settings), version)
 

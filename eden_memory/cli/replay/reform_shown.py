@@ -20,7 +20,7 @@ MOST_LISTED = 20
 
 
 def estimated(name: str, asked: ReformAsked, plan: ReformPlan, cap: Decimal | None) -> list[str | Table]:
-    """What there is to be done."""
+    """Return the estimate of a reform, for people."""
     expecting = plan.expecting
     about = "about " if asked.rewindow else ""
     head = (
@@ -88,7 +88,7 @@ class ReformBar(BarOrLines):
 
 
 def formed(reform: Reform, missing: int = 0, dead: int = 0) -> list[str]:
-    """What has been done."""
+    """Return the result of a reform, for people."""
     expected = total(reform.estimate)
     calls = reform.paid + reform.reused
     share = f", {reform.reused / calls:.0%} of {calls:,} answers were kept already" if calls else ""

@@ -1,4 +1,4 @@
-"""What is told in the memory of one namespace: read as it is stored, by a few fields, page by page."""
+"""The texts in the memory of one namespace: read as it is stored, by a few fields, page by page."""
 
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Mapping, Sequence

@@ -127,7 +127,7 @@ def differing(
     by: str | None,
     most: int | None,
 ) -> Differing:
-    """What is left of both once equal texts are set aside, and the pairs of it; `most` None: all are listed."""
+    """Compare the texts left once equal ones are set aside, by their pairs; `most` None: all are listed."""
     matched = list(pairs)
     changed = [ChangedText.of(live[pair.left], shadow[pair.right], pair.similarity) for pair in matched]
     lost = _without(live, {pair.left for pair in matched})

@@ -39,7 +39,7 @@ FORMING = (
 
 @dataclass(frozen=True, slots=True)
 class ReportRequest:
-    """What of two memories is compared, and how much of it is kept to be shown."""
+    """The scopes to compare in two memories, and how many differences to keep."""
 
     against: str | None = None
     """The other namespace; None: the live one, or what was live before where this one is."""

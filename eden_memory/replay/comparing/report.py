@@ -1,4 +1,4 @@
-"""What a memory formed anew says that live memory does not, and the other way round: the largest first. Pure."""
+"""The differences between a memory and live memory: the largest first. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -86,9 +86,7 @@ class MemoryReport:
     """Scopes."""
     counts: dict[str, TextCounts] = field(default_factory=lambda: {kind: TextCounts() for kind in KINDS})
     matched_by: set[str] = field(default_factory=set[str])
-    spent: dict[str, tuple[StageSpending, StageSpending]] = field(
-        default_factory=dict[str, tuple[StageSpending, StageSpending]]
-    )
+    spent: dict[str, BothSpent] = field(default_factory=dict[str, BothSpent])
     """By stage: live, shadow."""
     reused: int = 0
     """Answers that the shadow's formation found paid for already."""
@@ -150,7 +148,7 @@ class MemoryReport:
         }
 
 
-def total_of(spent: Mapping[str, tuple[StageSpending, StageSpending]]) -> tuple[StageSpending, StageSpending]:
+def total_of(spent: Mapping[str, BothSpent]) -> BothSpent:
     """Of all stages: live, shadow."""
     live, shadow = StageSpending(), StageSpending()
     for of_live, of_shadow in spent.values():

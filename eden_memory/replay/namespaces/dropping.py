@@ -79,7 +79,7 @@ async def clear(at: Installation, placement: Placement) -> None:
 
 
 async def _forget_reform(at: Installation, placement: Placement) -> None:
-    """What only reforms have: streams of their own, what was asked, the note that the trigger's state is made."""
+    """Remove what only reforms have: own streams, options, the note that the state of the trigger is made."""
     prefix = at.settings.mongodb.prefix
     reforms = MongoReforms(at.database, prefix)
     if await reforms.get(placement.memory) is not None:

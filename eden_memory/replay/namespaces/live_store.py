@@ -48,7 +48,7 @@ class MongoLive:
         return None if row is None else Live.model_validate(row, strict=False, extra="ignore")
 
     async def placement(self) -> Placement:
-        """What is live."""
+        """Return the placement that is live."""
         return placed(await self.read())
 
     async def switch(self, to: Placement, expected: Placement, handover: str | None = None) -> None:
@@ -118,7 +118,7 @@ class MongoLive:
         return await self._namespaces.find_one({"_id": ORIGINAL}, session=session) is not None
 
     async def changes(self) -> AsyncGenerator[Placement]:
-        """What is live, and then what else each time; never the same twice in a row. Until it is closed."""
+        """Yield the live placement, and each that becomes live; never the same twice in a row."""
         last: Placement | None = None
         while True:
             try:
@@ -144,5 +144,5 @@ class MongoLive:
 
 
 def placed(live: Live | None) -> Placement:
-    """What the document says."""
+    """Return the placement in the document."""
     return Placement() if live is None else Placement(live.memory, live.pipeline)

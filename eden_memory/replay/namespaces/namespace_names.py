@@ -17,7 +17,7 @@ from eden_memory.schemas.documents import (
 )
 
 KINDS: tuple[type[Document], ...] = (Fact, Reflection, Consolidated, StoredBlob, Snapshot)
-"""What the writer writes, and all that is compared."""
+"""The documents that the writer writes, and that are compared."""
 WRITER = "atlas-writer"
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
 RESERVED = ("live", ORIGINAL)
@@ -57,7 +57,7 @@ def sweeping_of(writer: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What is kept true while another namespace is live."""
+    """The namespaces that are kept up to date while another is live."""
 
     silent: tuple[Placement, ...]
     """A writer writes it; what it would announce, another says."""
@@ -121,5 +121,5 @@ def placement_of(namespace: Namespace) -> Placement:
 
 
 def goes_on(namespace: Namespace) -> str:
-    """What people run so that a namespace that is not filled to its end goes on, or goes."""
+    """Return, for people, the commands that complete or remove a namespace that is not complete."""
     return f"`eden {namespace.kind} {namespace.id}` goes on, `eden namespace drop {namespace.id}` removes it"

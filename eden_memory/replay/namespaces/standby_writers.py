@@ -1,4 +1,4 @@
-"""What `eden run` keeps true beside the live namespace: silent writers, forgetting, and what a switch left.
+"""The work of `eden run` for standby namespaces: silent writers, forgetting, and what a switch left.
 
 A stopped rebuild gets only tombstones: it does not go on by itself. What its command writes later from before a
 tombstone does not stay either: the mark is older than the tombstone, and the writer looks for marks before each

@@ -46,7 +46,7 @@ class Sums:
 
 @dataclass(slots=True)
 class ComparedMemories:
-    """What a pass over both found. Scopes that are equal leave nothing behind: there may be any number of them."""
+    """The result of one pass over both memories. Equal scopes leave nothing behind: there may be any number."""
 
     sums: dict[str, Sums] = field(default_factory=dict[str, Sums])
     """By collection."""

@@ -1,4 +1,4 @@
-"""What of a stored document is content, its hash, and how two documents differ. Pure.
+"""The content of a stored document, its hash, and the differences between two documents. Pure.
 
 Left out is what tells how a document came about and not what it says (docs/replay.md has the reasons).
 """

@@ -1,4 +1,4 @@
-"""What a reform is expected to ask and to cost: from what was recorded, else from start values. Pure; US dollars.
+"""The expected calls and cost of a reform: from what was recorded, else from start values. Pure; US dollars.
 
 The calls of a window that are recorded count as they were. A window without any takes the average of its agent's,
 with more or less input as it is longer or shorter; where nothing was recorded of the agent, the start values of
@@ -50,7 +50,7 @@ class Pricing:
     """Stages whose model is another one."""
 
     def usd(self, stage: str, tier: int, calls: StageCalls) -> Decimal | None:
-        """What these calls cost."""
+        """Return the cost of these calls."""
         if stage in self.changed or not calls.usd:
             return self.of(stage, tier, calls)
         return calls.usd
@@ -102,7 +102,7 @@ class Expecting:
                 self._paid.setdefault((stage, window.tier), StageCalls()).add(calls)
 
     def of(self, window: PlannedWindow) -> ByStage:
-        """What one window is expected to ask, by stage."""
+        """Return the expected calls of one window, by stage."""
         agent, own = (
             self.recorded.of_agent.get(window.agent_id),
             self.recorded.of_window.get(window.formation_id),
@@ -117,7 +117,7 @@ class Expecting:
         return shared
 
     def usd(self, window: PlannedWindow) -> Decimal:
-        """What one window is expected to cost, as far as prices are known."""
+        """Return the expected cost of one window, as far as prices are known."""
         whole = self.reuse(window).whole
         parts = (
             self.pricing.usd(stage, window.tier, calls)
@@ -127,7 +127,7 @@ class Expecting:
         return sum((part for part in parts if part is not None), Decimal(0)).quantize(PLACES)
 
     def merge_usd(self) -> Decimal:
-        """What one consolidation is expected to cost at the highest tier, as far as its price is known."""
+        """Return the expected cost of one consolidation at the highest tier, as far as its price is known."""
         together = StageCalls()
         for agent in self.recorded.of_agent.values():
             for part in (agent.each, agent.shared):

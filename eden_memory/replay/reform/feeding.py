@@ -53,7 +53,7 @@ class Feeding:
     settled: Callable[[], Awaitable[None]]
     """Waited for between two windows where only one is on its way at a time."""
     written: Callable[[FormationRequested], FormationRequested] = lambda asked: asked
-    """What becomes of a request before it is published."""
+    """Changes a request before it is published."""
     room: Callable[[], int] | None = None
     """How many may be on their way now, at least 1; None: always `at_once`."""
     missing: int = 0

@@ -1,4 +1,4 @@
-"""What a reform's stages publish, on its way: calls are counted at once, closed windows wait until they are fed."""
+"""Intercepts what a reform's stages publish: calls are counted at once, closed windows wait until they are fed."""
 
 import asyncio
 from collections.abc import Callable, Sequence

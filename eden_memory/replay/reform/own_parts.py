@@ -1,4 +1,4 @@
-"""What a reform has of its own: topics, streams, and the scopes that follow from its streams."""
+"""The parts that only a reform has: topics, streams, and the scopes that follow from its streams."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""What was asked of models so far, added up by window, or by agent where no window is named."""
+"""The recorded calls of models, added up by window, or by agent where no window is named."""
 
 from collections.abc import AsyncGenerator
 from typing import Any

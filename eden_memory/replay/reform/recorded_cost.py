@@ -1,4 +1,4 @@
-"""What forming has asked and cost so far, window by window and on the average of an agent. Pure; US dollars."""
+"""The recorded calls and costs of formation, by window and on an agent's average. Pure; US dollars."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What a reform is made of: settings in, stages with their own topics, groups and collections out."""
+"""The parts of a reform: settings in, stages with their own topics, groups and collections out."""
 
 import asyncio
 from collections import defaultdict
@@ -54,7 +54,7 @@ STAGES = (
     pipeline.FORGETTING,
     pipeline.ATLAS_WRITER,
 )
-"""What runs in a reform: all that forms memory. Usage is counted by this process, contexts are built when read."""
+"""The stages of a reform: all that forms memory. Usage is counted by this process, contexts are built when read."""
 LIVE = (
     pipeline.FACT_EXTRACTION,
     pipeline.FACT_DEDUP,

@@ -1,4 +1,4 @@
-"""What a reform may spend: kept back for windows before they are fed, for consolidations before they are asked."""
+"""The budget of a reform: kept back for windows before they are fed, for consolidations before they are asked."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ ENOUGH = 5
 
 @dataclass(slots=True)
 class ReformBudget:
-    """What may be spent, and what is expected to be taken of it; US dollars."""
+    """The cap, and the amounts reserved of it; US dollars."""
 
     expecting: Expecting
     spent: Callable[[], Decimal]
@@ -30,7 +30,7 @@ class ReformBudget:
     _fed: Decimal = Decimal(0)
     """Kept back for the windows on their way, as they were when one was last looked at."""
     _merges: list[Decimal] = field(default_factory=list[Decimal])
-    """What those that were counted have cost."""
+    """The costs of the counted consolidations."""
 
     def of(self, window: PlannedWindow) -> Decimal:
         """By what this reform has paid for its windows so far, else as expected before."""

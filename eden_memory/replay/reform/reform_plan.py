@@ -1,4 +1,4 @@
-"""What a reform would form, ask and cost: the windows that were asked for, and what their formation took."""
+"""The plan of a reform: the windows that were asked for, and what their formation took."""
 
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -60,7 +60,7 @@ class AskedWindows:
 
 @dataclass(frozen=True, slots=True)
 class ReformPlan:
-    """What there is to be done."""
+    """The windows to form, with their expected calls and cost."""
 
     expecting: Expecting
     times: dict[str, datetime]

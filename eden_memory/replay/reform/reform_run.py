@@ -71,7 +71,7 @@ class ReformRun:
     """When live formation asked for each window."""
     on_progress: Callable[[ReformProgress], None]
     user_edits: AppliedEdits = field(default_factory=AppliedEdits)
-    """What became of people's edits, once everything was formed."""
+    """The reapplied edits, once everything is formed."""
     _noted: int = 0
     """Reused answers that are stored already."""
     _cutting: asyncio.Task[None] | None = None

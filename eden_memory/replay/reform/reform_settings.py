@@ -29,7 +29,7 @@ COPY = "db.{own}.find().forEach(one => db.{shared}.replaceOne({{_id: one._id}}, 
 
 
 def overrides_of(given: Sequence[str], file: Path | None) -> tuple[Override, ...]:
-    """What was given, by name; of a name that stands in both, the command line's."""
+    """Return the given settings by name; the command line's override the file's."""
     found: dict[str, Any] = dict(_of_file(file)) if file is not None else {}
     for setting in given:
         name, sign, value = setting.partition("=")

@@ -38,7 +38,7 @@ class PlannedWindow:
 
 
 def planned(event: FormationRequested, at: datetime | None = None) -> PlannedWindow:
-    """What is kept of a request while its window waits."""
+    """Return the parts of a request that are kept while its window waits."""
     return PlannedWindow(
         event.formation_id,
         event.session_id,

@@ -128,7 +128,7 @@ class FromNothing:
             )
 
     async def _marks(self) -> None:
-        """What is forgotten, up to where forgetting had come: the rest comes again, and finds what it erases."""
+        """Restore the marks up to where forgetting had come: the rest comes again, and finds what it erases."""
         done, pipeline = self._committed["forgetting"], self.at.settings.placement.pipeline
         store = MongoForgettingStore(self.at.database, self._names)
         count = 0

@@ -39,7 +39,7 @@ RESTORED: tuple[type[Document], ...] = (
     UsageTotal,
     CountedCall,
 )
-"""What has to be empty; everything else may be there (keys, streams, budgets, answers, the inbox)."""
+"""The collections that have to be empty; others may be there (keys, streams, budgets, answers, the inbox)."""
 KEY = "from_nothing"
 TOGETHER = 1_000
 FIRST_EPOCH = 0

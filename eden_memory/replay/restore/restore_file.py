@@ -1,4 +1,4 @@
-"""What the topics say of sessions and messages, gathered in a file: a million of them would not fit in memory.
+"""Sessions and messages as the topics have them, gathered in a file: a million of them would not fit in memory.
 
 The file is SQLite's own for a database without a name: it has none in its folder either, so that nothing that people
 said stays there when the process is killed. Whoever is killed gathers anew.
@@ -84,7 +84,7 @@ class RestoreFile:
         self._database.close()
 
     def begin(self) -> None:
-        """What follows up to `end` is written together."""
+        """Begin a transaction, up to `end`."""
         self._database.execute("BEGIN")
 
     def end(self) -> None:
@@ -121,7 +121,7 @@ class RestoreFile:
         return WindowMember(formation, session, version, datetime.fromisoformat(closed), bool(texts))
 
     def told(self, message_id: str) -> StoredMessage | None:
-        """What `text` was last given of a message."""
+        """Return the message that `text` got last."""
         row = self._database.execute("SELECT body FROM members WHERE id = ?", (message_id,)).fetchone()
         return None if row is None or row[0] is None else _message(row[0])
 
@@ -169,7 +169,7 @@ class RestoreFile:
             yield name
 
     def session(self, name: str, partition: int) -> RecordedSession:
-        """What the topics say of a session."""
+        """Return a session as the topics have it."""
         values = self._all("SELECT value FROM windows WHERE session = ? ORDER BY seq", name)
         controls = self._database.execute(
             "SELECT place, body FROM controls WHERE session = ? ORDER BY place", (name,)

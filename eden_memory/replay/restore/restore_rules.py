@@ -46,7 +46,7 @@ class WindowMember(NamedTuple):
 
 
 class PlacedControl(NamedTuple):
-    """What was asked of a session, at its place among the messages."""
+    """A control record of a session, at its place among the messages."""
 
     place: int
     asked: Control
@@ -169,7 +169,7 @@ def _holding(known: StoredMessage | None, event: MessageRecorded | None = None) 
 
 @dataclass(slots=True)
 class RecordedSession:
-    """What the topics say of one session; `waiting` and `controls` in the order of their places."""
+    """One session as the topics have it; `waiting` and `controls` in the order of their places."""
 
     session_id: str
     partition: int

@@ -20,7 +20,7 @@ ENDS = ("chat_ends", "formation_ends")
 
 @dataclass(slots=True)
 class Restored:
-    """What was restored."""
+    """The figures of a restoration."""
 
     messages: int = 0
     waiting: int = 0
@@ -79,7 +79,7 @@ class DocumentBatch:
 
 
 Said = SessionFacts | Missing | None
-"""What the application says of a session; None: it was not asked."""
+"""The application's description of a session; None: it was not asked."""
 
 
 @dataclass(slots=True)

@@ -52,7 +52,7 @@ class TriggerRestore:
     anew: bool = False
     """Whether windows whose messages an earlier field mapping read wrong are asked for anew."""
     shown: Callable[[int, int], None] = lambda _read, _whole: None
-    """Told how many records have been read, and up to how many offsets there are."""
+    """Gets the number of records read and of offsets there are."""
     restored: Restored = field(default_factory=Restored)
 
     async def run(self) -> Restored:

@@ -40,7 +40,7 @@ class MongoEditedFacts:
         ]
 
     async def of(self, scope: Scope) -> AsyncGenerator[UserEdit]:
-        """What people changed in one scope, by fact id."""
+        """Yield people's edits in one scope, by fact id."""
         rows = self._facts.find({"scope_key": scope.key, **THEIRS}, batch_size=AT_ONCE).sort("_id")
         async for row in rows:
             fact = document_of(Fact, row)

@@ -191,7 +191,7 @@ class _Work:
         ]
 
     async def _near(self, key: str, changes: Sequence[UserEdit]) -> list[Likely]:
-        """What comes near any text of a change: each fact of the shadow once, by the text it is nearest to."""
+        """Return the facts near any text of a change: each fact of the shadow once, by the text it is nearest to."""
         asked = [(change, text) for change in changes for text in wanted_texts(change, MOST_TEXTS)]
         vectors = await self._vectors(asked)
         floor = min(related(self._embedder.model), self._least)
@@ -251,7 +251,7 @@ class _Work:
         return dict(still)
 
     async def _done(self, key: str) -> dict[str, KnownFact]:
-        """What the shadow has had: by change where it was applied again, by id where it is the very command."""
+        """Return what the shadow has had: by change where it was reapplied, by id where it is the very command."""
         named = await self._shadow.own.commanded(key)
         facts = await self._shadow.facts.facts(named.values())
         return {

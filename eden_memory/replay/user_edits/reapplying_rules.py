@@ -1,4 +1,4 @@
-"""What each of people's own changes means for another memory: by text first, then by meaning, best first. Pure.
+"""Matches people's edits with the facts of another memory: by text first, then by meaning, best first. Pure.
 
 A fact of the other memory is changed for the sake of one change at most, and never if the memory that people changed
 still says the same by another fact.
@@ -42,7 +42,7 @@ class Settling:
     """Facts of the other memory that a change was settled by; grows."""
 
     def by_text(self, change: UserEdit) -> SettledEdit | None:
-        """What can be said without knowing what texts mean; None: nothing yet."""
+        """Settle an edit by its text alone; None: nothing yet."""
         if change.outdated is not None:
             return SettledEdit(change, "outdated", why=change.outdated)
         known = self.done.get(change.id) or self.done.get(change.command.command_id)
@@ -113,7 +113,7 @@ def texts_of(changes: Iterable[UserEdit]) -> list[str]:
 
 
 def wanted_texts(change: UserEdit, most: int) -> list[str]:
-    """What the fact of the other memory may say in other words, the likeliest first."""
+    """Return the texts that the other memory's fact may paraphrase, the likeliest first."""
     after = [] if change.after is None else [change.after]
     texts = [*after, *change.before] if change.kind == "add" else [*change.before, *after]
     return texts[:most]

@@ -1,4 +1,4 @@
-"""What people themselves changed of facts: the change that is still in force of each fact. Pure.
+"""People's own edits of facts: the change that is still in force of each fact. Pure.
 
 A reform forms facts from conversations alone, so what people, applications, mirrors and imports added, edited or
 retired (`by` of the commands that facts name) has to be applied to it again.
@@ -27,7 +27,7 @@ REWORDED, ENDED = "reworded by a formation since", "no longer held since"
 
 @dataclass(frozen=True, slots=True)
 class UserEdit:
-    """What one fact owes to people, all their commands on it together."""
+    """People's edit of one fact: all their commands on it together."""
 
     fact_id: str
     """In the memory that they changed."""
@@ -61,7 +61,7 @@ class UserEdit:
 
 
 def user_edit(fact: Fact, scope: Scope, merged_into: Fact | None = None) -> UserEdit | None:
-    """What of a stored fact is people's doing; None: nothing of what is kept of its history.
+    """Return people's edit of a stored fact; None: nothing of what is kept of its history.
 
     `merged_into`: the fact that replaced it, where it was retired as a duplicate.
     """
@@ -152,7 +152,7 @@ class SettledEdit:
     fact_id: str | None = None
     """The fact that it is about in the other memory; None for an addition, and where nothing matches."""
     text: str | None = None
-    """What that fact says; of an unmatched change what comes nearest, if anything does."""
+    """The fact's text; of an unmatched edit the nearest text, if there is any."""
     similarity: float | None = None
     """(1 + cosine) / 2; None: the very text."""
     why: str | None = None
