@@ -147,7 +147,7 @@ class Consolidation:
         merge, limits = question.merge, case.limits
         fence = self._fence.around(f"{STAGE}/{merge.scope.key}@{merge.version}")
         prompt = prompts.consolidation(material_of(merge, limits), fence)
-        tier = await self._tier_of(users_of(merge.scope))
+        tier = await self._tier_of(users_of(merge.scope), merge.scope.session_id)
         return await self._model.ask(
             prompt,
             ConsolidatedText,

@@ -8,7 +8,7 @@ built beside a new author's first message is built again.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 
@@ -27,6 +27,7 @@ from eden_memory.context.ready_contexts import (
 )
 from eden_memory.error_text import describe
 from eden_memory.schemas.events import ScopeChanged
+from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.stage import Delivery, Outgoing
 
 log = structlog.get_logger()
@@ -124,9 +125,10 @@ class ContextCache:
                 continue
             scope, active_until = event.scope, one.envelope.time + self._active
             if active_until > now:
-                kept = scope.audience if len(scope.audience) <= MOST_READY_USERS else ()
+                users = await self._users_of(scope)
+                kept = users if users is not None and len(users) <= MOST_READY_USERS else ()
                 asked = (Asked(scope.agent_id, scope.session_id, user) for user in kept or (None,))
-                if len(scope.audience) > len(kept):
+                if users is None or len(users) > len(kept):
                     await self._open_later(event.scope.session_id, (), active_until)
                 elif len(kept) > AT_ONCE:
                     await self._open_later(event.scope.session_id, asked, active_until)
@@ -139,6 +141,14 @@ class ContextCache:
         for ready in known:
             wanted[ready.asked] = max(ready.active_until, until[ready.asked.session_id or ""])
         return wanted, known
+
+    async def _users_of(self, scope: Scope) -> Collection[str] | None:
+        """Who may see a session's memory; of a large audience, who is in the session now. None: unknown."""
+        if isinstance(scope.audience, tuple):
+            return scope.audience
+        asked = Asked(scope.agent_id, scope.session_id)
+        users = (await self._source.users([asked]))[asked]
+        return None if users is None else sorted(users)
 
     async def _open_later(self, session_id: str, asked: Iterable[Asked], until: datetime) -> None:
         """A session of many: what is to be built stands in the store, and is built in rounds, page by page."""

@@ -1,9 +1,12 @@
 """Scopes: whom a memory is for, and the key that names one memory space."""
 
+from collections.abc import Collection
+from functools import lru_cache
+from hashlib import sha256
 from typing import Annotated, Literal, Self
 from urllib.parse import quote, unquote
 
-from pydantic import StringConstraints, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
 from eden_memory.schemas.fields import Ordinal, Part
 from eden_memory.schemas.ids import EntityId
@@ -26,6 +29,45 @@ ScopeKey = Annotated[
 ]
 """`session:S`, `session:S:2` (its audience grew), `user:A:U`, `group:A:G`, `agent:A`, `shard:A:NAME`."""
 
+LISTED_USERS = 100
+"""Users whom a record or document lists, at most, whatever the size of the session."""
+
+
+class LargeAudience(Part):
+    """The users who may see a session's memory, where they are too many to be listed."""
+
+    users: Ordinal
+    """How many."""
+    hash: str = Field(pattern=r"^[0-9a-f]{64}$")
+    """SHA-256 of their ids: sorted, each followed by a line feed."""
+
+    @classmethod
+    def of(cls, users: frozenset[str]) -> Self:
+        """The audience that consists of these users."""
+        return cls(users=len(users), hash=_hash_of(users))
+
+
+Audience = tuple[EntityId, ...] | LargeAudience
+"""Up to 100 users are listed. Earlier versions list more; of more, records now hold number and hash."""
+
+
+def audience_of(users: Collection[str]) -> Audience:
+    """These users as records and documents hold them; a short list keeps its order."""
+    return tuple(users) if len(users) <= LISTED_USERS else LargeAudience.of(frozenset(users))
+
+
+@lru_cache(maxsize=16)
+def _hash_of(users: frozenset[str]) -> str:
+    """Remembered: the contexts of a session are built one after the other."""
+    return sha256("".join(f"{user}\n" for user in sorted(users)).encode()).hexdigest()
+
+
+class AudienceChange(Part):
+    """How the audience of a generation of session memory differs from that of an earlier one."""
+
+    joined: tuple[EntityId, ...] = ()
+    left: tuple[EntityId, ...] = ()
+
 
 class Scope(Part):
     """One memory space with the ids that make it; `key` follows from the rest and is checked against it."""
@@ -40,8 +82,8 @@ class Scope(Part):
     """The shard's name."""
     generation: Ordinal | None = None
     """Session scopes: 1, and one more whenever a user joined and session memory began anew."""
-    audience: tuple[EntityId, ...] = ()
-    """Session scopes: the users who may see it."""
+    audience: Audience = ()
+    """Session scopes: the users who may see it; of more than 100 their number and hash."""
 
     @model_validator(mode="after")
     def _key_follows(self) -> Self:
@@ -51,7 +93,7 @@ class Scope(Part):
 
     @classmethod
     def of_session(
-        cls, agent_id: EntityId, session_id: EntityId, audience: tuple[EntityId, ...], generation: int = 1
+        cls, agent_id: EntityId, session_id: EntityId, audience: Audience, generation: int = 1
     ) -> Self:
         """A session's memory, for the users who were in it."""
         key = f"session:{session_id}" + (f":{generation}" if generation > 1 else "")
@@ -61,7 +103,7 @@ class Scope(Part):
             agent_id=agent_id,
             session_id=session_id,
             generation=generation,
-            audience=audience,
+            audience=audience_of(audience) if isinstance(audience, tuple) else audience,
         )
 
     @classmethod
@@ -87,7 +129,7 @@ class Scope(Part):
         )
 
     @classmethod
-    def of_key(cls, key: str, agent_id: EntityId, audience: tuple[EntityId, ...] = ()) -> Self:
+    def of_key(cls, key: str, agent_id: EntityId, audience: Audience = ()) -> Self:
         """The scope that a key names; only the keys of session scopes do not name the agent themselves."""
         kind, *ids = key.split(":")
         match kind, ids:

@@ -1,17 +1,15 @@
 """Which memory one user of a session may be shown: from session to agent, and no user's to another. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
 from eden_memory.access.sharing import private_keys
 from eden_memory.directory.participants import Audiences
 from eden_memory.schemas.documents import Snapshot, Stream
-from eden_memory.schemas.scopes import Scope, Sharing
+from eden_memory.schemas.scopes import Audience, LargeAudience, Scope, Sharing
 from eden_memory.scope_limits import STANDARD, FormationLimits, ScopeLimits, limits_of
 
-REMEMBERED = 16
-"""Sessions of which what holds for all their users is remembered: contexts of one are built one after the other."""
+NOBODY_KNOWN: Mapping[str, Audiences] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +88,12 @@ def view_of(
     stored: Mapping[str, Snapshot],
     limits: FormationLimits = STANDARD,
     sharing: Sharing = "team",
+    audiences: Mapping[str, Audiences] = NOBODY_KNOWN,
 ) -> View:
     """The view, out of snapshots by scope key that hold those of the visible scopes and of the session.
 
-    Where sharing is private, the caller has taken out of the snapshots what users said.
+    Where sharing is private, the caller has taken out of the snapshots what users said. `audiences`: of the sessions
+    that `with_unlisted` names.
     """
     scopes = broad_scopes(asked, present, streams)
     shown = [
@@ -106,10 +106,10 @@ def view_of(
         for one in scopes
         if one.key in stored
     ]
-    own = session_memory(asked, present, (one for one in stored.values() if one.scope == "session"))
+    own = session_memory(asked, present, stored.values(), audiences)
     keys = [one.key for one in scopes]
     if own is not None:
-        scope = _scope_of_session(own.scope_key, own.agent_id, own.audience)
+        scope = Scope.of_key(own.scope_key, own.agent_id, own.audience)
         shown.append(Shown(scope, limits_of(scope, streams, limits), own, present.title))
         keys.append(scope.key)
     gone = asked.user_id is not None and present.users is not None and asked.user_id not in present.users
@@ -146,33 +146,79 @@ def _is_among_members(asked: Asked, present: Present) -> bool:
     return members is None or users <= members
 
 
-def session_memory(asked: Asked, present: Present, stored: Iterable[Snapshot]) -> Snapshot | None:
+def session_memory(
+    asked: Asked,
+    present: Present,
+    stored: Iterable[Snapshot],
+    audiences: Mapping[str, Audiences] = NOBODY_KNOWN,
+) -> Snapshot | None:
     """The one of a session's memories that all who are in it now may see, if there is one.
 
-    `stored` are the snapshots of all generations of the session's memory.
+    `stored` holds the snapshots of all generations of the session's memory, `audiences` who belongs to those
+    that list nobody: where that is missing, they are shown among exactly their users alone.
     """
+    now = _everybody(asked, present)
+    if now is None:
+        return None
+    own = _memories(asked, stored)
+    if not now:  # nobody is in it: everybody would be among any audience
+        return next((own[number] for number in sorted(own, reverse=True) if not own[number].audience), None)
+    exact = min((number for number, shot in own.items() if _consists_of(shot.audience, now)), default=None)
+    if exact is not None:
+        return own[exact]
+    wider = [generation for generation, shot in own.items() if _lists(shot.audience, now)]
+    known = audiences.get(asked.session_id or "", Audiences())
+    larger = known.generation_of(
+        now, {generation for generation, shot in own.items() if _is_larger(shot, now)}
+    )
+    if larger is not None and known.audience_of(larger) == own[larger].audience:
+        wider.append(larger)
+    return own[max(wider)] if wider else None
+
+
+def with_unlisted(
+    asked: Iterable[Asked], present: Mapping[Asked, Present], stored: Collection[Snapshot]
+) -> set[str]:
+    """Sessions of which it matters who belongs to memories whose audience lists nobody."""
+    largest: dict[str | None, int] = {}
+    for shot in stored:
+        if isinstance(shot.audience, LargeAudience):
+            largest[shot.session_id] = max(shot.audience.users, largest.get(shot.session_id, 0))
+    return {
+        one.session_id
+        for one in asked
+        if one.session_id is not None
+        and (now := _everybody(one, present[one]))
+        and len(now) < largest.get(one.session_id, 0)
+    }
+
+
+def _everybody(asked: Asked, present: Present) -> frozenset[str] | None:
+    """Who would see the session's memory; None: it is shown to nobody."""
     if present.users is None or present.off or asked.session_id is None:
         return None
-    own = [one for one in stored if one.agent_id == asked.agent_id and one.session_id == asked.session_id]
-    own.sort(key=_generation)
     joins = asked.user_id is not None and asked.user_id not in present.users
-    now = present.users | {asked.user_id} if joins and asked.user_id is not None else present.users
-    if not now:  # nobody is in it: everybody would be among any audience
-        return next((one for one in reversed(own) if not one.audience), None)
-    generation = _known_generation(now, tuple(one.audience for one in own))
-    return own[generation - 1] if generation is not None else None
+    return present.users | {asked.user_id} if joins and asked.user_id is not None else present.users
 
 
-@lru_cache(maxsize=REMEMBERED)
-def _known_generation(users: frozenset[str], audiences: tuple[tuple[str, ...], ...]) -> int | None:
-    """Of the memory that these users may see, if there is one: the same for all users of a session."""
-    return Audiences.of_lists(audiences).generation_of(users)
+def _memories(asked: Asked, stored: Iterable[Snapshot]) -> dict[int, Snapshot]:
+    """The session's, by generation."""
+    return {
+        Scope.of_key(shot.scope_key, shot.agent_id).generation or 1: shot
+        for shot in stored
+        if shot.scope == "session" and (shot.agent_id, shot.session_id) == (asked.agent_id, asked.session_id)
+    }
 
 
-@lru_cache(maxsize=REMEMBERED)
-def _scope_of_session(key: str, agent_id: str, audience: tuple[str, ...]) -> Scope:
-    return Scope.of_key(key, agent_id, audience)
+def _consists_of(audience: Audience, users: frozenset[str]) -> bool:
+    if isinstance(audience, LargeAudience):
+        return audience.users == len(users) and audience == LargeAudience.of(users)
+    return len(audience) == len(users) and users.issuperset(audience)
 
 
-def _generation(one: Snapshot) -> int:
-    return Scope.of_key(one.scope_key, one.agent_id).generation or 1
+def _lists(audience: Audience, users: frozenset[str]) -> bool:
+    return isinstance(audience, tuple) and len(audience) > len(users) and users.issubset(audience)
+
+
+def _is_larger(shot: Snapshot, users: frozenset[str]) -> bool:
+    return isinstance(shot.audience, LargeAudience) and shot.audience.users > len(users)

@@ -1,8 +1,10 @@
 """`eden up`, `eden down`, `eden status`: the local servers."""
 
 import json
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from textwrap import wrap
 from typing import Annotated
 
 import typer
@@ -12,6 +14,8 @@ from eden_memory.local import servers
 from eden_memory.local.servers import ServerReport
 from eden_memory.settings import Settings
 
+PIPED = 80
+"""Columns of a line that no terminal reads."""
 Who = Annotated[
     str | None, typer.Option(help="as in the application, or typed: s.TEXT, i.5, u.UUID, o.OBJECTID")
 ]
@@ -100,5 +104,12 @@ def _since(report: ServerReport) -> str:
     return f" since {datetime.fromtimestamp(report.started_at, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _say(line: str) -> None:
-    Console(soft_wrap=True, highlight=False, markup=False).print(line)
+def _say(lines: str) -> None:
+    """Print lines that fit the terminal; piped, 80 columns. Addresses and paths are never broken."""
+    width = Console().width if sys.stdout.isatty() else PIPED
+    for line in lines.splitlines():
+        kept = line[: len(line) - len(line.lstrip())]
+        parts = wrap(
+            line, width, subsequent_indent=f"{kept}  ", break_long_words=False, break_on_hyphens=False
+        )
+        typer.echo("\n".join(parts))

@@ -10,19 +10,21 @@ from typing import Annotated, Any
 
 import typer
 from pymongo import AsyncMongoClient
+from pymongo.errors import ExecutionTimeout
 
 from eden_memory.assembly.handlers import window_limits
 from eden_memory.assembly.tailer import inbox_name
 from eden_memory.cli.memory.terminal import moment, show_table
-from eden_memory.cli.soon import soon
+from eden_memory.cli.soon import ANSWER_SECONDS, soon
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.client import connect
 from eden_memory.replay.installation import live_settings
 from eden_memory.settings import Settings
 from eden_memory.source.inbox_request_store import ask, session_of
-from eden_memory.windows.pending_store import pending_messages, sessions_without_documents, told
+from eden_memory.windows.pending_store import NOT_COUNTED, pending_messages, sessions_without_documents, told
 
+NOT_ANSWERED = f"waiting to be formed: not known, MongoDB did not say within {ANSWER_SECONDS:g} s"
 COLUMNS = ("window", "messages", "closed because", "closed at", "requested")
 REQUESTED = {True: "yes", False: "waits"}
 
@@ -67,8 +69,9 @@ def windows(session: SessionId, as_json: AsJson = False) -> None:
 
 
 def standing(settings: Settings) -> list[str]:
-    """What waits to be formed, and until when, in lines; nothing where MongoDB does not answer at once."""
-    return asyncio.run(soon(_waiting(settings))) or []
+    """What waits to be formed, and until when, in lines; or that it could not be counted."""
+    found = asyncio.run(soon(_waiting(settings)))
+    return [NOT_ANSWERED] if found is None else found
 
 
 async def _waiting(settings: Settings) -> list[str]:
@@ -76,7 +79,10 @@ async def _waiting(settings: Settings) -> list[str]:
         database = client[settings.mongodb.database]
         live = await live_settings(settings, database)
         limits = window_limits(live)
-        found = await pending_messages(database[live.names["messages"]], limits.least)
+        try:
+            found = await pending_messages(database[live.names["messages"]], limits.least)
+        except ExecutionTimeout:
+            return [NOT_COUNTED]
         held = await sessions_without_documents(database[live.names["sessions"]])
         return list(told(found, held, limits, datetime.now(UTC)))
 

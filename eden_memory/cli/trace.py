@@ -6,13 +6,15 @@ import re
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
+from itertools import product
 from typing import Annotated, Any
+from urllib.parse import unquote
 
 import typer
 from rich.text import Text
 from rich.tree import Tree
 
-from eden_memory.cli.memory.terminal import console
+from eden_memory.cli.memory.terminal import as_written, console, plain
 from eden_memory.errors import NotFound
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.topics import load_topics
@@ -32,7 +34,7 @@ from eden_memory.observability.causal_chain import (
 from eden_memory.observability.causal_chain_store import MongoChain
 from eden_memory.observability.scope_records import scope_records
 from eden_memory.replay.installation import live_settings
-from eden_memory.schemas.documents import Fact, Message, Reflection, WindowTexts
+from eden_memory.schemas.documents import Consolidated, Fact, Message, Reflection, WindowTexts
 from eden_memory.schemas.events import (
     Event,
     FactChanged,
@@ -45,6 +47,8 @@ from eden_memory.settings import Settings
 
 TOPICS = ("memory.facts", "memory.reflections", "memory.consolidations")
 BLOB = re.compile(r"^((?:session|user|group|agent|shard):[^@]+?)(?:@(\d+))?$")
+SAID = ("reason", "waits_for", "model", "prompt")
+"""Named in a node and no ids."""
 STYLES = {"message": "cyan", "window": "bold", "call": "yellow", "fact": "green", "reflection": "magenta"}
 
 
@@ -54,7 +58,7 @@ def trace(
         typer.Argument(
             metavar="ID",
             help="a message, a fact (with @VERSION or without), a reflection, a formation, "
-            "or a blob by its scope key: user:s.AGENT:s.USER, …@VERSION",
+            "or a blob by its scope key: user:AGENT:USER, …@VERSION",
         ),
     ],
     content: Annotated[bool, typer.Option("--content", help="texts too: they are people's words")] = False,
@@ -78,10 +82,11 @@ def _grow(tree: Tree, nodes: Sequence[Node], *, content: bool) -> None:
 
 def _line(node: Node, *, content: bool) -> Text:
     """Kind and id, what is known of it, its text below where asked for; never read as markup."""
-    line = Text.assemble((node.kind, STYLES.get(node.kind, "")), " ", node.id)
+    line = Text.assemble((node.kind, STYLES.get(node.kind, "")), " ", as_written(node.id))
     for name, value in node.told.items():
         if value not in (None, [], {}, False):
             shown = ", ".join(value) if isinstance(value, list) else str(_plain(value))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+            shown = plain(shown) if name in SAID else as_written(shown)
             line.append(f"  {name.replace('_', ' ')} ", style="dim").append(shown)
     if content and node.content:
         line.append("\n").append(node.content, style="italic")
@@ -111,7 +116,7 @@ class Reading:
     async def chain(self, name: str) -> Node:
         """The chain of what the name means; an EdenError if nothing has it."""
         if (blob := BLOB.match(name)) is not None:
-            return await self._blob(blob[1], int(blob[2]) if blob[2] else None)
+            return await self._blob(await self._scope_key(blob[1]), int(blob[2]) if blob[2] else None)
         if (fact := await self._mongo.one(Fact, name.partition("@")[0])) is not None:
             return from_fact(await self._back([fact["scope_key"]], fact=fact["_id"]), fact["_id"])
         if (row := await self._mongo.one(Reflection, name)) is not None:
@@ -120,12 +125,23 @@ class Reading:
         for given in (name, *(encode_id(reading) for reading in readings(name))):
             if (message := await self._mongo.one(Message, given)) is not None:
                 return from_message(await self._forward(message["formation_id"], given), given)
-        if await self._mongo.one(WindowTexts, name) is not None:
-            return window_forward(await self._forward(name, None), name)
+        session, _, rest = name.rpartition("/")
+        for given in (name, *(f"{encode_id(one)}/{rest}" for one in readings(session))):
+            if await self._mongo.one(WindowTexts, given) is not None:
+                return window_forward(await self._forward(given, None), given)
         raise NotFound(
             f"nothing is known under {name!r}",
             "Give a message's id, or that of a fact, reflection or formation, or a blob's scope key.",
         )
+
+    async def _scope_key(self, given: str) -> str:
+        """The key of a scope that has a blob, given with typed ids or as the tree prints it."""
+        kind, *ids = given.split(":")
+        typed = product(*([encode_id(value) for value in readings(unquote(one))] for one in ids))
+        for key in (given, *(":".join([kind, *parts]) for parts in typed)):
+            if await self._mongo.one(Consolidated, key) is not None:
+                return key
+        return given
 
     async def _blob(self, scope_key: str, version: int | None) -> Node:
         stored = await self._back([scope_key])

@@ -12,8 +12,9 @@ from pymongo.read_concern import ReadConcern
 
 from eden_memory.access.presence_store import MongoPresence
 from eden_memory.access.sharing import WIDE, private_keys
-from eden_memory.access.visible import Asked, Present, View, broad_scopes, view_of
+from eden_memory.access.visible import Asked, Present, View, broad_scopes, view_of, with_unlisted
 from eden_memory.directory.agent_streams import Streams
+from eden_memory.directory.audience_store import MongoAudiences
 from eden_memory.logs import LibraryLogger
 from eden_memory.memory.hidden_store import MongoHidden
 from eden_memory.memory.snapshot_projection import recent_fact
@@ -44,6 +45,7 @@ class MongoContextSource:
             read_concern=ReadConcern("majority"),
         )
         self._hidden = MongoHidden(memory, settings.names, settings.memory.sharing)
+        self._audiences = MongoAudiences(memory, settings.names)
         self._groups: OrderedDict[tuple[str, str | None], str] = OrderedDict()
         """Of a user's last session that had one: guessed, so that its memory is read beside who is present."""
 
@@ -64,8 +66,9 @@ class MongoContextSource:
         if self._most_facts > RECENT_FACTS:
             stored = {key: await self._with_more_facts(stored[key]) for key in stored}
         stored = await self._hidden.taken_out(stored, _private(stored.values(), streams, sharing))
+        audiences = await self._audiences.of(with_unlisted(asked, present, stored.values()))
         return {
-            one: view_of(one, present[one], streams[one.agent_id], stored, self._limits, sharing)
+            one: view_of(one, present[one], streams[one.agent_id], stored, self._limits, sharing, audiences)
             for one in asked
         }
 

@@ -68,6 +68,12 @@ points to and the examples in it are all that a consumer needs.
 - **Scope keys**: `session:S`, `session:S:2` (begun anew, as its audience grew), `user:A:U`, `group:A:G`,
   `agent:A`, `shard:A:NAME`, with entity ids in place of letters. `scope` in a value has the parts; memory of a
   `user:` scope is for that user only, of a `session:` scope for its `audience`.
+- **Audiences**: a list of up to 100 users, or an object with `users` (how many) and `hash`: SHA-256, in hexadecimal,
+  of their ids, sorted, each with a line feed behind it. To know whether somebody belongs to a larger audience, follow
+  the session's `memory.formations`: the first window of each such `generation` has `audience_change`, who joined and
+  left since the newest generation before it that you know. What you get has to have the hash; where it has not, or
+  there is no `audience_change`, show the memory only among users whose hash it is. Versions before v3 (SessionClosed
+  and ScopeChanged: v2) list all users.
 - **Times**: RFC 3339, UTC, three decimals. `ce_time` is when what a record tells of happened; Kafka's own
   timestamp is when the broker appended it.
 - **Money**: US dollars, a decimal in a string, at most 12 decimals, never a float. null: the price is unknown,

@@ -86,8 +86,14 @@ class MongoDirectory:
             frozenset(off | {one for one, named in users.items() if named and gone >= set(named)}), gone
         )
 
-    async def tier_of(self, users: Sequence[str]) -> int:
-        """The highest tier among users; 0 where users are not mapped or have none."""
+    async def tier_of(self, users: Sequence[str], session_id: str | None = None) -> int:
+        """The highest tier among users; 0 where users are not mapped or have none.
+
+        `session_id`: where no users are named, those whom the session's document lists.
+        """
+        if not users and session_id is not None:
+            facts = (await self.look_up([session_id]))[session_id]
+            return facts.tier if isinstance(facts, SessionFacts) else 0
         return self._highest((await self._read(self._users.collection, users)).values())
 
     def _highest(self, users: Iterable[Row]) -> int:

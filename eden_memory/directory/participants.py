@@ -1,14 +1,27 @@
 """Who takes part in a session, and where memory of it may go."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from eden_memory.directory.switched_off import Off
-from eden_memory.schemas.scopes import Scope, ScopeKind, SharedSessions, Sharing
+from eden_memory.schemas.events import FormationRequested
+from eden_memory.schemas.scopes import (
+    LISTED_USERS,
+    Audience,
+    LargeAudience,
+    Scope,
+    ScopeKind,
+    SharedSessions,
+    Sharing,
+    audience_of,
+)
+from eden_memory.schemas.scopes import AudienceChange as Change
 
 DEFAULT_AGENT = "s.default"
+MOST_CHANGED = 1_000_000
+"""Characters of the ids of users who join or leave a session at once, at most: of more the hash alone is kept."""
 of_agent, of_shard = lru_cache(1_000)(Scope.of_agent), lru_cache(10_000)(Scope.of_shard)
 of_group, of_user = lru_cache(10_000)(Scope.of_group), lru_cache(10_000)(Scope.of_user)
 """The same for every window: made and checked once."""
@@ -49,10 +62,12 @@ class Missing:
 
 
 class AudienceChange(NamedTuple):
-    """How a generation's audience differs from the one before it."""
+    """How a generation's audience differs from the last known one before it."""
 
     joined: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
+    large: LargeAudience | None = None
+    """In place of both: which users belong to it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,51 +82,120 @@ class Audiences:
 
     changes: tuple[AudienceChange, ...] = ()
     newest: frozenset[str] = frozenset()
+    """The users of the newest generation of which they are known."""
 
     @classmethod
     def of_lists(cls, audiences: Iterable[Collection[str]]) -> "Audiences":
         """From each generation's whole audience."""
         found = cls()
-        for one in audiences:
-            found = found.followed_by(one)
+        for users in audiences:
+            found = found.followed_by(users)
         return found
 
     @classmethod
     def of_changes(cls, changes: Iterable[AudienceChange]) -> "Audiences":
         """From what is kept."""
         kept, newest = tuple(changes), set[str]()
-        for one in kept:
-            newest.difference_update(one.left)
-            newest.update(one.joined)
+        for change in kept:
+            newest.difference_update(change.left)
+            newest.update(change.joined)
         return cls(kept, frozenset(newest))
 
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> "Audiences":
+        """From a document of `memory_sessions`; older ones hold whole lists."""
+        if "audience_changes" not in row:
+            return cls.of_lists(row.get("audiences", ()))
+        return cls.of_changes(
+            AudienceChange(
+                tuple(kept.get("joined", ())),
+                tuple(kept.get("left", ())),
+                LargeAudience(**kept["large"]) if kept.get("large") else None,
+            )
+            for kept in row["audience_changes"]
+        )
+
+    @classmethod
+    def of_windows(cls, windows: Iterable[FormationRequested]) -> "Audiences":
+        """From all windows of a session, in order."""
+        told: dict[int, tuple[Audience, Change | None]] = {}
+        for window in windows:
+            for scope in window.scopes:
+                if scope.generation is None:
+                    continue
+                audience, change = told.get(scope.generation, (scope.audience, None))
+                told[scope.generation] = audience, change or window.audience_change
+        found = cls()
+        for generation in range(1, max(told, default=0) + 1):
+            found = found._followed_as_told(*told.get(generation, ((), None)))
+        return found
+
     def followed_by(self, users: Collection[str]) -> "Audiences":
-        """With one more generation."""
+        """With one more generation; where too many joined or left at once, their ids are not kept."""
         now = frozenset(users)
         joined, left = sorted(now - self.newest), sorted(self.newest - now)
+        if len(now) > LISTED_USERS and sum(map(len, (*joined, *left))) > MOST_CHANGED:
+            return self._followed_by_unknown(LargeAudience.of(now))
         return Audiences((*self.changes, AudienceChange(tuple(joined), tuple(left))), now)
 
-    def generation_of(self, users: Collection[str]) -> int | None:
-        """The generation that goes on among these users; None: a new one begins."""
+    def _followed_by_unknown(self, audience: LargeAudience) -> "Audiences":
+        return Audiences((*self.changes, AudienceChange(large=audience)), self.newest)
+
+    def _followed_as_told(self, audience: Audience, change: Change | None) -> "Audiences":
+        """With one more generation, as its first window recorded it."""
+        if isinstance(audience, tuple):
+            return self.followed_by(audience)
+        users = (self.newest.difference(change.left)).union(change.joined) if change is not None else None
+        if users is None or audience_of(users) != audience:
+            return self._followed_by_unknown(audience)
+        return self.followed_by(users)
+
+    def generation_of(self, users: Collection[str], among: Container[int] | None = None) -> int | None:
+        """The generation that goes on among these users; None: a new one begins. `among`: only one of these."""
         now, size = frozenset(users), len(self.newest)
         missing = len(now - self.newest)
         exact = wider = None
         for number in range(len(self.changes), 0, -1):
-            if not missing:
-                wider = wider or number
-                exact = number if size == len(now) else exact
-            joined, left = self.changes[number - 1]
+            joined, left, large = self.changes[number - 1]
+            if among is None or number in among:
+                if large is not None:
+                    exact = number if large.users == len(now) and large == LargeAudience.of(now) else exact
+                elif not missing:
+                    wider = wider or number
+                    exact = number if size == len(now) else exact
             size += len(left) - len(joined)
-            missing += sum(one in now for one in joined) - sum(one in now for one in left)
+            missing += sum(user in now for user in joined) - sum(user in now for user in left)
         return exact or wider
 
-    def audience_of(self, generation: int) -> tuple[str, ...]:
-        """The users of a generation, sorted."""
+    def users_of(self, generation: int) -> frozenset[str] | None:
+        """The users of a generation; None: they are not known."""
+        if not 1 <= generation <= len(self.changes) or self.changes[generation - 1].large is not None:
+            return None
         users = set(self.newest)
-        for joined, left in reversed(self.changes[generation:]):
+        for joined, left, _ in reversed(self.changes[generation:]):
             users.difference_update(joined)
             users.update(left)
-        return tuple(sorted(users))
+        return frozenset(users)
+
+    def audience_of(self, generation: int) -> Audience:
+        """The audience of a generation, sorted where it is listed."""
+        users = self.users_of(generation)
+        return self.changes[generation - 1].large or () if users is None else audience_of(sorted(users))
+
+    def change_of(self, generation: int) -> Change | None:
+        """What the first window of a generation records, so that its users are known from the topic alone."""
+        joined, left, large = self.changes[generation - 1]
+        listed = isinstance(self.audience_of(generation), tuple)
+        return None if listed or large is not None else Change(joined=joined, left=left)
+
+    def heard_by(self, user: str) -> tuple[int, ...]:
+        """The generations with a large audience that the user is known to belong to."""
+        among, size, found = False, 0, list[int]()
+        for number, (joined, left, large) in enumerate(self.changes, 1):
+            among, size = (among or user in joined) and user not in left, size + len(joined) - len(left)
+            if among and large is None and size > LISTED_USERS:
+                found.append(number)
+        return tuple(found)
 
 
 def scopes_of(
@@ -119,7 +203,7 @@ def scopes_of(
     session_id: str,
     users: Sequence[str],
     participants: Sequence[str],
-    audience: Sequence[str],
+    audience: Audience,
     generation: int,
     *,
     heard: bool = False,
@@ -149,7 +233,7 @@ def scopes_of(
     elif facts.user_memory and len(participants) > 1:
         scopes += [of_user(agent, one) for one in authors]
     scopes = [one for one in scopes if one.kind not in facts.off]
-    scopes.append(Scope.of_session(agent, session_id, tuple(audience), generation))
+    scopes.append(Scope.of_session(agent, session_id, audience, generation))
     return tuple(scopes)
 
 

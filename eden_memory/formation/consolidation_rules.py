@@ -19,8 +19,8 @@ from eden_memory.word_limits import CHARACTERS_OF_A_WORD, cut_at_sentence, words
 Because = Literal["threshold", "closed", "forgotten"]
 
 
-TierOf = Callable[[Sequence[str]], Awaitable[int]]
-"""Users → the highest of their tiers; 0 where they have none."""
+TierOf = Callable[[Sequence[str], str | None], Awaitable[int]]
+"""Users, or the session whose users they are where none are named → the highest of their tiers; 0 without any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +93,10 @@ def _too_soon(snapshot: Snapshot) -> bool:
 
 
 def users_of(scope: Scope) -> tuple[str, ...]:
-    """The users whose tier chooses the model: a user's own, a session's users; nobody's for wider scopes."""
-    return scope.audience if scope.user_id is None else (scope.user_id,)
+    """The users whose tier chooses the model: a user's own, a session's listed users; nobody's for wider scopes."""
+    if scope.user_id is not None:
+        return (scope.user_id,)
+    return scope.audience if isinstance(scope.audience, tuple) else ()
 
 
 def asked_of_forgetting(scope: Scope, snapshot: Snapshot) -> set[tuple[str, str]]:

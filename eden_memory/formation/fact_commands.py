@@ -100,7 +100,7 @@ class Commanding:
         since = command.said_at or max(fact.said_at, newest_said(fact.sources) or fact.said_at)
         other = None if command.replaced_by is None else self._facts.newest(command.replaced_by)
         if other is not None:
-            at = max(other.valid_from, since)
+            at = max(other.said_at, since)
             self._facts.change(
                 cause, fact, "UNMERGE", valid_from=since, retired_at=at, replaced_by=other.fact_id
             )
@@ -113,6 +113,7 @@ class Commanding:
                 fact,
                 "UNMERGE",
                 valid_from=since,
+                retired_at=max(since, same.said_at),
                 retired_because="duplicate",
                 replaced_by=same.fact_id,
             )

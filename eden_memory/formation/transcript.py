@@ -9,6 +9,7 @@ from eden_memory.forgotten import Marks
 from eden_memory.formation.prompt_material import Line
 from eden_memory.schemas.events.formation import Window
 from eden_memory.schemas.provenance import SourceMessage
+from eden_memory.schemas.scopes import LargeAudience
 from eden_memory.windows.session_state import StoredMessage
 from eden_memory.windows.window_request import StoredWindow
 
@@ -95,7 +96,8 @@ def named_by(window: Window) -> set[tuple[str, str]]:
 def _present(stored: StoredWindow, window: Window) -> int:
     """How many users took part; those whom nobody names count as one, but in texts that the operator added."""
     heard = whose(stored.session_id) is None and any(one.role == "user" for one in stored.messages)
-    return len(window.participants) or int(heard)
+    large = (scope.audience.users for scope in window.scopes if isinstance(scope.audience, LargeAudience))
+    return max(len(window.participants), *large, int(heard))
 
 
 def _source(one: StoredMessage, session_id: str, participants: int) -> SourceMessage:

@@ -63,10 +63,14 @@ def _is_time(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _List:
-    """How a collection is listed: its switch, and the fields it is sorted by behind the time, newest first."""
+    """How a collection is listed: its switch, and the fields it is sorted by behind `formed_at`, newest first.
+
+    `since` and `until` go by `dated`, the time that lists show; the order stays as it is while facts are stated anew.
+    """
 
     of: str
     flag: str
+    dated: str
     order: tuple[tuple[str, int], ...]
     types: tuple[type, ...]
     hidden: tuple[str, ...] = ()
@@ -76,8 +80,8 @@ class _List:
         return [("formed_at", -1), *self.order]
 
 
-FACTS = _List(Fact.COLLECTION, "active", (("_id", 1),), (str,), ("embedding", "history"))
-REFLECTIONS = _List(Reflection.COLLECTION, "absorbed", (("position", -1), ("_id", -1)), (int, str))
+FACTS = _List(Fact.COLLECTION, "active", "valid_from", (("_id", 1),), (str,), ("embedding", "history"))
+REFLECTIONS = _List(Reflection.COLLECTION, "absorbed", "said_at", (("position", -1), ("_id", -1)), (int, str))
 
 
 class Browsing:
@@ -166,20 +170,21 @@ class Browsing:
 
 def page_query(listed: _List, keys: Sequence[str], filters: Filters, digest: str) -> Row:
     """Points of the index's first two fields, a range of the third: pages are merged out of it, never sorted."""
-    bounds: Row = {}
-    if filters.since is not None:
-        bounds["$gte"] = _utc(filters.since)
-    if filters.until is not None:
-        bounds["$lt"] = _utc(filters.until)
     query: Row = {
         "scope_key": {"$in": list(keys)},
         listed.flag: {"$in": [True, False]} if filters.flag is None else filters.flag,
     }
     if filters.cursor is not None:
         place = place_of(digest, filters.cursor, listed.types)
-        bounds["$lte"] = place[0]
-        query["$or"] = _behind(listed.sort, place)
-    return query | ({"formed_at": bounds} if bounds else {})
+        query |= {"formed_at": {"$lte": place[0]}, "$or": _behind(listed.sort, place)}
+    return query | _within(listed.dated, filters)
+
+
+def _within(dated: str, filters: Filters) -> Row:
+    """What is of the time that is asked for; documents of an earlier version that lack it go by `formed_at`."""
+    asked = {"$gte": filters.since, "$lt": filters.until}
+    bounds = {name: _utc(moment) for name, moment in asked.items() if moment is not None}
+    return {"$and": [{"$or": [{dated: bounds}, {dated: None, "formed_at": bounds}]}]} if bounds else {}
 
 
 def _behind(sort: Sequence[tuple[str, int]], place: Sequence[Any]) -> list[Row]:

@@ -13,6 +13,7 @@ from uuid import UUID
 from bson import Binary, Decimal128, ObjectId
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory.directory.audience_store import MongoAudiences
 from eden_memory.mongo.application_ids import typed
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.names import Names
@@ -82,11 +83,13 @@ class Export:
 
     async def _sessions(self, user: str) -> tuple[list[str], list[str]]:
         """Keys of the session memories that the user may see, and the sessions that they wrote in or are of."""
-        heard = await self._all(Snapshot.COLLECTION, {"audience": user}, {"session_id": 1})
+        listed = await self._all(Snapshot.COLLECTION, {"audience": user}, {"session_id": 1})
+        heard = {row["_id"]: row.get("session_id") for row in listed}
+        heard |= await MongoAudiences(self.memory, self.names).heard_by(user)
         messages = self.memory[self.names[Message.COLLECTION]]
         wrote = await messages.distinct("session_id", {"user_id": user})
-        named = [*(row.get("session_id") for row in heard), *wrote]
-        return [row["_id"] for row in heard], [one for one in dict.fromkeys(named) if one is not None]
+        named = dict.fromkeys([*heard.values(), *wrote])
+        return list(heard), [one for one in named if one is not None]
 
     async def _facts(self, about: Mapping[str, Any], user: str) -> Items:
         """Facts, and behind every few of them how often they were found."""

@@ -1,6 +1,7 @@
 """Stored documents as the doors show them: sources of others than who asks are left out."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 
@@ -38,7 +39,7 @@ def fact_view(fact: Fact, scope: Scope, asked: Asked) -> FactView:
 
 
 def versions(fact: Fact) -> tuple[VersionView, ...]:
-    """All versions that are kept, newest first."""
+    """All versions that are kept, newest first; one that holds since after a later one does is undone."""
     now = _version(
         fact.version, fact.content, fact.decision, fact.reason, fact.valid_from, fact.command, fact.call
     )
@@ -46,7 +47,11 @@ def versions(fact: Fact) -> tuple[VersionView, ...]:
         _version(one.version, one.content, one.decision, one.reason, one.valid_from, one.command, one.call)
         for one in fact.history
     )
-    return (now, *earlier)
+    found, earliest = list[VersionView](), fact.valid_from
+    for one in (now, *earlier):
+        found.append(replace(one, undone=one.valid_from > earliest))
+        earliest = min(earliest, one.valid_from)
+    return tuple(found)
 
 
 def reflection_view(one: Reflection, scope: Scope, asked: Asked) -> ReflectionView:

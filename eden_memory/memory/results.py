@@ -75,6 +75,8 @@ class VersionView:
     prompt: str | None
     cost_usd: Decimal | None
     """This version's share of its call; None where there was no call, or its price is unknown."""
+    undone: bool = False
+    """A later version holds since before it: this one never held (what had contradicted the fact was forgotten)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,8 @@ class FactHistory:
 
     fact: FactView
     versions: tuple[VersionView, ...]
-    """Newest first; the first is the fact as it is."""
+    """As they were decided, newest first: the first is the fact as it is. Those not undone stand in the order of
+    `valid_from` too."""
     found: int = 0
     """How often searches found it."""
     last_found_at: datetime | None = None
@@ -104,7 +107,7 @@ class ReflectionView:
     scope: Scope
     content: str
     formed_at: datetime
-    """The end of the window that it was formed from: lists and their filters go by it."""
+    """The end of the window that it was formed from: lists are in its order."""
     said_at: datetime
     """When it was said: the newest of its messages, which decides what is newer."""
     absorbed: bool

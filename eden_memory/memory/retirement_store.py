@@ -1,4 +1,4 @@
-"""Facts that are to be retired: those that have expired, and the oldest beyond a limit of their scope's stream."""
+"""Facts that are to be retired: those that have expired, and those said first beyond a limit of their stream."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from datetime import datetime
@@ -21,7 +21,7 @@ MOST = 10_000
 """Facts of one look that have expired, and of one scope that are beyond a limit; a later look finds the others."""
 MOST_REMEMBERED = 100_000
 FIELDS = dict.fromkeys(("scope_key", "agent_id", "version", "formed_at", "valid_from", "expires_at"), 1)
-NEWEST_FIRST = [("formed_at", -1), ("_id", 1)]
+NEWEST_FIRST = [("valid_from", -1), ("_id", 1)]
 REASONS: Mapping[str, str] = {"expiry": "expired", "limit": "beyond the limit of its stream"}
 
 
@@ -83,14 +83,14 @@ class MongoRetirements:
             self._within[key] = revision, most
 
     async def _oldest(self, of: Row, most: int) -> AsyncGenerator[FactCommanded]:
-        """All but the newest `most`; retired when the newest was formed, which is one too many."""
+        """All but those said last, `most` of them; retired when the newest was said, which is one too many."""
         active = {**of, "active": True}
-        newest = await self._facts.find_one(active, {"formed_at": 1}, sort=NEWEST_FIRST)
+        newest = await self._facts.find_one(active, {"valid_from": 1}, sort=NEWEST_FIRST)
         if newest is None:
             return
         rows = self._facts.find(active, FIELDS).sort(NEWEST_FIRST).skip(most).limit(MOST)
         async for row in rows:
-            yield _command("limit", row, newest["formed_at"])
+            yield _command("limit", row, newest["valid_from"])
 
 
 def _scopes_of(stream: Stream) -> Row:

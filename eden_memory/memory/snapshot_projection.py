@@ -18,6 +18,7 @@ from eden_memory.schemas.documents import (
     Reflection,
     Snapshot,
 )
+from eden_memory.schemas.scopes import LargeAudience, audience_of
 
 
 class Kept:
@@ -44,6 +45,9 @@ def snapshot_after(
     return base.model_copy(
         update={
             **_blob(blob),
+            "audience": base.audience
+            if isinstance(base.audience, LargeAudience)
+            else audience_of(base.audience),
             "buffer": buffer,
             "recent_facts": _recent(base, stored, facts),
             "active_facts": base.active_facts + _active(facts.values()) - _active(stored.facts.values()),

@@ -8,6 +8,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from eden_memory.mongo.money import plain
 from eden_memory.names import Names
 from eden_memory.schemas.documents import (
+    Consolidated,
     Context,
     CountedCall,
     Fact,
@@ -28,6 +29,7 @@ class MongoChain:
         self._of = {
             one: database[names[one.COLLECTION]]
             for one in (
+                Consolidated,
                 Context,
                 CountedCall,
                 Fact,

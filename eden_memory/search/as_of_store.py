@@ -84,7 +84,7 @@ class KnownThen:
             if row.get("embedding_model") != self._model:
                 row["embedding"] = None
             then = as_known(candidate(row), row["active"], row.get("history", []), when)
-            if then is not None:
+            if then is not None and not then.hidden_from(when.private):
                 known[then.fact_id] = then
         return known
 

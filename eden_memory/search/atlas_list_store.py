@@ -1,7 +1,7 @@
 """Facts to rank by Atlas' search indexes (also Atlas Local, and servers of one's own that have the search stages)."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
@@ -11,10 +11,13 @@ from eden_memory.models.reranking.candidates import Ranked, When
 from eden_memory.names import Names
 from eden_memory.search import atlas_pipelines
 from eden_memory.search.as_of_store import KnownThen
+from eden_memory.search.atlas_pipelines import MOST_CANDIDATES
 from eden_memory.search.search_documents import candidate, checked
-from eden_memory.search.text_index import asked_words
+from eden_memory.search.text_index import AskedWord, asked_words
 
 Row = dict[str, Any]
+Asked = Callable[[int], list[Row]]
+"""The aggregation that finds so many facts."""
 LONGEST = 2_000
 """Characters of a query."""
 
@@ -47,8 +50,11 @@ class AtlasFactLists:
             return [[] for _ in vectors]
         if not when.is_now:
             return await self._then.semantic(keys, vectors, most, least, when)
-        asked = (atlas_pipelines.nearest(keys, vector, self._model, most, least) for vector in vectors)
-        return await asyncio.gather(*(self._ranked(one, keys) for one in asked))
+
+        def near(vector: bytes) -> Asked:
+            return lambda limit: atlas_pipelines.nearest(keys, vector, self._model, limit, least)
+
+        return await asyncio.gather(*(self._ranked(near(one), keys, most, when) for one in vectors))
 
     async def textual(
         self, scope_keys: Sequence[str], queries: Sequence[str], most: int, least: float, when: When
@@ -60,21 +66,30 @@ class AtlasFactLists:
             return [[] for _ in queries]
         if not when.is_now:
             return await self._then.textual(keys, words, most, least, when)
-        asked = [
-            atlas_pipelines.by_words(keys, query[:LONGEST], most, least) if one else None
-            for query, one in zip(queries, words, strict=True)
-        ]
-        return await asyncio.gather(*(self._ranked(one, keys) for one in asked))
+
+        async def found(query: str, asked: Sequence[AskedWord]) -> list[Ranked]:
+            if not asked:
+                return []
+            return await self._ranked(
+                lambda limit: atlas_pipelines.by_words(keys, query[:LONGEST], limit, least), keys, most, when
+            )
+
+        return await asyncio.gather(*(found(*one) for one in zip(queries, words, strict=True)))
 
     async def close(self) -> None:
         """Nothing of its own."""
 
-    async def _ranked(self, pipeline: list[Row] | None, keys: Sequence[str]) -> list[Ranked]:
-        if pipeline is None:
-            return []
-        rows = await (await self._facts.aggregate(pipeline)).to_list()
-        shown = [row for row in rows if row["active"] and row["scope_key"] in keys]
-        return [Ranked(candidate(self._comparable(row)), float(row["score"])) for row in shown]
+    async def _ranked(self, asked: Asked, keys: Sequence[str], most: int, when: When) -> list[Ranked]:
+        """As the index finds them; where hidden facts take places, more of it is read."""
+        limit = most
+        while True:
+            rows = await (await self._facts.aggregate(asked(limit))).to_list()
+            shown = [row for row in rows if row["active"] and row["scope_key"] in keys]
+            found = [Ranked(candidate(self._comparable(row)), float(row["score"])) for row in shown]
+            left = [one for one in found if not one.fact.hidden_from(when.private)]
+            if len(left) == len(found) or len(left) >= most or not len(rows) == limit < MOST_CANDIDATES:
+                return left[:most]
+            limit = min(4 * limit, MOST_CANDIDATES)
 
     def _comparable(self, row: Row) -> Row:
         return row if row.get("embedding_model") == self._model else {**row, "embedding": None}

@@ -21,6 +21,9 @@ THREAD_FACTS = 20_000
 """From so many facts on words are looked up beside the event loop."""
 
 
+NONE: frozenset[str] = frozenset()
+
+
 class HeldScope:
     """Who changes it holds `lock`; what is large is compared in a thread, and holds it too."""
 
@@ -35,6 +38,8 @@ class HeldScope:
         """Bytes that are counted for it among all scopes."""
         self.other_model: set[str] = set()
         """Facts whose vector is another model's: they are found by their words alone."""
+        self.of_users: set[str] = set()
+        """Facts that rest on what users said: not found where sharing is private."""
         self._writing: asyncio.Task[None] | None = None
         self.clear()
 
@@ -43,6 +48,7 @@ class HeldScope:
         self.revision = -1
         self.facts: dict[str, Candidate] = {}
         self.other_model.clear()
+        self.of_users.clear()
         self._matrix: QuickMatrix | None = None
         self._words: TextIndex | None = None
         self.has_words = False
@@ -66,6 +72,7 @@ class HeldScope:
         known = self.facts.get(fact.fact_id)
         self._characters += len(fact.text) - (len(known.text) if known else 0)
         self.facts[fact.fact_id] = replace(fact, vector=None)
+        (self.of_users.add if fact.of_users else self.of_users.discard)(fact.fact_id)
         if self._words is not None and (known is None or known.text != fact.text):
             self._words.put(fact.fact_id, fact.text)
         if vector is not None:
@@ -79,6 +86,7 @@ class HeldScope:
         """Take a fact out, if it is in."""
         known = self.facts.pop(fact_id, None)
         self.other_model.discard(fact_id)
+        self.of_users.discard(fact_id)
         if known is None:
             return
         self._characters -= len(known.text)
@@ -93,8 +101,17 @@ class HeldScope:
         vector = self._matrix.vector(fact_id) if self._matrix is not None else None
         return fact if fact is None or vector is None else with_vector(fact, vector)
 
-    async def nearest(self, vectors: Sequence[bytes], most: int, least: float) -> list[list[Hit]]:
-        """For each vector the nearest facts; nothing for vectors of another length."""
+    async def nearest(
+        self, vectors: Sequence[bytes], most: int, least: float, *, private: bool = False
+    ) -> list[list[Hit]]:
+        """For each vector the nearest facts; nothing for vectors of another length; `private`: none of users."""
+        hidden = frozenset(self.of_users) if private else NONE
+        found = await self._nearest(vectors, most + len(hidden), least)
+        if not hidden:
+            return found
+        return [[one for one in hits if one.fact_id not in hidden][:most] for hits in found]
+
+    async def _nearest(self, vectors: Sequence[bytes], most: int, least: float) -> list[list[Hit]]:
         matrix = self._matrix
         if matrix is None or any(len(vector) != 4 * matrix.dimensions for vector in vectors):
             return [[] for _ in vectors]
@@ -149,9 +166,16 @@ class HeldScope:
         return self._words.rarity(words) if self._words is not None else Rarity(0, {})
 
     async def by_words(
+        self, words: Sequence[AskedWord], rarity: Rarity, most: int, *, private: bool = False
+    ) -> list[tuple[str, float]]:
+        """Facts by their words, best first; `private`: none that rests on what users said."""
+        hidden = frozenset(self.of_users) if private else NONE
+        found = await self._by_words(words, rarity, most + len(hidden))
+        return [one for one in found if one[0] not in hidden][:most] if hidden else found
+
+    async def _by_words(
         self, words: Sequence[AskedWord], rarity: Rarity, most: int
     ) -> list[tuple[str, float]]:
-        """Facts by their words, best first."""
         if self._words is None:
             return []
         if len(self.facts) < THREAD_FACTS:

@@ -3,13 +3,13 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from eden_memory.errors import OverBudget
 from eden_memory.models.model_protocols import Embedder
 from eden_memory.models.question import Asking
-from eden_memory.models.reranking.candidates import Ranked
+from eden_memory.models.reranking.candidates import Ranked, When
 from eden_memory.search.fact_lists import FactLists
 from eden_memory.search.fusion import QueryLists
 from eden_memory.search.ranking import Ranking
@@ -31,6 +31,11 @@ class Search:
     ranking: Ranking
     asking: Asking | None
     trace: Trace
+
+    @property
+    def when(self) -> When:
+        """Which facts are candidates: none that is hidden takes the place of another."""
+        return replace(self.request.when, private=self.request.private)
 
 
 class Listing:
@@ -70,7 +75,7 @@ class Listing:
         search.trace.ran("embedding", begun, len(vectors))
         begun, ranking = time.perf_counter(), search.ranking
         found = await self._lists.semantic(
-            search.keys, vectors, ranking.most, ranking.semantic_least, search.request.when
+            search.keys, vectors, ranking.most, ranking.semantic_least, search.when
         )
         lists = _visible(found, search)
         search.trace.ran("semantic", begun, sum(map(len, lists)), _shown(lists))
@@ -79,7 +84,7 @@ class Listing:
     async def _textual(self, search: Search) -> Lists:
         begun, ranking = time.perf_counter(), search.ranking
         found = await self._lists.textual(
-            search.keys, search.queries, ranking.most, ranking.text_least, search.request.when
+            search.keys, search.queries, ranking.most, ranking.text_least, search.when
         )
         lists = _visible(found, search)
         search.trace.ran("text", begun, sum(map(len, lists)), _shown(lists))
@@ -108,7 +113,7 @@ def _visible(lists: Lists, search: Search) -> Lists:
             one
             for one in ranked
             if one.fact.scope_key in search.keys
-            and not (one.fact.of_users and one.fact.scope_key in private)
+            and not one.fact.hidden_from(private)
             and (when.include_retired or one.fact.expires_at is None or one.fact.expires_at > now)
         ]
         for ranked in lists

@@ -90,7 +90,9 @@ class PlainFactLists:
         if not when.is_now:
             return await self._then.semantic(keys, vectors, most, least, when)
         async with self._scopes.current(keys) as scopes:
-            hits = await asyncio.gather(*(held_scope.nearest(vectors, most, least) for held_scope in scopes))
+            hits = await asyncio.gather(
+                *(scope.nearest(vectors, most, least, private=scope.key in when.private) for scope in scopes)
+            )
             lists: list[list[Scored]] = [[] for _ in vectors]
             for scope, found in zip(scopes, hits, strict=True):
                 for scored, near in zip(lists, found, strict=True):
@@ -109,7 +111,7 @@ class PlainFactLists:
             return await self._then.textual(keys, asked, most, least, when)
         async with self._scopes.current(keys) as scopes:
             await self._words_ready(scopes)
-            lists = [await _by_words(scopes, words, most, least) for words in asked]
+            lists = [await _by_words(scopes, words, most, least, when) for words in asked]
             return await self._shown(scopes, lists, most)
 
     async def _words_ready(self, scopes: Sequence[HeldScope]) -> None:
@@ -132,12 +134,15 @@ class PlainFactLists:
 
 
 async def _by_words(
-    scopes: Sequence[HeldScope], words: Sequence[AskedWord], most: int, least: float
+    scopes: Sequence[HeldScope], words: Sequence[AskedWord], most: int, least: float, when: When
 ) -> list[Scored]:
     if not words:
         return []
-    rarity = together([held_scope.rarity(words) for held_scope in scopes])
-    found = [(held_scope, await held_scope.by_words(words, rarity, most)) for held_scope in scopes]
+    rarity = together([scope.rarity(words) for scope in scopes])
+    found = [
+        (scope, await scope.by_words(words, rarity, most, private=scope.key in when.private))
+        for scope in scopes
+    ]
     return [(-score, fact_id, scope) for scope, hits in found for fact_id, score in hits if score >= least]
 
 

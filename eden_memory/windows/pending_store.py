@@ -12,8 +12,12 @@ from eden_memory.windows.window_rule import Limits
 
 Row = dict[str, Any]
 MOST_MILLISECONDS = 2_500
-"""The messages have no index on what waits, so all of them are looked at."""
+"""The index `pending` holds what waits alone; before `eden setup` has made it, all messages are looked at."""
 PENDING: Row = {"formation_id": None, "place": {"$gt": 0}}
+NOT_COUNTED = (
+    f"waiting to be formed: more than could be counted in {MOST_MILLISECONDS / 1_000:g} s; where `eden setup` has "
+    "not made the index `pending` yet, run it"
+)
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 LATE = "; some are overdue: `eden run` forms them, and looks again at those of an earlier version after `eden setup`"
 OVERDUE = timedelta(minutes=5)
@@ -34,7 +38,7 @@ class PendingMessages:
 
 
 async def pending_messages(messages: AsyncCollection[Row], least: int) -> list[PendingMessages]:
-    """Count what waits in `memory_messages`; PyMongoError if that takes longer than 2.5 seconds."""
+    """Count what waits in `memory_messages`; ExecutionTimeout beyond `MOST_MILLISECONDS`."""
     session: Row = {
         "_id": "$session_id",
         "messages": {"$sum": 1},

@@ -7,6 +7,7 @@ from typing import Any
 from eden_memory.directory.participants import AudienceChange, Audiences
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.provenance import MessageRef
+from eden_memory.schemas.scopes import LISTED_USERS
 from eden_memory.windows.session_state import OutboxEntry, Session, StoredMessage
 from eden_memory.windows.window_request import StoredWindow
 from eden_memory.windows.window_rule import Closed, Control, Limits
@@ -97,17 +98,9 @@ def session_row(one: Session) -> tuple[Row, list[str]]:
 
 
 def _change_row(change: AudienceChange) -> Row:
-    return {name: list(users) for name, users in change._asdict().items() if users}
-
-
-def _audiences_of(row: Row) -> Audiences:
-    """Older documents hold whole lists."""
-    if "audience_changes" not in row:
-        return Audiences.of_lists(row.get("audiences", ()))
-    return Audiences.of_changes(
-        AudienceChange(tuple(one.get("joined", ())), tuple(one.get("left", ())))
-        for one in row["audience_changes"]
-    )
+    if change.large is not None:
+        return {"large": change.large.model_dump()}
+    return {name: list(users) for name, users in (("joined", change.joined), ("left", change.left)) if users}
 
 
 def session_of(row: Row, limits: Limits, waiting: Iterable[StoredMessage]) -> Session:
@@ -126,7 +119,7 @@ def session_of(row: Row, limits: Limits, waiting: Iterable[StoredMessage]) -> Se
         controls=row["controls"],
         last_control=_control_of(row.get("last_control")),
         late=row.get("late", False),
-        audiences=_audiences_of(row),
+        audiences=Audiences.of_row(row),
         users=tuple(row["users"]),
         due_at=None if due is None else _aware(due),
     )
@@ -150,7 +143,7 @@ def window_row(one: StoredWindow) -> Row:
             "at": closed.at,
             "control_id": closed.control_id,
             "asked_by": closed.asked_by,
-            "users": list(closed.users),
+            "users": list(closed.users[:LISTED_USERS]),
         },
         "traceparent": one.traceparent,
         "names": one.names,

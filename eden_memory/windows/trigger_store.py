@@ -19,6 +19,7 @@ from eden_memory.mongo.transactions import Transactions, unstorable
 from eden_memory.names import Names
 from eden_memory.windows import trigger_documents as documents
 from eden_memory.windows.due_session_store import WatermarkReads
+from eden_memory.windows.pending_store import PENDING
 from eden_memory.windows.session_state import Session, StoredMessage
 from eden_memory.windows.trigger_documents import Row
 from eden_memory.windows.window_request import BatchWrite, SessionWrite, StoredWindow
@@ -125,7 +126,8 @@ class MongoTriggerStore:
         self._window_rows = SharedReads(self._read_windows)
 
     async def create_indexes(self) -> None:
-        """What is looked up: sessions by when they go cold, those with something unpublished; what is forgotten."""
+        """What is looked up: sessions by when they go cold, those with something unpublished; what waits; what is
+        forgotten."""
         await self._sessions.create_index(
             [("partition", ASCENDING), ("due_at", ASCENDING)],
             partialFilterExpression={"due_at": {"$exists": True}},
@@ -137,6 +139,11 @@ class MongoTriggerStore:
         await self._messages.create_index([("session_id", ASCENDING), ("place", ASCENDING)])
         await self._messages.create_index([("missing", ASCENDING)], partialFilterExpression={"missing": True})
         await self._messages.create_index([("misread", ASCENDING)], partialFilterExpression={"misread": True})
+        await self._messages.create_index(
+            [("formation_id", ASCENDING), ("place", ASCENDING)],
+            name="pending",
+            partialFilterExpression=PENDING,
+        )
         await self._messages.create_index([("session_id", ASCENDING), ("_id", ASCENDING)])
         await self._messages.create_index([("user_id", ASCENDING), ("_id", ASCENDING)])
         await self._windows.create_index([("session_id", ASCENDING), ("seq", ASCENDING)])

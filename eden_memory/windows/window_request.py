@@ -1,7 +1,7 @@
 """A closed window on its way to being asked for: its texts, its place, and the request once it can be written."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from eden_memory.directory.own_sessions import given_to_all, whose
@@ -9,6 +9,7 @@ from eden_memory.directory.participants import SessionFacts, scopes_of
 from eden_memory.directory.switched_off import Off
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.provenance import MessageRef
+from eden_memory.schemas.scopes import LISTED_USERS
 from eden_memory.tracing import traceparent
 from eden_memory.usage.budget_rules import AskedWindow, Estimate, users_alone
 from eden_memory.windows.session_state import OutboxEntry, Session, StoredMessage, formation_id
@@ -118,6 +119,20 @@ def _taking_part(window: StoredWindow, facts: SessionFacts) -> tuple[tuple[str, 
     return users, _distinct(*users, *authors)
 
 
+def _named(participants: Sequence[str], authors: Sequence[str], private: Collection[str]) -> tuple[str, ...]:
+    """Those of the participants whom a record names: of many the authors, then whose memory is private."""
+    if len(participants) <= LISTED_USERS:
+        return tuple(participants)
+    chosen = _distinct(*authors, *(user for user in participants if user in private), *participants)
+    return chosen[: max(LISTED_USERS, len(authors))]
+
+
+def names_of(facts: SessionFacts, participants: Sequence[str]) -> dict[str, str]:
+    """What the agent and these of the users are called."""
+    others = set(facts.users or ()).difference(participants)
+    return {named: name for named, name in facts.names.items() if named not in others}
+
+
 def request(
     window: StoredWindow,
     session: Session,
@@ -126,8 +141,13 @@ def request(
     estimate: Estimate | None = None,
 ) -> None:
     """Write the request: who takes part, and where memory may go, as the application says now."""
+    if len(window.closed.users) == LISTED_USERS:  # as stored, it names no more: all seen so far count
+        window.closed = replace(window.closed, users=_distinct(*window.closed.users, *session.users))
     users, participants = _taking_part(window, facts)
     generation = session.audiences.generation_of(users)
+    begins = generation is None or (
+        window.requested is not None and window.requested.audience_change is not None
+    )
     if generation is None:
         session.audiences = session.audiences.followed_by(users)
         generation = len(session.audiences.changes)
@@ -148,16 +168,17 @@ def request(
         given=given,
         authors=authors,
     )
-    window.names = facts.names
+    named = _named(participants, written, facts.private_users)
+    window.names = names_of(facts, named)
     window.requested = FormationRequested(
         formation_id=window.formation_id,
         session_id=window.session_id,
         seq=window.seq,
         agent_id=facts.agent_id,
         group_id=facts.group_id,
-        users=users,
-        participants=participants,
-        private_users=facts.private_users,
+        users=users[:LISTED_USERS],
+        participants=named,
+        private_users=tuple(user for user in facts.private_users if user in named),
         tier=facts.tier,
         scopes=scopes,
         sharing=facts.sharing,
@@ -172,6 +193,7 @@ def request(
         control_id=window.closed.control_id,
         asked_by=window.closed.asked_by,
         settings_version=settings_version,
+        audience_change=session.audiences.change_of(generation) if begins else None,
         estimated_usd=estimate.usd if estimate is not None else None,
     )
     window.value, window.settled = window.requested.json_bytes(), True

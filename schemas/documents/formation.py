@@ -10,6 +10,7 @@ from eden_memory.schemas.events.formation import ClosedBecause
 from eden_memory.schemas.fields import Count, KeyText, Moment, Ordinal, Part
 from eden_memory.schemas.ids import EntityId, Version
 from eden_memory.schemas.provenance import MessageRef
+from eden_memory.schemas.scopes import AudienceChange, LargeAudience
 
 EventJson = Annotated[str, WithJsonSchema({"type": "string", "contentMediaType": "application/json"})]
 
@@ -76,11 +77,11 @@ class SessionControl(Part):
     by: str | None = None
 
 
-class AudienceChange(Part):
-    """Who joined and left between two generations of a session's memory."""
+class KeptAudience(AudienceChange):
+    """The audience of a generation of a session's memory: who joined and left since the last that is known."""
 
-    joined: tuple[EntityId, ...] = ()
-    left: tuple[EntityId, ...] = ()
+    large: LargeAudience | None = None
+    """In place of both: its users are not known; memory goes on, and is shown, only among exactly these."""
 
 
 class PartitionState(Document):
@@ -115,7 +116,7 @@ class SessionState(Document):
     """The newest of them: what was written before it is formed, however late it comes."""
     late: bool | None = None
     """True where something waits that was written before `last_control`: the next Watermark closes it."""
-    audience_changes: tuple[AudienceChange, ...] = ()
+    audience_changes: tuple[KeptAudience, ...] = ()
     """Of each generation of the session's memory, how its audience differs from the one before."""
     audiences: tuple[tuple[EntityId, ...], ...] = ()
     """Before there were `audience_changes`: of each generation, the users who may see it."""

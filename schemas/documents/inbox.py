@@ -62,7 +62,7 @@ class InboxAddedText(_Asked):
 class InboxFactCommand(_Asked):
     """A change of one fact. Becomes FactCommanded."""
 
-    VERSION = 2
+    VERSION = 3
 
     kind: Literal["fact_command"]
     scope: Scope

@@ -10,7 +10,7 @@ from eden_memory.schemas.events.facts import CommandRef, Decision
 from eden_memory.schemas.fields import Count, KeyText, Moment, Ordinal, Part, Vector
 from eden_memory.schemas.ids import EntityId
 from eden_memory.schemas.provenance import Call, SourceMessage
-from eden_memory.schemas.scopes import ScopeKey, ScopeKind, Sharing
+from eden_memory.schemas.scopes import Audience, ScopeKey, ScopeKind, Sharing
 
 HISTORY = 20
 """Versions that a fact or blob keeps."""
@@ -184,7 +184,7 @@ class Stream(Document):
     extraction_model: str | None = None
     consolidation_model: str | None = None
     fifo_limit: Ordinal | None = None
-    """Active facts beyond it are retired, oldest first."""
+    """Active facts beyond it are retired, those said first before the others."""
     max_entries: Ordinal | None = None
     """The same for the facts that rest on one conversation alone."""
     retention_days: Ordinal | None = None
@@ -229,8 +229,8 @@ class Snapshot(_Scoped):
 
     id: ScopeKey = Field(alias="_id")
     session_id: EntityId | None = None
-    audience: tuple[EntityId, ...] = ()
-    """Session scopes: the users who may see it."""
+    audience: Audience = ()
+    """Session scopes: the users who may see it; of more than 100 their number and hash."""
     revision: Count
     """Grows with every commit that changed something."""
     blob: str | None = None

@@ -29,6 +29,19 @@ POSITIONED = (
 )
 """Since v2 the version of a message may hold a position within its transaction; what v1 holds reads as it is."""
 
+OF_A_SCOPE = (
+    FormationRequested,
+    FactsExtracted,
+    FactsProposed,
+    FactCommanded,
+    FactChanged,
+    ReflectionFormed,
+    SessionClosed,
+    ScopeConsolidated,
+    ScopeChanged,
+)
+"""Since their newest version audiences of more than 100 users are not listed; an earlier list reads as it is."""
+
 
 def _unchanged(payload: Payload) -> Payload:
     return payload
@@ -55,6 +68,7 @@ REGISTRY = Registry(
     upcasts={
         **{(event.NAME, 1): _unchanged for event in POSITIONED},
         (ScopeConsolidated.NAME, 1): _unchanged,
+        **{(event.NAME, event.VERSION - 1): _unchanged for event in OF_A_SCOPE},
         (MessageRecorded.NAME, 1): lambda payload: {**payload, "mapping": None},
         (FormationAsked.NAME, 1): lambda payload: {**payload, "if_due": False},
         (ModelCalled.NAME, 1): lambda payload: {**payload, "requests": 1},

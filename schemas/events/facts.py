@@ -28,7 +28,7 @@ successor); the others carry out a command."""
 class FactsProposed(Event, Derived):
     """The facts that one formation found for one scope."""
 
-    VERSION: ClassVar[int] = 2
+    VERSION: ClassVar[int] = 3
 
     formation_id: KeyText
     session_id: EntityId
@@ -54,7 +54,7 @@ class FactsProposed(Event, Derived):
 class FactCommanded(Event):
     """A change of one fact that no conversation led to: decided in its scope's order, without a model."""
 
-    VERSION: ClassVar[int] = 2
+    VERSION: ClassVar[int] = 3
 
     command_id: KeyText
     scope: Scope
@@ -142,7 +142,7 @@ class FactChanged(Event, Derived):
     contradicted and in the one that takes its place, NONE where only sources were added.
     """
 
-    VERSION: ClassVar[int] = 2
+    VERSION: ClassVar[int] = 3
 
     fact_id: KeyText
     version: Ordinal

@@ -6,7 +6,7 @@ from eden_memory.schemas.events.base import Derived, Event
 from eden_memory.schemas.fields import Count, KeyText, Moment, Ordinal, Part, Usd
 from eden_memory.schemas.ids import EntityId
 from eden_memory.schemas.provenance import Call, MessageRef, Statement
-from eden_memory.schemas.scopes import Scope, ScopeKind, SharedSessions, Sharing
+from eden_memory.schemas.scopes import AudienceChange, Scope, ScopeKind, SharedSessions, Sharing
 
 ClosedBecause = Literal["messages", "tokens", "cold", "stale", "ended", "asked"]
 
@@ -21,11 +21,12 @@ class Window(Part):
     agent_id: EntityId
     group_id: EntityId | None = None
     users: tuple[EntityId, ...]
-    """The session's users."""
+    """The session's users; of more than 100 the first 100."""
     participants: tuple[EntityId, ...]
-    """The session's users and the authors of the window's messages."""
+    """The session's users and the authors of the window's messages; where they are more than 100, those authors, and
+    so many of the others that there are 100."""
     private_users: tuple[EntityId, ...] = ()
-    """Participants whose memory is never propagated."""
+    """Those of `participants` whose memory is never propagated."""
     tier: Count = 0
     """The highest tier among the session's users; 0 is free."""
     scopes: tuple[Scope, ...]
@@ -54,8 +55,11 @@ class Window(Part):
 class FormationRequested(Event, Window):
     """A window is closed: form memory from it. The only record of which messages it holds, kept for ever."""
 
-    VERSION: ClassVar[int] = 2
+    VERSION: ClassVar[int] = 3
 
+    audience_change: AudienceChange | None = None
+    """Given by the first window of a generation of session memory whose audience is too large to be listed: who
+    joined and left since the last generation before it whose users are known. Null there: only its hash is known."""
     estimated_usd: Usd | None = None
     """What its formation is expected to cost (budgets); null where prices are unknown."""
 
@@ -88,7 +92,7 @@ class ExtractedFact(Statement):
 class FactsExtracted(Event, Derived):
     """What a window's fact extraction gave: exactly one per formation, also when empty or failed."""
 
-    VERSION: ClassVar[int] = 2
+    VERSION: ClassVar[int] = 3
 
     window: Window
     outcome: Literal["extracted", "empty", "failed"]

@@ -33,7 +33,7 @@ class ReflectionFormed(Event, Derived):
     The buffer: reflections of a scope that no version of its blob (ScopeConsolidated) in the topic lists.
     """
 
-    VERSION: ClassVar[int] = 2
+    VERSION: ClassVar[int] = 3
 
     reflection_id: KeyText
     scope: Scope
@@ -83,6 +83,8 @@ class ReflectionFormed(Event, Derived):
 class SessionClosed(Event, Derived):
     """The last reflections of a session stand before this: consolidate its scope, whatever the buffer."""
 
+    VERSION: ClassVar[int] = 2
+
     scope: Scope
     """The session's."""
     formation_id: KeyText
@@ -111,7 +113,7 @@ class ScopeConsolidated(Event, Derived):
     `absorbed` is no longer in the scope's buffer.
     """
 
-    VERSION: ClassVar[int] = 2
+    VERSION: ClassVar[int] = 3
 
     scope: Scope
     version: Ordinal

@@ -149,9 +149,9 @@ def test_missing_and_unknown_files_are_noticed(copy: Path) -> None:
 
 
 def test_versions_are_contiguous(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(REGISTRY.events["ScopeChanged"], "VERSION", 3)
+    monkeypatch.setattr(REGISTRY.events["ScopeChanged"], "VERSION", 4)
     export.export(copy)
-    assert [tuple(one) for one in export.problems(copy)] == [("gap", "json/ScopeChanged.v2.json")]
+    assert [tuple(one) for one in export.problems(copy)] == [("gap", "json/ScopeChanged.v3.json")]
 
 
 def test_releasing_twice_changes_nothing(copy: Path) -> None:

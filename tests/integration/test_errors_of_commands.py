@@ -330,7 +330,7 @@ def _as_user(server: LocalMongo, user: str, password: str = PASSWORD) -> str:
     return server.endpoint.replace("://", f"://{user}:{password}@")
 
 
-@pytest.mark.parametrize("command", ["facts", "run"])
+@pytest.mark.parametrize("command", ["facts", "run", "serve"])
 def test_a_wrong_password_is_said(
     command: str, guarded: LocalMongo, tmp_path: Path, environment: Environment
 ) -> None:
@@ -341,7 +341,7 @@ def test_a_wrong_password_is_said(
 
 
 @pytest.mark.parametrize(
-    "words", [("facts",), ("setup",), ("add", "x", "--user", "ada"), ("budget", "set", "5")]
+    "words", [("facts",), ("setup",), ("serve",), ("add", "x", "--user", "ada"), ("budget", "set", "5")]
 )
 def test_missing_rights_are_said(
     words: tuple[str, ...], guarded: LocalMongo, tmp_path: Path, environment: Environment

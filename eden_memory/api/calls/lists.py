@@ -47,8 +47,8 @@ class ListCalls(Calls):
     ) -> Page[FactView]:
         """The visible facts, newest first; `active` None: retired ones too, False: these alone.
 
-        `since` ≤ formed_at < `until`; `limit` 1 to 200; `cursor` is the last page's: what is formed meanwhile neither
-        repeats nor hides what was there. Invalid.
+        `since` ≤ valid_from < `until`; the order is that of formed_at. `limit` 1 to 200; `cursor` is the last page's:
+        what is formed meanwhile neither repeats nor hides what was there. Invalid.
         """
         filters = Filters(scopes, active, since, until, limit, cursor)
         asked, view, readers = await self._seen(session, user)
@@ -66,7 +66,10 @@ class ListCalls(Calls):
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[ReflectionView]:
-        """The visible reflections, newest first; `absorbed`: by a blob, or not; None: either. Else as facts."""
+        """The visible reflections, newest first; `absorbed`: by a blob, or not; None: either.
+
+        `since` ≤ said_at < `until`. Else as facts.
+        """
         filters = Filters(scopes, absorbed, since, until, limit, cursor)
         asked, view, readers = await self._seen(session, user)
         return await self._browsing(readers).reflections(asked, view, filters)

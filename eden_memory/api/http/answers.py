@@ -78,6 +78,8 @@ class VersionAnswer(_Answer):
     prompt: str | None
     cost_usd: Decimal | None
     """This version's share of its call."""
+    undone: bool
+    """A later version holds since before it: this one never held."""
 
 
 class HistoryAnswer(_Answer):
@@ -100,7 +102,7 @@ class ReflectionAnswer(_Answer):
     scope: ScopeAnswer
     content: str
     formed_at: datetime
-    """The end of the window that it was formed from: lists and their filters go by it."""
+    """The end of the window that it was formed from: lists are in its order."""
     said_at: datetime
     """When it was said: the newest of its messages, which decides what is newer."""
     absorbed: bool

@@ -48,14 +48,14 @@ class ContextWhere(Where):
 
 
 class Listing(Where):
-    """A page of a list, newest first."""
+    """A page of a list, what was formed last first."""
 
     scope: list[ScopeKind] | None = None
     """Only these kinds of scope; unset: all that are visible."""
     since: AwareDatetime | None = None
-    """Formed at this time or later."""
+    """Facts that hold since this time or later (valid_from); reflections said then or later (said_at)."""
     until: AwareDatetime | None = None
-    """Formed before this time."""
+    """Facts that hold since before this time; reflections said before it."""
     limit: Annotated[int, Field(ge=1, le=200)] = 50
     cursor: Cursor = None
     """Of the page before."""

@@ -1,11 +1,13 @@
 """The doors as one process: what `eden serve` runs until a signal."""
 
+import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
+from pymongo.errors import ConnectionFailure
 
 from eden_memory.access.admission import Admission, is_loopback
 from eden_memory.access.callers import ApiKeys
@@ -21,6 +23,8 @@ from eden_memory.stages.process import Part, Process, Signals, State
 
 log = LibraryLogger("eden.http")
 BACKLOG = 2_048
+ACCOUNT_SECONDS = 2.0
+"""MongoDB has so long to say, before requests are taken, that it does not accept the account."""
 
 
 class DoorsServer:
@@ -75,6 +79,7 @@ async def serving(settings: Settings, **options: Any) -> AsyncGenerator[list[Par
     """The parts, ready to run. EdenError where whoever reaches the port could not be told apart."""
     async with Memory(settings, **options) as memory:
         keys = ApiKeys(memory.database, settings.names, memory.clock)
+        await demand_account(keys)
         await demand_key(settings, keys)
         parts: list[Part] = []
         app = create_app(memory, keys, Admission(keys, settings.serve), lambda: parts)
@@ -84,6 +89,13 @@ async def serving(settings: Settings, **options: Any) -> AsyncGenerator[list[Par
             where = settings.http.host, settings.http.port
             parts.append(HealthServer(lambda: doors, *where, namespace_of(settings)))
         yield parts
+
+
+async def demand_account(keys: ApiKeys) -> None:
+    """OperationFailure, if MongoDB does not let this program in or read; one that is away is waited for later."""
+    with suppress(ConnectionFailure, TimeoutError):
+        async with asyncio.timeout(ACCOUNT_SECONDS):
+            await keys.any_valid()
 
 
 async def demand_key(settings: Settings, keys: ApiKeys) -> None:

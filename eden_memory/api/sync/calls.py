@@ -141,8 +141,8 @@ class SyncCalls(ABC):
     ) -> Page[FactView]:
         """The visible facts, newest first; `active` None: retired ones too, False: these alone.
 
-        `since` ≤ formed_at < `until`; `limit` 1 to 200; `cursor` is the last page's: what is formed meanwhile neither
-        repeats nor hides what was there. Invalid.
+        `since` ≤ valid_from < `until`; the order is that of formed_at. `limit` 1 to 200; `cursor` is the last page's:
+        what is formed meanwhile neither repeats nor hides what was there. Invalid.
         """
         return self.thread.run(
             self.service.list_facts(
@@ -169,7 +169,10 @@ class SyncCalls(ABC):
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[ReflectionView]:
-        """The visible reflections, newest first; `absorbed`: by a blob, or not; None: either. Else as facts."""
+        """The visible reflections, newest first; `absorbed`: by a blob, or not; None: either.
+
+        `since` ≤ said_at < `until`. Else as facts.
+        """
         return self.thread.run(
             self.service.list_reflections(
                 session=session,

@@ -26,11 +26,17 @@ class ScopeName(StrEnum):
 Scopes = Annotated[
     list[ScopeName] | None, typer.Option("--scope", help="only of this scope (again: several)")
 ]
-Since = Annotated[
-    datetime | None, typer.Option(parser=moment, metavar="TIME", help="formed then or later (UTC)")
+HoldsSince = Annotated[
+    datetime | None, typer.Option("--since", parser=moment, metavar="TIME", help="since then or later (UTC)")
 ]
-Until = Annotated[
-    datetime | None, typer.Option(parser=moment, metavar="TIME", help="formed before then (UTC)")
+HoldsUntil = Annotated[
+    datetime | None, typer.Option("--until", parser=moment, metavar="TIME", help="since before then (UTC)")
+]
+SaidSince = Annotated[
+    datetime | None, typer.Option("--since", parser=moment, metavar="TIME", help="said then or later (UTC)")
+]
+SaidUntil = Annotated[
+    datetime | None, typer.Option("--until", parser=moment, metavar="TIME", help="said before then (UTC)")
 ]
 Limit = Annotated[int, typer.Option(min=1, max=200, help="a page's length")]
 Cursor = Annotated[str | None, typer.Option(help="of the page before this one")]
@@ -43,13 +49,15 @@ def facts(
     scopes: Scopes = None,
     retired: Annotated[bool, typer.Option("--retired", help="retired ones alone")] = False,
     everything: Annotated[bool, typer.Option("--all", help="retired ones too")] = False,
-    since: Since = None,
-    until: Until = None,
+    since: HoldsSince = None,
+    until: HoldsUntil = None,
     limit: Limit = 50,
     cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
     """List the facts that a user may see, newest first.
+
+    --since and --until go by the time in the column "since": from when a fact holds.
 
     Examples:
 
@@ -98,8 +106,8 @@ def reflections(
     user: User = None,
     scopes: Scopes = None,
     buffered: Annotated[bool, typer.Option("--buffered", help="those that no blob has absorbed")] = False,
-    since: Since = None,
-    until: Until = None,
+    since: SaidSince = None,
+    until: SaidUntil = None,
     limit: Limit = 50,
     cursor: Cursor = None,
     as_json: AsJson = False,
@@ -221,7 +229,9 @@ def _why(version_view: VersionView) -> str:
         if version_view.action
         else ""
     )
-    return f"{version_view.decision}{by}" + (f": {version_view.reason}" if version_view.reason else "")
+    undone = ", undone" if version_view.undone else ""
+    because = f": {version_view.reason}" if version_view.reason else ""
+    return f"{version_view.decision}{by}{undone}{because}"
 
 
 def _cost(version_view: VersionView) -> str:
@@ -234,7 +244,7 @@ def _rest(found: FactHistory) -> dict[str, str]:
     fact = found.fact
     said = {
         "scope": terminal.scope_name(fact.scope),
-        "rests on": ", ".join(source.message_id for source in fact.sources),
+        "rests on": ", ".join(terminal.as_written(source.message_id) for source in fact.sources),
         "replaces": fact.replaces or "",
         "replaced by": fact.replaced_by or "",
         "retired": f"{terminal.moment(fact.retired_at)} ({fact.retired_because})" if fact.retired_at else "",

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any
+from urllib.parse import unquote
 
 import typer
 from pydantic_core import to_jsonable_python
@@ -27,12 +28,18 @@ SHORT = 12
 """Characters of a word that is never broken, whatever its column."""
 GAP = 2
 """Spaces between two columns."""
+TYPED = re.compile(r"(?<![\w.~%-])[siuo]\.([\w.~%-]+)", re.ASCII)
 LONE = re.compile(r"[\ud800-\udfff]")
 
 
 def plain(text: str) -> str:
     """A text without what a terminal obeys; each such character becomes �."""
     return LONE.sub("�", OBEYED.sub("�", text))
+
+
+def as_written(ids: str) -> str:
+    """Ids as the application writes them, without their types and encoding, also within scope keys."""
+    return plain(TYPED.sub(lambda found: unquote(found[1]), ids))
 
 
 def line(text: str) -> Text:

@@ -12,6 +12,8 @@ class When:
     """What was known then: the version of each fact that held at this time (aware); None: now."""
     include_retired: bool = False
     """Retired facts too, as they last were."""
+    private: frozenset[str] = frozenset()
+    """Keys of scopes in which nothing is found that rests on what users said."""
 
     @property
     def is_now(self) -> bool:
@@ -51,6 +53,10 @@ class Candidate:
     def said_at(self) -> datetime:
         """When what began it was said."""
         return self.began_at or self.formed_at
+
+    def hidden_from(self, private: frozenset[str]) -> bool:
+        """Whether it rests on what users said, in one of these scopes."""
+        return self.of_users and self.scope_key in private
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from eden_memory.mongo.documents import packed_of
 from eden_memory.names import Names
 from eden_memory.replay.comparing.differing import MemoryText, ScopeSeen, ScopeTexts
 from eden_memory.schemas.documents import Consolidated, Fact, Reflection, Snapshot
+from eden_memory.schemas.scopes import LargeAudience
 
 Row = dict[str, Any]
 AT_ONCE = 1_000
@@ -37,7 +38,8 @@ class MongoComparedMemory:
             else {}
         )
         async for row in self._snapshots.find(query, OF_A_SCOPE, batch_size=AT_ONCE).sort("_id"):
-            audience = tuple(row.get("audience", ()))
+            told = row.get("audience", ())
+            audience = LargeAudience.model_validate(told) if isinstance(told, dict) else tuple(told)
             yield ScopeSeen(row["_id"], row["agent_id"], audience, row.get("active_facts", 0))
 
     async def facts(self, scope_keys: Sequence[str]) -> Mapping[str, ScopeTexts]:

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Literal, NamedTuple, TypeVar
 
 from eden_memory.replay.comparing.matching import Pair
-from eden_memory.schemas.scopes import Scope
+from eden_memory.schemas.scopes import Audience, Scope
 
 T = TypeVar("T", "MemoryText", "ChangedText")
 Said = Literal["same", "gone", "new", "left_out"]
@@ -100,7 +100,7 @@ class ScopeSeen:
 
     key: str
     agent_id: str
-    audience: tuple[str, ...] = ()
+    audience: Audience = ()
     facts: int = 0
     """Active ones."""
 

@@ -1,12 +1,13 @@
 """A namespace compared with another by meaning: settings and names in, a report out."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.assembly.handlers import Account
+from eden_memory.directory.audience_store import MongoAudiences
 from eden_memory.errors import EdenError
 from eden_memory.placement import ORIGINAL, Placement
 from eden_memory.processors import pipeline
@@ -67,12 +68,20 @@ async def compared(settings: Settings, database: Database, name: str, wanted: Re
         for placement in (live, shadow)
     ]
     comparing = Comparing(telling[0], telling[1], most=wanted.most, least=wanted.least)
-    await comparing.into(report, wanted.beginnings, formed_by(asked))
+    await comparing.into(
+        report, wanted.beginnings, formed_by(asked, await _heard(settings, database, live, asked))
+    )
     if reform is not None:
         report.spent = await _spent(settings, database, live, shadow, asked)
         report.reused = reform.reused
         report.own = await _own(settings, database, live, shadow, reform) if wanted.own else None
     return report
+
+
+async def _heard(
+    settings: Settings, database: Database, live: Placement, asked: ReformAsked
+) -> Collection[str]:
+    return await MongoAudiences(database, live.names(settings.mongodb.prefix)).heard_by(asked.user_id)
 
 
 async def _complete(settings: Settings, database: Database, shadow: Placement) -> bool:
@@ -123,6 +132,5 @@ async def _own(
     """Return which of people's edits a switch would reapply."""
     settings = overridden(settings, reform.asked.overrides).placed(shadow)
     source = live.names(settings.mongodb.prefix)
-    return await reapply(
-        database, source, settings, None, account=Account(reform.id), wanted=formed_by(reform.asked)
-    )
+    wanted = formed_by(reform.asked, await _heard(settings, database, live, reform.asked))
+    return await reapply(database, source, settings, None, account=Account(reform.id), wanted=wanted)

@@ -5,7 +5,7 @@ What was fed before a crash is fed again: the same records, which the ledger kno
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
@@ -56,6 +56,8 @@ class Feeding:
     """Changes a request before it is published."""
     room: Callable[[], int] | None = None
     """How many may be on their way now, at least 1; None: always `at_once`."""
+    heard: Collection[str] = ()
+    """What its user has heard in large sessions (eden_memory.replay.reform.selection)."""
     missing: int = 0
     """Windows whose texts are gone."""
     _known: set[str] = field(default_factory=set[str])
@@ -84,7 +86,7 @@ class Feeding:
 
     def offer(self, window: FormationRequested, at: datetime | None = None) -> None:
         """A window that has closed: to be formed if it is selected, once."""
-        if takes(self.asked, window) and window.formation_id not in self._known:
+        if takes(self.asked, window, self.heard) and window.formation_id not in self._known:
             self._known.add(window.formation_id)
             self._new.append(planned(window, at))
 

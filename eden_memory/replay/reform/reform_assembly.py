@@ -12,6 +12,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from eden_memory.assembly.handlers import Account, MongoClient, window_limits
 from eden_memory.assembly.mongo_setup import dimensions_of, set_up
 from eden_memory.assembly.stage_parts import consolidation_wakeups, stage_workers
+from eden_memory.directory.audience_store import MongoAudiences
 from eden_memory.directory.directory_store import MongoDirectory
 from eden_memory.directory.stream_store import Streams, streams_in
 from eden_memory.kafka.connection import admin_config, client_kwargs
@@ -97,6 +98,7 @@ async def restore(
     database = client[own.mongodb.database]
     topics = load_topics(live.kafka, live.placement)
     directory = MongoDirectory(client[own.source_database], database[own.names[STREAMS]], own)
+    heard = await MongoAudiences(database, live.names).heard_by(reform.asked.user_id)
     restoring = TriggerRestore(
         client=client_kwargs(own.kafka, endpoints(own).kafka),
         topics=topics,
@@ -104,7 +106,7 @@ async def restore(
         limits=window_limits(own),
         described=own.sessions.collection is not None,
         forgets=own.messages.on_delete != "keep",
-        texts=partial(takes, reform.asked),
+        texts=partial(takes, reform.asked, heard=heard),
         look_up=directory.look_up,
         anew=True,
         shown=shown,
@@ -169,6 +171,7 @@ async def reform_run(
             reform.at_once,
             formed.until_quiet,
             room=lambda: throttling.windows,
+            heard=await MongoAudiences(database, live.names).heard_by(reform.asked.user_id),
         )
         intercepting.offer = feeding.offer
         if reform.asked.streams is not None:

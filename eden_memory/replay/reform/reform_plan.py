@@ -1,6 +1,6 @@
 """The plan of a reform: the windows that were asked for, and what their formation took."""
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -10,6 +10,7 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.assembly import handlers
+from eden_memory.directory.audience_store import MongoAudiences
 from eden_memory.errors import EdenError
 from eden_memory.formation import prompts
 from eden_memory.kafka.connection import client_kwargs
@@ -81,7 +82,8 @@ async def plan(
     streams: Sequence[Row] | None = None,
 ) -> ReformPlan:
     """`live` are the settings of the namespace whose windows are taken, `own` the reform's; `streams` its own."""
-    found = await _asked(live, asked)
+    heard = await MongoAudiences(database, live.names).heard_by(asked.user_id)
+    found = await _asked(live, asked, heard)
     calls = MongoRecordedCalls(database, live.names, live.placement.pipeline)
     known = recorded([row async for row in calls.rows()], found.all)
     changed = changed_stages(live, own, await calls.prompts())
@@ -94,7 +96,7 @@ async def plan(
     return ReformPlan(expecting, found.times, expecting.rows())
 
 
-async def _asked(live: Settings, asked: ReformAsked) -> AskedWindows:
+async def _asked(live: Settings, asked: ReformAsked, heard: Collection[str]) -> AskedWindows:
     """`memory.formations` as far as it goes now."""
     topics = load_topics(live.kafka, live.placement)
     client = client_kwargs(live.kafka, endpoints(live).kafka)
@@ -106,7 +108,7 @@ async def _asked(live: Settings, asked: ReformAsked) -> AskedWindows:
                 if event is not None and event.formation_id not in found.times:
                     found.times[event.formation_id] = datetime.fromtimestamp(record.timestamp / 1000, UTC)
                     found.all[event.formation_id] = planned(event)
-                    if takes(asked, event):
+                    if takes(asked, event, heard):
                         found.events.append(event)
     return found
 

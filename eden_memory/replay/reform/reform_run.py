@@ -8,6 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from eden_memory.assembly.handlers import Account
+from eden_memory.directory.audience_store import MongoAudiences
 from eden_memory.errors import EdenError
 from eden_memory.models.asking.reused import CountedReuse
 from eden_memory.names import Names
@@ -134,13 +135,15 @@ class ReformRun:
 
     async def _reapply(self) -> bool:
         """Reapply what people added, edited and retired; return whether that gave the stages more to do."""
+        audiences = MongoAudiences(self.database, self.source)
+        heard = await audiences.heard_by(self.reform.asked.user_id)
         self.user_edits = await reapply(
             self.database,
             self.source,
             self.settings,
             self.publisher,
             account=Account(self.reform.id),
-            wanted=formed_by(self.reform.asked),
+            wanted=formed_by(self.reform.asked, heard),
         )
         return bool(self.user_edits.applied)
 

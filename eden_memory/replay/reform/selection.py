@@ -1,6 +1,6 @@
 """Which windows a reform forms anew, and in which order. Pure."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -9,17 +9,25 @@ from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.scopes import Scope
 
 
-def formed_by(asked: ReformAsked) -> Callable[[Scope], bool]:
-    """Whether a reform that was asked so forms a scope by itself: no others have told of it."""
+def formed_by(asked: ReformAsked, heard: Collection[str] = ()) -> Callable[[Scope], bool]:
+    """Whether a reform that was asked so forms a scope by itself: no others have told of it.
+
+    `heard`: keys of session memory with a large audience that the user belongs to
+    (eden_memory.directory.audience_store).
+    """
 
     def forms(scope: Scope) -> bool:
         return (
             asked.agent_id in (None, scope.agent_id)
             and asked.session_id in (None, scope.session_id)
-            and (asked.user_id is None or asked.user_id in (scope.user_id, *scope.audience))
+            and (asked.user_id is None or scope.key in heard or asked.user_id in _users_of(scope))
         )
 
     return forms
+
+
+def _users_of(scope: Scope) -> tuple[str | None, ...]:
+    return scope.user_id, *(scope.audience if isinstance(scope.audience, tuple) else ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +59,16 @@ def planned(event: FormationRequested, at: datetime | None = None) -> PlannedWin
     )
 
 
-def takes(asked: ReformAsked, event: FormationRequested) -> bool:
-    """Whether a window is selected: a user's are those in which they take part."""
+def takes(asked: ReformAsked, event: FormationRequested, heard: Collection[str] = ()) -> bool:
+    """Whether a window is selected: a user's are those in which they take part; `heard` as above."""
     return (
         asked.agent_id in (None, event.agent_id)
         and asked.session_id in (None, event.session_id)
-        and (asked.user_id is None or asked.user_id in event.participants)
+        and (
+            asked.user_id is None
+            or asked.user_id in event.participants
+            or any(scope.key in heard for scope in event.scopes)
+        )
     )
 
 

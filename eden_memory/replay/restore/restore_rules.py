@@ -12,6 +12,7 @@ from typing import NamedTuple
 from eden_memory.directory.participants import Audiences, SessionFacts
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FormationRequested, MessageRecorded
+from eden_memory.schemas.scopes import LISTED_USERS
 from eden_memory.windows.session_state import (
     Messages,
     Session,
@@ -186,9 +187,10 @@ def session_before(recorded: RecordedSession, limits: Limits, *, described: bool
     windows = recorded.windows
     session = Session(recorded.session_id, recorded.partition, limits)
     session.seq = max((window.seq for window in windows), default=0)
-    session.audiences = _audiences(windows)
+    session.audiences = Audiences.of_windows(windows)
     known = () if described or not windows else windows[-1].users  # where nothing else says so: the authors
-    session.users = tuple(dict.fromkeys((*known, *recorded.authors)))
+    others = session.audiences.newest if len(known) == LISTED_USERS else ()
+    session.users = tuple(dict.fromkeys((*known, *recorded.authors, *sorted(others))))
     session.changed = bool(windows or session.users)
     return session
 
@@ -228,17 +230,6 @@ def _closed(session: Session) -> Iterator[StoredWindow]:
         if members or closed.because == "ended":
             session.waits_for = RESTORED
             yield stored_window(session, closed, members)
-
-
-def _audiences(windows: Sequence[FormationRequested]) -> Audiences:
-    """Of each generation of the session's memory, who may see it."""
-    found = {
-        scope.generation: scope.audience
-        for window in windows
-        for scope in window.scopes
-        if scope.generation is not None
-    }
-    return Audiences.of_lists(found.get(number, ()) for number in range(1, max(found, default=0) + 1))
 
 
 def ask_anew(window: StoredWindow, session: Session, facts: SessionFacts, authors: Collection[str]) -> None:

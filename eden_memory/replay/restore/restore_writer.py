@@ -9,7 +9,7 @@ from eden_memory.directory.participants import Missing, SessionFacts
 from eden_memory.replay.restore.restore_file import RecordedWindow, RestoreFile
 from eden_memory.replay.restore.restore_rules import ask_anew, cut, recorded_window, session_before
 from eden_memory.windows.session_state import Session, StoredMessage
-from eden_memory.windows.window_request import StoredWindow
+from eden_memory.windows.window_request import StoredWindow, names_of
 from eden_memory.windows.window_rule import Limits
 
 TOGETHER = 1_000
@@ -137,7 +137,7 @@ class RestoreWriter:
             self.part.erased.append(made)
             return
         if isinstance(said, SessionFacts):
-            made.names = dict(said.names)
+            made.names = names_of(said, window.asked.participants)
             if self.anew and window.corrected:
                 ask_anew(made, session, said, authors)
         self.part.windows.append(made)

@@ -71,7 +71,7 @@ async def test_membership_decides_on_a_groups_memory(
     facts = (await directory.look_up(["s.one"]))["s.one"]
     assert isinstance(facts, SessionFacts)
     typed = [f"s.{one}" for one in users]
-    assert (CREW in scopes_of(facts, "s.one", typed, typed, typed, 1)) is shown
+    assert (CREW in scopes_of(facts, "s.one", typed, typed, tuple(typed), 1)) is shown
 
 
 async def test_a_group_without_a_document_has_no_members_and_one_that_lists_none_takes_the_sessions(

@@ -193,7 +193,7 @@ async def test_a_session_of_many_users_is_built_in_rounds_a_part_at_a_time(stage
     await cache([changed(many)])
     assert source.asked == [], "nothing is built in the unit"
     rows = await stage.rows()
-    assert [row["user_id"] for row in rows] == list(many.audience)
+    assert [row["user_id"] for row in rows] == [f"s.{one}" for one in users]
     assert {row["xml"] for row in rows} == {""}, "what is to be built survives a crash"
     await cache.close()
     assert all("plans a trip" in row["xml"] for row in await stage.rows())
@@ -223,7 +223,7 @@ async def test_a_session_of_too_many_users_has_no_ready_contexts_and_costs_its_u
     assert len(await stage.rows()) == len(users)
     assert sum(source.asked) == len(users)
     await stage.kit.session("one", [*users, "late"])
-    larger = Scope.of_session("s.a", "s.one", (*crowd.audience, "s.late"), 2)
+    larger = Scope.of_session("s.a", "s.one", tuple(f"s.{one}" for one in (*users, "late")), 2)
     await stage.kit.put(larger, blob="plans a party")
     await cache([changed(larger)])
     assert sum(source.asked) == len(users), "none is built in the unit"

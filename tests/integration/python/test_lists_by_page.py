@@ -77,6 +77,25 @@ async def test_filters_choose_by_scope_time_and_switch(kit: Kit) -> None:
         assert await pages(service, 5, since=naive) == ["old"]
 
 
+async def test_times_choose_by_what_lists_show_whenever_it_was_formed(kit: Kit) -> None:
+    """History read in late: what was said first was formed last."""
+    ages = range(8)
+    said = [AT - timedelta(days=age) for age in ages]
+    await store(kit, [fact(f"f-{age}", ADA, f"fact {age}", age, valid_from=said[age]) for age in ages])
+    await store(kit, [reflection(f"r-{age}", ADA, "x", age, said_at=said[age]) for age in ages])
+    await kit.database["memory_reflections"].update_one({"_id": "r-0"}, {"$unset": {"said_at": ""}})
+    since, until = said[5], said[1]
+    async with kit.service("a") as service:
+        assert await pages(service, 2, since=since, until=until) == ["f-5", "f-4", "f-3", "f-2"]
+        page = await service.list_reflections(user="ada", since=since, until=until, limit=3)
+        more = await service.list_reflections(
+            user="ada", since=since, until=until, limit=3, cursor=page.cursor
+        )
+        assert [one.reflection_id for one in (*page.items, *more.items)] == ["r-5", "r-4", "r-3", "r-2"]
+        newest = await service.list_reflections(user="ada", since=AT)
+        assert [one.reflection_id for one in newest.items] == ["r-0"]
+
+
 async def test_reflections_come_by_page_too(kit: Kit) -> None:
     await fill(kit)
     await store(kit, [reflection(f"p-{number}", ADA, "x", number // 3) for number in range(10)])

@@ -1,14 +1,18 @@
 """What every store of facts promises, whichever it is."""
 
 from collections.abc import Awaitable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from eden_memory.errors import EdenError
 from eden_memory.models.reranking.candidates import When
+from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
 from eden_memory.search.atlas_list_store import AtlasFactLists
+from eden_memory.search.search_engine import SearchEngine
+from eden_memory.search.search_requests import SearchRequest
 from tests.integration.search.search_kit import (
     AGENT,
     ANA,
@@ -22,7 +26,7 @@ from tests.integration.search.search_kit import (
     retired,
     soon,
 )
-from tests.unit.formation.dedup.dedup_kit import embedded
+from tests.unit.formation.dedup.dedup_kit import WordEmbedder, embedded, source
 
 pytestmark = pytest.mark.servers
 FORMS = (
@@ -185,6 +189,31 @@ async def test_nothing_is_found_in_nothing(store: Stand) -> None:
     assert await store.meant("lyon") == await store.said("lyon") == []
     old = When(as_of=minute(9))
     assert await store.meant("lyon", when=old) == await store.said("lyon", when=old) == []
+
+
+@pytest.mark.parametrize("when", [When(), When(as_of=minute(9))], ids=["now", "then"])
+async def test_what_is_private_takes_no_place_of_what_may_be_shown(store: Stand, when: When) -> None:
+    told = (heard(source(f"u{n}"), 1) for n in range(30))
+    given = (heard(source(f"o{n}"), 0) for n in range(5))
+    await store.write(
+        *(fact(f"u{n}", f"tea tea {n}", scope=AGENT, sources=(one,)) for n, one in enumerate(told))
+    )
+    await store.write(
+        *(fact(f"o{n}", f"some tea for {n}", scope=AGENT, sources=(one,)) for n, one in enumerate(given))
+    )
+    shown = [f"o{n}" for n in range(5)]
+    await soon(lambda: _count(store.said("tea", AGENT, most=40)), 35)
+    private = replace(when, private=frozenset({AGENT.key}))
+    for find in (store.meant, store.said):
+        assert not set(await find("tea tea", AGENT, most=5, when=when)) & set(shown), "users' stand before"
+        assert sorted(await find("tea tea", AGENT, most=5, when=private)) == shown
+    asked = SearchRequest(("tea tea",), 5, "hybrid", when, list_size=5, private=private.private)
+    found = await SearchEngine(store.lists, WordEmbedder()).find([AGENT], asked)
+    assert sorted(one.fact_id for one in found.facts) == shown
+
+
+def heard(message: SourceMessage, count: int) -> SourceMessage:
+    return message.model_copy(update={"participants": count})
 
 
 async def test_what_was_known_at_a_time(store: Stand) -> None:

@@ -101,6 +101,7 @@ async def test_what_waits_is_corrected_and_what_is_formed_is_formed_anew_by_a_re
         assert await at.facts("ana") == []
         after = corrected(before)
         _, said = await eden(after, "status")
+        said = " ".join(said.split())
         assert "4 stored messages were read by another field mapping" in said, said
         code, said = await eden(after, "source", "reread")
         assert (code, "Start (or restart) every `eden run`" in said) == (1, True), said

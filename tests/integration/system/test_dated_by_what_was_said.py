@@ -48,6 +48,9 @@ async def test_what_was_said_last_holds_though_it_was_written_first(shared: Syst
     (older,) = (await service.list_facts(user="ida", active=False)).items
     assert (older.retired_because, older.replaced_by) == ("contradicted", found[0].fact_id)
     assert (older.said_at, older.retired_at) == (JANUARY, MAY)
+    for since, before, code in ((MAY, NOW, "7776"), (JANUARY, MAY, "6687")):
+        listed = await service.list_facts(user="ida", active=None, since=since, until=before)
+        assert [one.content.split()[7] for one in listed.items] == [code]
     history = await service.history(older.fact_id, user="ida")
     assert [(one.version, one.valid_from) for one in history.versions] == [(1, JANUARY)]
 
@@ -80,6 +83,15 @@ async def test_the_older_one_is_taken_up_again_when_the_newer_one_is_forgotten(
     (row,) = await shared.memory("facts").find({"scope_key": key, "active": True}).to_list()
     assert row["valid_from"].replace(tzinfo=UTC) == JANUARY
     assert row["replaced_by"] is None
+    for moment in (MAY - timedelta(days=1), MAY + timedelta(days=1)):
+        then = await shared.service.search_facts("the code of the gate", user=user, as_of=moment)
+        assert [one.content.split()[7] for one in then] == ["6687"]
+    history = await shared.service.history(row["_id"], user=user)
+    told = [(one.decision, one.valid_from, one.undone) for one in history.versions]
+    if newest_first:
+        assert told == [("UNMERGE", JANUARY, False), ("DELETE", JANUARY, False)]
+    else:
+        assert told == [("UNMERGE", JANUARY, False), ("DELETE", MAY, True), ("ADD", JANUARY, False)]
 
 
 async def test_a_text_is_added_with_the_time_at_which_it_was_said(shared: System) -> None:

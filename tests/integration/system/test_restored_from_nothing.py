@@ -61,7 +61,7 @@ async def lived(settings: Settings, asked: list[Asked]) -> AsyncGenerator[System
             await until(lambda: _facts_are(one, "ann", ["Ann keeps nine bees in Tarn."]), "forgotten")
             await one.write(first, "ann", "fact user: Ann plans to sell honey.")
             await until(lambda: _waits(one, 1), "it waits")
-            await _settled(one)
+            await settled(one)
         yield one
 
 
@@ -77,7 +77,7 @@ async def _waits(one: System, count: int) -> bool:
     return await one.memory("messages").count_documents({"formation_id": None, "place": {"$gt": 0}}) == count
 
 
-async def _settled(one: System) -> None:
+async def settled(one: System) -> None:
     """Until the writer has read everything, and nothing waits in an outbox."""
     topics = load_topics(one.settings.kafka)
 
@@ -91,7 +91,7 @@ async def _settled(one: System) -> None:
     await until(so, "all is written")
 
 
-async def _lose_everything(one: System) -> None:
+async def lose_everything(one: System) -> None:
     """Every collection of ours; memory is copied before, to be compared with."""
     for name in await one.database.list_collection_names():
         if name.startswith("memory_") and name not in KEPT:
@@ -125,7 +125,7 @@ async def test_what_the_topics_hold_is_restored_and_formation_goes_on(
     states = await lived.memory("sessions").find(sort=[("_id", 1)]).to_list()
     if again:
         await _rewind(lived)
-    await _lose_everything(lived)
+    await lose_everything(lived)
     await from_nothing(lived.settings, QUIET)
     comparing = MemoryComparison(lived.database, "copy_memory_", "memory_")
     assert not await comparing.named(await comparing.whole(), 10)
@@ -138,7 +138,7 @@ async def test_what_the_topics_hold_is_restored_and_formation_goes_on(
     asked.clear()
     async with stages(lived.settings):
         await lived.told("first", "ann", "fact user: Ann moved to Albi.")
-        await _settled(lived)
+        await settled(lived)
     assert await lived.facts("ann") == [
         "Ann keeps nine bees in Tarn.",
         "Ann moved to Albi.",
@@ -162,13 +162,13 @@ async def test_what_was_forgotten_before_the_trigger_had_read_it_does_not_come_b
         await lived.form("first")
         await lived.forget("session", "first")
         await until(lambda: _is_forgotten(lived, "first"), "the session is forgotten")
-    await _lose_everything(lived)
+    await lose_everything(lived)
     await from_nothing(lived.settings, QUIET)
     held = await lived.memory("windows").find_one({"messages.message_id": encode_id(hidden)})
     assert held is not None, "restored as it stands in the topic"
     async with stages(lived.settings):
         await lived.told("first", "ann", "fact user: Ann moved to Albi.")
-        await _settled(lived)
+        await settled(lived)
     assert await lived.facts("ann") == ["Ann moved to Albi."]
     await _nothing_is_left_of(lived, hidden)
 
@@ -180,15 +180,15 @@ async def test_what_was_forgotten_stays_so_when_it_is_edited_after_everything_wa
         await until(lambda: _waits(lived, 1), "it waits")
         await lived.forget("session", "first")
         await until(lambda: _is_forgotten(lived, "first"), "the session is forgotten")
-        await _settled(lived)
-    await _lose_everything(lived)
+        await settled(lived)
+    await lose_everything(lived)
     await from_nothing(lived.settings, QUIET)
     async with stages(lived.settings):
         for one in hidden:
             change = {"$set": {"content": "fact user: Ann hides her gold elsewhere."}}
             await lived.source["messages"].update_one({"_id": one}, change)
         await lived.told("first", "ann", "fact user: Ann moved to Albi.")
-        await _settled(lived)
+        await settled(lived)
     assert await lived.facts("ann") == ["Ann moved to Albi."]
     for one in hidden:
         await _nothing_is_left_of(lived, one)

@@ -7,7 +7,7 @@ import pytest
 from bson import ObjectId
 from prometheus_client import REGISTRY
 
-from eden_memory.app.system import RETIRING
+from eden_memory.assembly.stage_parts import RETIRING
 from eden_memory.assembly.tailer import inbox_name
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.leases import MongoLease
@@ -180,7 +180,7 @@ async def test_beyond_the_limit_of_a_stream_the_oldest_facts_retire(keeping: Sys
     rows = (
         await keeping.memory("facts")
         .find({"user_id": "s.kim"})
-        .sort([("formed_at", -1), ("_id", 1)])
+        .sort([("valid_from", -1), ("_id", 1)])
         .to_list()
     )
     assert [one["active"] for one in rows] == [True, True, False, False]
@@ -188,6 +188,34 @@ async def test_beyond_the_limit_of_a_stream_the_oldest_facts_retire(keeping: Sys
         ("limit", "limit", 2)
     }
     assert retired("limit") == before + 2
+
+
+async def test_what_was_said_first_goes_beyond_a_limit_though_it_was_read_in_last(keeping: System) -> None:
+    await stream(keeping, "late", fifo_limit=2)
+    await stream(keeping, "tight", max_entries=1)
+    said = datetime.now(UTC).replace(microsecond=0)
+    trips = {"Rome": said - 3 * DAY, "Oslo": said - 2 * DAY, "Lima": said - 9 * DAY, "Bern": said - 5 * DAY}
+
+    async def tell(agent: str, user: str) -> None:
+        session = await keeping.session(user, agent_id=agent)
+        for place, at in trips.items():
+            await keeping.told(session, user, f"fact user: {user} was in {place}.", at=at)
+
+    async def left(user: str, *places: str) -> None:
+        wanted = sorted(f"{user} was in {place}." for place in places)
+
+        async def so() -> bool:
+            return await keeping.facts(user) == wanted
+
+        await until(so, f"what {user} said last is left")
+
+    await tell("late", "Ole")
+    await tell("tight", "Ada")
+    await left("Ole", "Rome", "Oslo")
+    await left("Ada", "Oslo")
+    first = await fact(keeping, "Ole was in Lima.")
+    assert (first["retired_because"], first["valid_from"]) == ("limit", trips["Lima"])
+    assert await rebuilt(keeping, first) == first
 
 
 async def test_beyond_the_limit_of_a_conversation_its_oldest_facts_retire(keeping: System) -> None:
@@ -202,7 +230,7 @@ async def test_beyond_the_limit_of_a_conversation_its_oldest_facts_retire(keepin
 
     await until(two_left, "one fact of each conversation is left")
     rome, oslo, bern = [await fact(keeping, f"Lea was in {one}.") for one in ("Rome", "Oslo", "Bern")]
-    older = oslo if oslo["formed_at"] < bern["formed_at"] else max(oslo, bern, key=lambda one: one["_id"])
+    older = oslo if oslo["valid_from"] < bern["valid_from"] else max(oslo, bern, key=lambda one: one["_id"])
     assert (rome["active"], older["retired_because"]) == (True, "limit")
 
 

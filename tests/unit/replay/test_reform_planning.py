@@ -18,7 +18,7 @@ from eden_memory.replay.reform.recorded_cost import RecordedRow, StageCalls, rec
 from eden_memory.replay.reform.reform_budget import ReformBudget
 from eden_memory.replay.reform.reform_plan import _asks, cut_anew  # pyright: ignore[reportPrivateUsage]
 from eden_memory.replay.reform.reform_settings import overridden, overrides_of, streams_of
-from eden_memory.replay.reform.selection import PlannedWindow, in_order, planned
+from eden_memory.replay.reform.selection import PlannedWindow, formed_by, in_order, planned, takes
 from eden_memory.schemas.documents import ReformAsked
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.scopes import Scope
@@ -53,6 +53,19 @@ def request(one: PlannedWindow) -> FormationRequested:
         closed_at=one.at,
         settings_version="1",
     )
+
+
+def test_a_reform_of_a_user_takes_the_large_sessions_that_they_heard() -> None:
+    crowd = tuple(f"s.{number}" for number in range(300))
+    scope = Scope.of_session(AGENT, "s.1", crowd, 2)
+    told = request(window(1, 1)).model_copy(update={"scopes": (scope,), "participants": crowd[:100]})
+    asked = ReformAsked(user_id="s.299")
+    assert takes(asked, told, heard={scope.key})
+    assert formed_by(asked, heard={scope.key})(scope)
+    assert not takes(asked, told, heard={"session:s.1"})
+    assert not formed_by(asked, heard={"session:s.1"})(scope)
+    assert takes(ReformAsked(user_id="s.99"), told)
+    assert formed_by(asked)(Scope.of_session(AGENT, "s.1", ("s.299",)))
 
 
 WINDOWS = st.lists(

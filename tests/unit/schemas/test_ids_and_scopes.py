@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from eden_memory.schemas.ids import EntityId, encode, split
-from eden_memory.schemas.scopes import Scope, ScopeKey
+from eden_memory.schemas.scopes import LISTED_USERS, LargeAudience, Scope, ScopeKey
 
 raw_ids = st.one_of(st.text(max_size=40), st.integers(), st.uuids())
 entity = TypeAdapter[str](EntityId)
@@ -89,3 +89,21 @@ def test_a_scope_is_read_back_from_its_key(
         Scope.of_shard(one, name),
     ):
         assert Scope.of_key(scope.key, scope.agent_id, scope.audience) == scope
+
+
+def test_of_a_large_audience_a_scope_holds_number_and_hash_in_whatever_order_its_users_come() -> None:
+    users = [f"i.{number}" for number in range(LISTED_USERS + 1)]
+    listed = Scope.of_session("s.a", "s.s", tuple(users[:LISTED_USERS]))
+    assert listed.audience == tuple(users[:LISTED_USERS])
+    large = Scope.of_session("s.a", "s.s", tuple(users))
+    assert large == Scope.of_session("s.a", "s.s", tuple(reversed(users)))
+    assert (
+        Scope.of_key(large.key, "s.a", large.audience)
+        == large
+        == Scope.model_validate_json(large.model_dump_json())
+    )
+    assert large.audience == LargeAudience.of(frozenset(users))
+    told = (
+        "5946eb72b988b54232384799f85a0f712657978c01d002e7087416d78d74443f"  # printf 's.a\ns.b\n' | sha256sum
+    )
+    assert LargeAudience.of(frozenset({"s.b", "s.a"})) == LargeAudience(users=2, hash=told)

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from eden_memory.models.reranking.candidates import NOW
+from eden_memory.models.reranking.candidates import NOW, When
 from eden_memory.mongo.documents import vector_of
 from eden_memory.search.atlas_list_store import AtlasFactLists
 from eden_memory.search.chosen_list_store import ChosenFactLists, Database
@@ -38,7 +38,8 @@ class Collection:
 
     async def aggregate(self, pipeline: list[Row]) -> Rows:
         self.asked.append(pipeline)
-        return Rows(self._rows)
+        limit = pipeline[0].get("$vectorSearch", {}).get("limit") or pipeline[1]["$limit"]
+        return Rows(self._rows[:limit])
 
     async def list_search_indexes(self) -> Rows:
         return Rows([{"name": name, "queryable": answers} for name, answers in self._indexes.items()])
@@ -83,6 +84,19 @@ def row(name: str, score: float, **fields: Any) -> Row:
     given = {"scope_key": KEY, "content": name, "active": True, "embedding_model": "test"}
     vector = {"embedding": vector_of(embedded(name).vector), "formed_at": day, "valid_from": day}
     return {"_id": name, "version": 1, "score": score, **given, **vector, **fields}
+
+
+async def test_where_what_is_private_stands_first_more_of_the_index_is_read() -> None:
+    agents, hidden = "agent:s.a", [{"session_id": "s.one", "participants": 1}]
+    told = [row(f"u{number}", 0.9, scope_key=agents, sources=hidden) for number in range(20)]
+    store, collection = database([*told, *(row(f"o{number}", 0.8, scope_key=agents) for number in range(3))])
+    lists, private = AtlasFactLists(store, NAMES, "test"), When(private=frozenset({agents}))
+    (near,) = await lists.semantic([agents], [embedded("tea").vector], 3, 0.5, private)
+    (words,) = await lists.textual([agents], ["tea"], 3, 0.0, private)
+    assert [one.fact.fact_id for one in near] == [one.fact.fact_id for one in words] == ["o0", "o1", "o2"]
+    assert len(collection.asked) == 6
+    await lists.semantic([agents], [embedded("tea").vector], 3, 0.5, NOW)
+    assert len(collection.asked) == 7
 
 
 async def test_what_an_index_that_lags_still_holds_is_left_out() -> None:

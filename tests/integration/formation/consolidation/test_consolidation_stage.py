@@ -89,7 +89,7 @@ class Model:
         return Answered(cast(A, ConsolidatedText(text=self.answers[asking.unit][1])), None)
 
 
-async def free(_: Sequence[str]) -> int:
+async def free(_: Sequence[str], __: str | None) -> int:
     """Nobody pays."""
     return 0
 

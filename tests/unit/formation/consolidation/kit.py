@@ -140,7 +140,8 @@ class Around:
         wanted = set(named)
         return Marks(one for one in self.marks if (one.kind, one.target) in wanted)
 
-    async def tier_of(self, users: Sequence[str]) -> int:
+    async def tier_of(self, users: Sequence[str], session_id: str | None = None) -> int:
+        users = users or (session_id or "",)  # a session stands for the users that its document lists
         return max((self.tiers.get(one, 0) for one in users), default=0)
 
     async def run(self, *deliveries: Delivery) -> Any:

@@ -264,6 +264,8 @@ def test_every_backlog_is_worked_off_to_within_thirty_seconds_of_windows_time(se
         (USER, 2),
         (Scope.of_session("s.a", "s.s", ("i.3", "i.1")), 2),
         (Scope.of_session("s.a", "s.s", ("i.3",)), 0),
+        (Scope.of_session("s.a", "s.paid", tuple(f"i.{n}" for n in range(3, 200))), 2),
+        (Scope.of_session("s.a", "s.free", tuple(f"i.{n}" for n in range(3, 200))), 0),
         (Scope.of_group("s.a", "s.g"), 0),
         (Scope.of_agent("s.a"), 0),
         (Scope.of_shard("s.a", "notes"), 0),
@@ -271,7 +273,7 @@ def test_every_backlog_is_worked_off_to_within_thirty_seconds_of_windows_time(se
 )
 async def test_the_tier_is_the_highest_of_the_scopes_users(scope: Scope, tier: int) -> None:
     buffer = [one.model_copy(update={"reflection_id": f"r{n}"}) for n, one in enumerate(FOUR * 3)]
-    around = Around(snapshot(*buffer, scope=scope), Model(["merged text"]), tiers={"i.1": 2})
+    around = Around(snapshot(*buffer, scope=scope), Model(["merged text"]), tiers={"i.1": 2, "s.paid": 2})
     blob(await around.run())
     assert around.model.asked[0][1].tier == tier
 
